@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,6 @@ from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
-from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
@@ -106,22 +106,17 @@ class Asked(_Job):
         open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
         said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
         now = _completed(self.config.with_values(said)).frozen
-        ours = flat({**now, "choices": self.choices})
-        theirs = flat({**before, "choices": run.choices})
         # The machine determines their values.
         automatic = [
             key
             for key in ("threads", "parallel.processes")
             if resume.select(self.resolved, key) == "auto"
         ]
-        return [
-            f"{key}={spelled(ours.get(key, resume.MISSING))} "
-            f"(was {spelled(theirs.get(key, resume.MISSING))})"
-            for key in {**ours, **theirs}
-            if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
-            and key not in automatic
-            and not schema.is_any_of(key, (*options.marked(NO_EFFECT), "choices.logger"))
-        ]
+        return schema.differences(
+            {**before, "choices": run.choices},
+            {**now, "choices": self.choices},
+            (*options.marked(NO_EFFECT), "choices.logger", *automatic),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +219,7 @@ class Settled(_Job):
         """How many processes it has."""
         return int(self.resolved["parallel"]["processes"])
 
-    @property
+    @cached_property
     def text(self) -> str:
         """What is written to config.yaml, and read by the workers."""
         return as_yaml(self.config.frozen, self.choices)
@@ -420,7 +415,7 @@ def variant(overrides: Sequence[str]) -> list[str]:
 
 def as_yaml(frozen: Tree, choices: Tree) -> str:
     """A job as config.yaml holds it."""
-    return yaml_text({**frozen, "choices": choices})
+    return OmegaConf.to_yaml(OmegaConf.create({**frozen, "choices": choices}))
 
 
 def not_a_name(group: str, option: object) -> ConfigError:

@@ -34,7 +34,6 @@ from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE
 
 AUTO = "auto"
-MISSING = "absent"
 STRATEGY = "parallel"
 # Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
 ONLY_IF_NAMED = (STRATEGY, "optimizer.fused")
@@ -142,13 +141,13 @@ def carried_over(
     options, values = dict(run.choices), {}
     # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
     keys = ["logger" if key.startswith("logger") else key for key in keys if may_change(key)]
-    if "launch.timeout" in keys and select(now.frozen, "parallel.timeout") != MISSING:
+    if "launch.timeout" in keys and select(now.frozen, "parallel.timeout") != schema.ABSENT:
         keys.append("parallel.timeout")
     if choices.get(STRATEGY) == options.get(STRATEGY):  # repeated: only what is named with it
         keys = [key for key in keys if key != STRATEGY]
     for key in keys:
         value = select(now.frozen, key)
-        if value == MISSING:
+        if value == schema.ABSENT:
             continue
         values[key] = value
         if key in ("logger", STRATEGY):
@@ -241,14 +240,14 @@ def may_vary(key: str) -> bool:
 
 
 def select(tree: Any, key: str) -> Any:
-    """The value of a dotted key, or MISSING."""
+    """The value of a dotted key, or schema.ABSENT."""
     for part in key.split("."):
         if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
             tree = tree[int(part)]
         elif isinstance(tree, Mapping) and part in tree:
             tree = tree[part]
         else:
-            return MISSING
+            return schema.ABSENT
     return tree
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import combinations, losses, options
+from ninefold.config import combinations, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure, suggestion
@@ -68,7 +68,7 @@ def problems(
         node = job.get(section) if section else job
         if isinstance(node, Mapping) and name in node and not key.is_section:
             found += _breach(field, key, node[name])
-    return found or combinations.problems(job, refused) + losses.problems(job.get("task"))
+    return found or combinations.problems(job, refused)
 
 
 def breach(field: str, value: Any) -> list[Failure]:
