@@ -118,9 +118,9 @@ class Command:
             resolvers.register()  # only now, as Hydra then imports all of its plugins
             flags = flags_of(self.argv)
             if flags.help:
-                from ninefold.config import shown
+                from ninefold.config import list_commands
 
-                print(shown.help_text(self.name))
+                print(list_commands.help_text(self.name))
             elif only_shows(flags):
                 self._show()
             elif (composition := compose(self.name, flags)).sweeps:

@@ -20,7 +20,7 @@ from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
 from ninefold import pack
-from ninefold.config import overrides, resolvers, shown
+from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked
@@ -88,7 +88,7 @@ def command(words: Sequence[str]) -> None:
     elif name == "pack" and ELIDED not in arguments:
         pack._job(arguments)
     elif name in ("conf", "keys"):
-        printed = shown._conf if name == "conf" else shown._keys
+        printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
     elif name not in ninefold.COMMANDS and not STANDS_FOR.fullmatch(name):
         raise ValueError(f"there is no command {name}")

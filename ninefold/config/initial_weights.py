@@ -11,7 +11,7 @@ from ninefold.config import untrusted
 from ninefold.errors import ConfigError, require_package
 
 
-def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
+def prepare(init: Any, net: Mapping[str, Any]) -> None:
     """See that the weights that a new run begins with are on this host; fetch pretrained ones.
 
     init: as typed. net: `model.net`. Raises Failure.
