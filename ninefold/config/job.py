@@ -148,9 +148,11 @@ class Checked(_Job):
 
         Last, the examples are decoded into dataset.cache. Raises Failure.
         """
-        if (mode := (self.resolved.get("compile") or {}).get("mode")) is not None:
-            on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
-            machine.require_compiler(mode, on_gpu)
+        if not self.asked.evaluates:
+            options.require_packages(self.resolved)
+            if (mode := self.resolved["compile"]["mode"]) is not None:
+                on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
+                machine.require_compiler(mode, on_gpu)
         config, fill_cache = self._with_data()
         strategy, parallel = str(self.choices["parallel"]), config.resolved["parallel"]
         count = processes.number(

@@ -11,10 +11,12 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import msgspec
 
@@ -22,7 +24,7 @@ from ninefold import types
 from ninefold.config import class_keys
 from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
-from ninefold.errors import ConfigError, located
+from ninefold.errors import ConfigError, located, require_package
 from ninefold.files import read_text
 from ninefold.places import CONF
 
@@ -70,6 +72,19 @@ def of_class(target: str) -> dict[str, Key]:
 def refused_by(target: str) -> tuple[Combination, ...]:
     """The combinations that an option refuses. Raises ConfigError, see `_beside`."""
     return tuple(getattr(_beside(target), "REFUSED", ()))
+
+
+def require_packages(job: Mapping[str, Any]) -> None:
+    """See that the network and the loggers of `job` have the packages that they say they need.
+
+    A module MODULE_keys says so as PACKAGE: so are the package, the option and our extra called.
+    Raises ConfigError.
+    """
+    nodes = [("model", job["model"]["net"])]
+    nodes += [("logger", node) for node in (job["logger"] or {}).values()]
+    for group, node in nodes:
+        if package := getattr(_beside(str(node["_target_"])), "PACKAGE", None):
+            require_package(group, package, package, package)
 
 
 @functools.cache

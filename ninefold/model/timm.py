@@ -62,9 +62,7 @@ def settings(name: str) -> Any:
         raise ConfigError(
             "model.net.name",
             name,
-            "timm has no such model",
-            suggestion(str(name), timm.list_models()),
-            "name one of its models",
+            f"timm has no such model; {suggestion(str(name), timm.list_models())}; name another",
         )
     try:
         cfg = timm.models.get_pretrained_cfg(name)

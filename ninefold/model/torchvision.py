@@ -56,9 +56,8 @@ def known(name: str) -> str:
     raise ConfigError(
         "model.net.name",
         name,
-        "torchvision has no such model",
-        suggestion(str(name), names),
-        "name one of its classification models",
+        f"torchvision has no such model; {suggestion(str(name), names)}; name one of its "
+        "classification models",
     )
 
 
