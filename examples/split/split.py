@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ninefold.engine.parallel import Parallel, Place, resolve_device
 from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
-from ninefold.parallel import Parallel, Place, resolve_device
 from ninefold.progress import say
 
 AT = "parallel.at"

@@ -37,6 +37,11 @@ PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that nam
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
 # Modules that fetch and read pretrained weights for a builder of another module than their own.
 FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
+# Where a package is now that a stored configuration may name as it was before.
+MOVED = {
+    "ninefold.amp.": "ninefold.engine.amp.",
+    "ninefold.parallel.": "ninefold.engine.parallel.",
+}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -44,7 +49,10 @@ NEEDED = {
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
+    """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
+
+    Targets that have MOVED are named as they are now.
+    """
     try:
         require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
@@ -54,6 +62,11 @@ def parse(text: str) -> dict[str, Any]:
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
+    for _, node in _nodes(tree, ""):
+        target = node.get("_target_")
+        for before, now in MOVED.items():
+            if isinstance(node, dict) and str(target).startswith(before):
+                node["_target_"] = now + str(target).removeprefix(before)
     return {str(key): value for key, value in tree.items()}
 
 

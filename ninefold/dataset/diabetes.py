@@ -15,7 +15,7 @@ from ninefold.dataset.digits import packaged
 from ninefold.errors import DataError
 
 if TYPE_CHECKING:
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 FILES = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
 COLUMNS = 10  # age, sex, body mass index, blood pressure and six measurements of the serum

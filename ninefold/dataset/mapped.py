@@ -24,7 +24,7 @@ from ninefold.ranks import found
 from ninefold.tree import Tree
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from ninefold.errors import ConfigError
 from ninefold.progress import bar
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 # Folders of images and of their masks, the split in place of {}; the first that is there is taken.
 LAYOUTS = (

@@ -13,7 +13,7 @@ from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
 
 if TYPE_CHECKING:
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 Offsets = npt.NDArray[np.float64]
 # Which pixels a shape covers, by their distances from its center down and across, in its radius.

@@ -14,7 +14,7 @@ from ninefold.errors import DataError
 from ninefold.files import read_text
 
 if TYPE_CHECKING:
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 OURS = Path(__file__).with_name("text.txt")  # 10 kB about training networks
 TEST = 0.1  # of the text, its end

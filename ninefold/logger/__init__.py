@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.result import IMAGES, SHARE, Counted, Result
+from ninefold.result import Result
+from ninefold.score import IMAGES, SHARE, Counted
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ninefold.result import SCORE
+from ninefold.score import SCORE
 
 MISSING = "–"  # stands where a number is not known
 NOT_KNOWN = "not known yet"  # stands where more runs would tell it

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ninefold.engine.task import Scores, named, unlabeled
 from ninefold.errors import ConfigError, DataError
-from ninefold.result import Figure
-from ninefold.task import Scores, named, unlabeled
+from ninefold.score import Figure
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ninefold.engine.task import Scores, named
 from ninefold.errors import ConfigError, DataError
-from ninefold.result import Figure, Score
-from ninefold.task import Scores, named
+from ninefold.score import Figure, Score
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 
 LOSSES: dict[str, Callable[..., Tensor]] = {

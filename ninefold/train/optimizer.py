@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ninefold.engine.parallel import Parallel, Place, of_rank_0_text
 from ninefold.errors import ConfigError, suggestion
-from ninefold.parallel import Parallel, Place, of_rank_0_text
 
 SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
 

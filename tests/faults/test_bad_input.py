@@ -25,7 +25,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ninefold.amp import Amp, verify
+from ninefold.engine.amp import Amp, verify
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell
 from tests.faults.refusals import Done, refused, timed

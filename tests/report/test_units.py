@@ -16,7 +16,7 @@ from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.stats.measures import of_figures
-from ninefold.result import Figure, Score
+from ninefold.score import Figure, Score
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings

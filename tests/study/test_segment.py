@@ -54,7 +54,7 @@ def hashed(checkout: Path) -> str:
         ("ninefold/study/plan.py", True),
         ("ninefold/plugins.py", True),
         ("ninefold/launch/elastic.py", False),
-        ("ninefold/train/training.py", False),
+        ("ninefold/train/training_run.py", False),
         ("ninefold/dataset/digits.py", False),  # named in conf/ alone
         ("ninefold/parallel/__init__.py", False),
         ("ninefold/amp.py", False),
@@ -95,4 +95,4 @@ def test_modules_of_the_user_that_a_configuration_names_are_hashed(
 
 def test_a_study_hashes_the_targets_of_its_cells(made: Sweep) -> None:
     targets = made.plan("+optimizer.more._target_=my_code.Adam").targets()
-    assert {"ninefold.parallel.ddp.DDP", "my_code.Adam"} <= targets
+    assert {"ninefold.engine.parallel.ddp.DDP", "my_code.Adam"} <= targets

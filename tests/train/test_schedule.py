@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from benchmarks import ours
+from ninefold.engine.loop import train
+from ninefold.engine.schedule import Schedule, schedule
 from ninefold.errors import ConfigError
 from ninefold.train import build
-from ninefold.train.loop import train
-from ninefold.train.schedule import Schedule, schedule
 from tests.conftest import metrics
 
 SMALL = [

@@ -23,7 +23,8 @@ from ninefold.report.stats.measures import (
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
-from ninefold.result import PHASES, SHARE, TIMING_LOOKS, Score
+from ninefold.result import TIMING_LOOKS
+from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.verdicts import OPEN, Comparison, Safety, Settings

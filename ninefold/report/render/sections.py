@@ -35,7 +35,7 @@ from ninefold.report.render.results import margin_of, ordered
 from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
-from ninefold.result import PHASES
+from ninefold.score import PHASES
 from ninefold.stats.verdicts import OPEN, Pair, Safety
 
 _NUMERICS = {

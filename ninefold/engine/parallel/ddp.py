@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ninefold.engine.parallel import Place, Traffic, size_of
+from ninefold.engine.parallel.group import Group, share_buffers
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place, Traffic, size_of
-from ninefold.parallel.group import Group, share_buffers
 
 MIB = 1 << 20
 FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # DDP's own sizes

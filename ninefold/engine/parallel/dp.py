@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
+from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.tree import Tree, call, chunks, rows
 
 

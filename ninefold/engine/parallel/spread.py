@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from ninefold.engine.parallel.group import Group
 from ninefold.errors import ConfigError, suggestion
-from ninefold.parallel.group import Group
 
 
 @dataclass(frozen=True)
