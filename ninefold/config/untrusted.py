@@ -19,9 +19,8 @@ from omegaconf import OmegaConf
 from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
-from ninefold.files import flat, require_plain_yaml
+from ninefold.files import require_plain_yaml
 from ninefold.places import CONF
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
@@ -196,20 +195,11 @@ def edited(saved: object, now: str) -> list[str]:
     if not isinstance(saved, str):
         return []
     try:
-        before, after = (_fixed(parse(text)) for text in (saved, now))
+        before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    return [
-        f"{key}={spelled(after.get(key, 'absent'))} (was {spelled(before.get(key, 'absent'))})"
-        for key in {**before, **after}
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
-
-
-def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
-    return {k: v for k, v in flat(job).items() if not schema.is_any_of(k, other)}
+    return schema.differences(before, after, other)
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
