@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
-from ninefold.dataset.preparation import Preparation, random_bits, to_device
+from ninefold.dataset.preparation import random_bits, to_device
+from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
 
 # Streams of random numbers, each independent of the others and of those of flip and crop.
