@@ -60,20 +60,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "plugins": GROUND | {"study", "launch", "config"},
     "pack": GROUND | {"launch", "config"},
-    "export": GROUND
-    | {"launch", "config", "train", "dataset", "task", "checkpoint", "amp", "parallel"},
+    "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
-    "__main__": GROUND | {"main", "report", "export", "pack", "config"},
+    "__main__": GROUND | {"main", "report", "pack", "config"},
     "setup.py": set(),
     "api": GROUND
     | {"stats", "study/load", "study/turn_plan", "dataset", "task", "report", "launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
 }
-COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
+MAY_IMPORT["extensions"] = {*MAY_IMPORT}  # and nothing imports them
+COMPOSING = {"main", "plugins", "config", "study", "pack", "extensions"} | {
     "launch/runs",
     "launch/command",
-    "export/run",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
     "train/run",
@@ -93,7 +92,13 @@ def modules() -> dict[str, Path]:
     found = {
         path.relative_to(package).with_suffix("").as_posix(): path for path in package.rglob("*.py")
     }
-    return {**found, **{path.name: path for path in ROOT.glob("*.py")}}
+    beside = {
+        path.relative_to(ROOT).with_suffix("").as_posix(): path
+        for pattern in ("extensions/*.py", "extensions/*/*.py")
+        for path in ROOT.glob(pattern)
+        if path.stem != "conftest"
+    }
+    return {**found, **beside, **{path.name: path for path in ROOT.glob("*.py")}}
 
 
 MODULES = modules()
@@ -105,17 +110,23 @@ def package(module: str) -> str:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The absolute dotted names that a file imports, inside functions too."""
+    """The absolute dotted names that a file imports, inside functions too.
+
+    An extension imports its own modules with a dot, as it has another name here than at run time.
+    """
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide what is imported"
+            own = node.level == 1 and path.parent.parent.name == "extensions"
+            assert node.level == 0 or own, f"{path}: relative imports hide what is imported"
+            if own:
+                continue
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def ours(name: str) -> str | None:
-    """The module of ours that an import of this name reaches."""
+    """The module of ours that an import of this name reaches; none is one of an extension."""
     parts = name.split(".")
     if parts[0] != "ninefold":
         return None
@@ -137,6 +148,25 @@ def test_a_package_imports_only_what_its_row_allows(module: str) -> None:
         allowed = MAY_IMPORT[own]
         target = target.removesuffix("/__init__")
         assert package(target) in allowed or target in allowed, f"{module} imports {name}"
+
+
+def extensions() -> list[str]:
+    return sorted(path.parent.name for path in ROOT.glob("extensions/*/__init__.py"))
+
+
+def test_the_core_neither_imports_nor_names_a_module_of_an_extension() -> None:
+    named = re.compile(rf"\bninefold[./]({'|'.join(extensions())})\b|\bextensions[./]\w")
+    found = {
+        module: lines
+        for module, path in MODULES.items()
+        if package(module) != "extensions" and module != "setup.py"
+        if (lines := [line for line in path.read_text().splitlines() if named.search(line)])
+    }
+    assert found == {}
+
+
+def test_an_extension_has_a_name_that_no_module_of_the_core_has() -> None:
+    assert not {*extensions()} & {package(module) for module in MODULES}
 
 
 def test_imports_have_no_circle() -> None:
@@ -163,7 +193,7 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2700, "checkpoint": 1460, "config": 4810, "dataset": 6060, "export": 985,
+    "api": 2700, "checkpoint": 1460, "config": 4810, "dataset": 6060, "extensions": 5500,
     "launch": 3450, "logger": 720, "measure": 1080, "model": 905, "parallel": 1160, "ranks": 375,
     "report": 8085, "stats": 920, "study": 2860, "task": 1295, "train": 4700, "ground": 3740,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ninefold.errors import is_users
-from ninefold.places import CONF, PACKAGE
+from ninefold.places import CONF, EXTENSIONS, PACKAGE
 
 # Packages of which every module may take part in a run; the others are found by their imports.
 NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
@@ -22,7 +22,8 @@ IMPORT = re.compile(
 def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF) -> str:
     """sha256 of all code that a run executes, so that figures of two hashes are not compared.
 
-    That is conf/, what a worker imports of ninefold, and the user's own modules among `targets`.
+    That is conf/, what a worker imports of ninefold, the extensions that `targets` are of, and the
+    user's own modules among them.
     The report and the study's own modules are not: they change no run. A clone and an installed
     package of the same code have the same hash.
     """
@@ -30,6 +31,7 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
     for module in _worker_modules(package):
         files[f"ninefold/{module.relative_to(package).as_posix()}"] = module
     for target in targets:
+        files |= {f"extensions/{file.relative_to(EXTENSIONS)}": file for file in _extension(target)}
         if (path := users_module(target)) is not None:
             files[target] = path
     digest = hashlib.sha256()
@@ -62,6 +64,14 @@ def _imported(path: Path) -> Iterator[str]:
     for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
         yield module
         yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+
+
+def _extension(target: str) -> Iterator[Path]:
+    """The files of the extension that a _target_ is of, without its tests; none for another."""
+    first, _, rest = target.partition(".")
+    if first == "ninefold" and (name := rest.partition(".")[0]):
+        yield from (EXTENSIONS / name).glob("*.py")
+        yield from (EXTENSIONS / name).glob("conf/*/*.yaml")
 
 
 def users_module(target: str) -> Path | None:

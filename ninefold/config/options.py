@@ -24,7 +24,7 @@ from ninefold.config.combinations import Combination
 from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
 from ninefold.errors import ConfigError, located
 from ninefold.files import read_text
-from ninefold.places import CONF
+from ninefold.places import EXTENSIONS, option_files
 
 # What a field's annotation may name; with any other name the field is skipped.
 NAMES = {**vars(types), "types": types}
@@ -58,7 +58,7 @@ def marked(mark: str) -> tuple[str, ...]:
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
-    for path in sorted((CONF / group).glob("*.yaml")):
+    for path in option_files(group):
         if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
             found |= of_class(target[1])
     return found
@@ -170,7 +170,9 @@ def _file(module: str) -> Path | None:
     """The file of a module, which is not imported; None if it is not found."""
     first, *rest = module.split(".")
     spec = PathFinder.find_spec(first)
-    roots = (spec.submodule_search_locations if spec else None) or []
+    roots = [*((spec.submodule_search_locations if spec else None) or [])]
+    if first == "ninefold":
+        roots.append(str(EXTENSIONS))
     paths = [Path(root, *rest) for root in roots]
     files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
     if spec and spec.origin and not rest:

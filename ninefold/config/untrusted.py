@@ -22,7 +22,7 @@ from ninefold.config.options import marked
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.files import flat, require_plain_yaml
-from ninefold.places import CONF
+from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
 EVALUATED = (
@@ -66,7 +66,7 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
     """
     require_configuration()  # without it nothing would be allowed
     found = losses.allowed()
-    for path in CONF.glob("*/*.yaml"):
+    for path in option_files():
         for place, node in _nodes_of(path):
             if "_target_" in node:
                 targets = found.setdefault(place, {})
@@ -206,7 +206,7 @@ def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = set(net)
     target = str(net.get("_target_"))
-    for path in CONF.glob("model/*.yaml"):
+    for path in option_files("model"):
         if target in path.read_text():  # each run comes here: to parse all files takes 0.1 s
             known.update(*(node for _, node in _nodes_of(path) if node.get("_target_") == target))
     return {**net, **dict.fromkeys(PRETRAINED & known)}

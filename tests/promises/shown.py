@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from ninefold.export import __main__ as export
 from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
@@ -25,7 +26,6 @@ from ninefold.config import letters, overrides, resolvers, shown
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.job import Asked, asked
 from ninefold.errors import Failure, Refused
-from ninefold.export import __main__ as export
 from ninefold.launch.command import composed
 from ninefold.launch.ready import checked
 from ninefold.study import checks, plan

@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ninefold.export import check, formats, graph
+from ninefold.export.__main__ import SUFFIXES, main
+from ninefold.export.resize import Resize
+from ninefold.export.run import alone
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
+from extensions.export.tests.made import Different, run_folder
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import resized
 from ninefold.errors import ConfigError, NumericsError
-from ninefold.export import check, formats, graph
-from ninefold.export.__main__ import SUFFIXES, main
-from ninefold.export.resize import Resize
-from ninefold.export.run import alone
 from ninefold.model import Output
 from ninefold.parallel import Place
 from ninefold.task import Objective
@@ -39,7 +40,6 @@ from ninefold.train import build, evaluation
 from ninefold.train.evaluate import Restored
 from tests.conftest import Shell, wait_until
 from tests.dataset import scenes
-from tests.export.made import Different, run_folder
 from tests.faults.runs import one_after_another
 
 ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
@@ -233,11 +233,11 @@ def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path: Path
 
 
 def mine(folder: Path, name: str) -> list[str]:
-    """The arguments for a network of tests.export.made."""
+    """The arguments for a network of extensions.export.tests.made."""
     yaml = folder / "conf" / "model" / "mine.yaml"
     yaml.parent.mkdir(parents=True, exist_ok=True)
     yaml.write_text(
-        f"net: {{_target_: tests.export.made.{name}, classes: 10}}\ninput_channels: 1\n"
+        f"net: {{_target_: extensions.export.tests.made.{name}, classes: 10}}\ninput_channels: 1\n"
         "input_size: null\nmemory_format: contiguous_format\n"
     )
     return [f"--config-dir={folder / 'conf'}", "model=mine"]

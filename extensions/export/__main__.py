@@ -57,7 +57,8 @@ def run(arguments: Sequence[str]) -> None:
         )
     settled = job.settle()
     from ninefold.config import environment
-    from ninefold.export.run import Wanted, export  # they import torch
+
+    from .run import Wanted, export  # they import torch
 
     with environment.noted():
         export(Wanted(settled.text, settled.cache, own["format"], prepare, file))

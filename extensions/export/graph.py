@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from ninefold.dataset.preparation import Preparation, normalizing
 from ninefold.errors import ConfigError
-from ninefold.export.resize import Resize
 from ninefold.tree import Tree, call, each, filled, leaves, named, rows
+
+from .resize import Resize
 
 INPUT, OUTPUT = "input", "output"  # the names of a single one
 

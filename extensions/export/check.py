@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ninefold.errors import NumericsError
-from ninefold.export.graph import Exported, tensors_of
 from ninefold.task import Task
 from ninefold.tree import Tree, leaves
+
+from .graph import Exported, tensors_of
 
 ALLOWED, RELATIVE = 1e-4, 1e-6  # the larger: rounding of float32 grows with the outputs
 TIE = 1e-5  # where the two best are as close as this, rounding decides between them

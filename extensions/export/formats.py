@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint import tensors
 from ninefold.errors import ConfigError, memory_failure, not_installed
-from ninefold.export.graph import Exported
+
+from .graph import Exported
 
 LARGEST_ONNX = 2**31 - 2**20  # bytes of weights: a file of protobuf holds less than 2 GiB
 

@@ -22,7 +22,6 @@ from omegaconf import DictConfig, OmegaConf
 from ninefold.amp import Amp
 from ninefold.dataset import Examples
 from ninefold.errors import ConfigError, ResourceError, one_line
-from ninefold.export import check, formats, graph
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
 from ninefold.parallel import Place
 from ninefold.process import locked, until
@@ -31,6 +30,8 @@ from ninefold.task import Task, scoring
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
 from ninefold.tree import Tree, each, leaves
+
+from . import check, formats, graph
 
 DESCRIPTION = "export.json"
 EXAMPLES = 64  # of the test set, with which a file is verified
