@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from ninefold.places import option_files
+
 ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
@@ -300,7 +302,7 @@ def option_names() -> set[str]:
     """The names of options, with the dotted names of what they build and of its modules."""
     found = set()
     for group in ASKED_ABOUT:
-        for path in (CONF / group).glob("*.yaml"):
+        for path in option_files(group):
             built = set(targets(OmegaConf.to_container(OmegaConf.load(path))))
             own = {name for name in built if name.startswith("ninefold.")}
             found |= {path.stem, *own, *(name.rpartition(".")[0] for name in own)}
@@ -411,7 +413,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         assert target.rpartition(".")[0] == f"ninefold.{group}.{name}"
 
 
-OF_MODELS = {f"model/{name}" for name in ("__init__", "hub", "torchvision_segmentation")}
+OF_MODELS = {f"model/{name}" for name in ("__init__", "hub")}
 
 
 def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
@@ -451,7 +453,9 @@ def targets(tree: Any) -> Iterator[str]:
             yield from targets(value)
 
 
-@pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*sorted(CONF.glob("*.yaml")), *option_files()], ids=lambda path: path.stem
+)
 def test_every_target_in_the_configuration_can_be_imported(path: Path) -> None:
     for target in targets(OmegaConf.to_container(OmegaConf.load(path))):
         module, _, name = target.rpartition(".")

@@ -36,8 +36,6 @@ EVALUATED = (
 CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
-# Modules that fetch and read pretrained weights for a builder of another module than their own.
-FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -94,6 +92,15 @@ def require_known_targets(
             known = key == "_target_" and isinstance(target, str)
             if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
                 continue
+            if known and (now := _now(place, target)):
+                raise CheckpointError(
+                    field,
+                    path,
+                    f"its configuration names the target {target} at {place}, an old name",
+                    f"{now} is what it is called now",
+                    f"to evaluate it, name an option of {place.partition('.')[0]}; to resume "
+                    "it, take the version that wrote it",
+                )
             if known and trusted and accepts(Target, target):
                 continue
             raise CheckpointError(
@@ -104,6 +111,15 @@ def require_known_targets(
                 "only what conf/ names there is built",
                 "take it out" if trusted else "add trust=true if you made it",
             )
+
+
+def _now(place: str, target: str) -> str | None:
+    """What an option that was part of the core is called now, by the last two names of `target`."""
+    module, _, last = target.rpartition(".")
+    name = f"{module.rpartition('.')[2]}.{last}"
+    ours = (each for each in allowed().get(place, {}) if each.startswith("ninefold."))
+    now = next((each for each in ours if each.endswith(f".{name}")), None)
+    return now if module.startswith("ninefold.") else None
 
 
 def targets_in(tree: Any) -> dict[str, Any]:
@@ -220,7 +236,7 @@ def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 def fetching(target: str) -> str | None:
     """The module with `fetch` and `pretrained` for what `target` builds; None for a user's own."""
-    module = FETCHING.get(target, target.rpartition(".")[0])
+    module = target.rpartition(".")[0]
     return module if module.partition(".")[0] in LIBRARIES else None
 
 

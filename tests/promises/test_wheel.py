@@ -189,6 +189,19 @@ def test_the_commands_work_in_an_empty_folder_and_print_themselves(
     assert "type ninefold export ckpt=RUN format=onnx" in done.err
 
 
+def test_extensions_work_in_an_empty_folder_without_a_flag(
+    shell: Shell, installed: Installed
+) -> None:
+    words = ("model=timm", "model.net.name=test_vit", "model.input_size=32", "batch_size=8")
+    done = typed(
+        shell, installed.bin, "ninefold", "train", *words, "max_steps=2", "hydra.run.dir=run"
+    )
+    assert (done.code, done.err) == (0, "")
+    done = typed(shell, installed.bin, "ninefold", "export", "ckpt=run", "format=safetensors")
+    assert (done.code, done.err) == (0, "")
+    assert (shell.folder / "run" / "export" / "model.safetensors").is_file()
+
+
 def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     shell: Shell, installed: Installed
 ) -> None:

@@ -1,16 +1,29 @@
-"""Pretrained backbones of torchvision's segmentation models, which torchvision itself builds."""
+"""torchvision's segmentation models by name, and their pretrained backbones."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from torch import nn
+from torchvision.models import get_model
 
 from ninefold.errors import ConfigError
 from ninefold.model import Input, Pretrained, hub
 from ninefold.model.torchvision import entry
 
 FIELD = "model.net.weights_backbone"
+
+
+def network(
+    name: str, weights: str | None = None, weights_backbone: str | None = None, **options: Any
+) -> nn.Module:
+    """The model that torchvision calls `name`.
+
+    weights, weights_backbone: without effect here, as nothing is read or fetched: see `pretrained`.
+    options: torchvision's own arguments of the model, such as num_classes.
+    """
+    model: nn.Module = get_model(name, weights=None, weights_backbone=None, **options)
+    return model
 
 
 def backbone(name: str) -> str:
