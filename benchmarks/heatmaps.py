@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 import torch
+from ninefold.volumes.landmarks import Landmarks, heatmaps
 from torch import Tensor
 
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.step import adamw
 from ninefold.model.unet import UNet
 from ninefold.task import Objective
-from ninefold.task.landmarks import Landmarks, heatmaps
 from ninefold.train.build import keep_freed
 
 EXAMPLES, POINTS, SIDE, SIGMA = 4, 5, 96, 2.0

@@ -291,7 +291,8 @@ ASKED_ABOUT = ("parallel", "amp", "dataset", "task", "model", "logger")
 # Where a word that is also an option's name means something else, or is what PyTorch is asked for.
 OTHER_MEANINGS = {
     ("checkpoint/store", "none"), ("task/loss", "none"), ("report/data/numerics", "folder"),
-    ("report/data/runs", "folder"), ("dataset/volumes", "masks"), ("dataset/volumes", "landmarks"),
+    ("report/data/runs", "folder"),
+    ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
     ("report/answer/own_loop", "dp"), ("report/answer/own_loop", "ddp"),
@@ -394,9 +395,6 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "loader",
         "resident",
         "images",
-        "nifti",
-        "points",
-        "labels",
         "class_numbers",
         "mask_files",
         "loss",

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ninefold.volumes.volumes import Volumes
 
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError
 from tests.conftest import Shell
 from tests.dataset.heads import AFFINE, SIDES, save, write_masks

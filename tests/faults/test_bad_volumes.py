@@ -14,8 +14,8 @@ from typing import Any
 import nibabel
 import numpy as np
 import pytest
+from ninefold.volumes.volumes import Volumes
 
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError, DataError
 from tests.conftest import Shell
 from tests.dataset.heads import AFFINE, NAMES, SIDES, save, write

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from ninefold.volumes.landmarks import Landmarks
 from torch import Tensor
 
 from ninefold.task import Task, added, counted
 from ninefold.task.classification import Classification
-from ninefold.task.landmarks import Landmarks
 from ninefold.task.segmentation import Segmentation
 
 

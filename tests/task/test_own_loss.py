@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from ninefold.volumes.landmarks import Landmarks
 from torch import Tensor, nn
 
 from ninefold.config import losses, untrusted
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
-from ninefold.task.landmarks import Landmarks
 from ninefold.task.loss import (
     explained,
     mean_over_examples,

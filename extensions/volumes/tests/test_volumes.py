@@ -14,10 +14,10 @@ import nibabel
 import numpy as np
 import pytest
 import torch
+from ninefold.volumes.nifti import PERCENTILES
+from ninefold.volumes.volumes import Volumes
 
-from ninefold.dataset.nifti import PERCENTILES
 from ninefold.dataset.preparation import VolumePreparation
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError
 from tests.dataset.heads import AFFINE, COUNTS, NAMES, SIDES, save, write
 
@@ -225,7 +225,7 @@ def test_a_header_that_nibabel_mends_is_read_without_a_word(
         struct.pack_into("<4f", content, 76, 5, -2, 2, 3)  # pixdim: no orientation, a negative one
         path.write_bytes(gzip.compress(bytes(content)))
     code = (
-        "import sys; from ninefold.dataset.volumes import Volumes\n"
+        "import sys; from ninefold.volumes.volumes import Volumes\n"
         "Volumes(sys.argv[1], classes=3, shape=(1, 18, 18, 14)).prepare()"
     )
     done = subprocess.run(
@@ -237,7 +237,7 @@ def test_a_header_that_nibabel_mends_is_read_without_a_word(
 def test_only_the_one_who_reads_volumes_needs_nibabel(root: Path) -> None:
     code = (
         "import sys; sys.modules['nibabel'] = None\n"
-        "from ninefold.dataset.volumes import Volumes\n"
+        "from ninefold.volumes.volumes import Volumes\n"
         "try: Volumes(sys.argv[1]).prepare()\n"
         "except Exception as error: print(type(error).__name__, error)"
     )

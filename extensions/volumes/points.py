@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset.images import ImageTree, listed
-from ninefold.dataset.nifti import Floats, Grid, VolumeFiles
 from ninefold.errors import DataError
 from ninefold.files import read_json
 from ninefold.progress import bar
+
+from .nifti import Floats, Grid, VolumeFiles
 
 LARGEST = 1 << 28  # bytes of the file: four million landmarks
 

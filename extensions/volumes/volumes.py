@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.images import ImageTree, listed, spread, unusable
-from ninefold.dataset.labels import LabelFiles, labels_of
-from ninefold.dataset.nifti import TOPS, VolumeFiles, bad_volume, nibabel
-from ninefold.dataset.points import Points
 from ninefold.errors import ConfigError, DataError
 from ninefold.files import read_text
 from ninefold.progress import bar
 from ninefold.types import Names, Window
+
+from .labels import LabelFiles, labels_of
+from .nifti import TOPS, VolumeFiles, bad_volume, nibabel
+from .points import Points
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.dataset.preparation import VolumePreparation

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from ninefold.dataset.class_numbers import DecodedMasks
 from ninefold.dataset.images import ImageTree, listed
-from ninefold.dataset.nifti import Grid, read_volume, require_same
+
+from .nifti import Grid, read_volume, require_same
 
 NAME = re.compile(r"(.+)\.nii(\.gz)?")
 

@@ -9,8 +9,8 @@ import nibabel
 import numpy as np
 import numpy.typing as npt
 import pytest
+from ninefold.volumes.volumes import Volumes
 
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError, DataError
 from tests.dataset.heads import AFFINE, SIDES, save, write, write_masks
 

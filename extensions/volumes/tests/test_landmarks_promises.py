@@ -12,22 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ninefold.volumes.landmarks import Landmarks, positions
+from ninefold.volumes.volumes import Volumes
 from torch import nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import VolumePreparation
-from ninefold.dataset.volumes import Volumes
 from ninefold.parallel import Place
 from ninefold.task import Objective
-from ninefold.task.landmarks import Landmarks, positions
 from ninefold.train.evaluation import evaluate
 from tests.conftest import Shell, metrics, result
 from tests.dataset.heads import NAMES, write
 from tests.task.test_classification import Team
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STEPS = 12
 SHAPE, SPACING = (1, 18, 18, 14), (2.0, 2.0, 2.0)
 # AdamW divides by the size of a gradient: rounding errors of small ones become steps.
