@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ninefold.hf import HF
 from PIL import Image
 from torch.utils.data import DataLoader
 
@@ -19,7 +20,6 @@ from benchmarks.inputs import BATCH, DATA, PLACE, Slowed, examples, images_per_s
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.hf import HF
 from ninefold.dataset.loader import Gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.train.process_settings import keep_freed
@@ -55,7 +55,7 @@ def cached(dataset: HF) -> Examples:
     from ninefold.dataset.cache import make, reader
 
     dataset = replace(dataset, cache="disk", cache_dir=f"{dataset.root}/cache")
-    node = {"_target_": "ninefold.dataset.hf.HF", **asdict(dataset)}
+    node = {"_target_": "ninefold.hf.HF", **asdict(dataset)}
     found: Examples = reader(dataset, make(dataset, node, 1))("train")
     return found
 

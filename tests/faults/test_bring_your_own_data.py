@@ -11,9 +11,9 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
+from ninefold.hf import HF
 from PIL import Image
 
-from ninefold.dataset.hf import HF
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import Failure
 from tests.conftest import ROOT, Shell
