@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from ninefold.trackers.tracking import Tracked
+
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
 from benchmarks.step import LOG_EVERY, MLP, MLP_STEPS
-from ninefold.logger.tracking import Tracked
 from ninefold.train.training import Training
 
 WANDB, DEFAULT = "W&B", "logger=default"

@@ -430,13 +430,15 @@ def test_each_model_of_ours_has_the_name_of_its_configuration() -> None:
 def test_each_logger_has_a_configuration_of_its_own_and_only_trackers_are_chosen() -> None:
     (chosen,) = (d["logger"] for d in OmegaConf.load(CONF / "train.yaml").defaults if "logger" in d)
     assert OmegaConf.load(CONF / "logger" / "default.yaml").defaults == chosen
-    trackers = yamls("logger") - {*chosen, "default", "quiet"}
-    assert {f"logger/{name}" for name in [*chosen, *trackers]} == {
+    files = {path.stem: path for path in option_files("logger")}
+    trackers = files.keys() - {*chosen, "default", "quiet"}
+    assert {f"logger/{name}" for name in chosen} == {
         m for m in MODULES if m.startswith("logger/")
-    } - {"logger/__init__", "logger/tracking"}
+    } - {"logger/__init__"}
     for name in [*chosen, *trackers]:
-        tree = OmegaConf.load(CONF / "logger" / f"{name}.yaml")
-        assert tree[name]["_target_"].rpartition(".")[0] == f"ninefold.logger.{name}"
+        tree = OmegaConf.load(files[name])
+        package = "logger" if name in chosen else "trackers"
+        assert tree[name]["_target_"].rpartition(".")[0] == f"ninefold.{package}.{name}"
         assert name in chosen or tree.defaults == ["default", "_self_"]
 
 

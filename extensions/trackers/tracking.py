@@ -61,7 +61,7 @@ class Tracked:
     """The logger's side: hands everything on without waiting for it, until the run has ended."""
 
     def __init__(self, run: Run, name: str, wait: float, local: bool, **options: Any) -> None:
-        """Start the process of the client, ninefold.logger.NAME.Client.
+        """Start the process of the client, ninefold.trackers.NAME.Client.
 
         wait: seconds after the end of the run for a server; where all is `local`, at least LOCAL.
         options: for the client. Raises ConfigError if its library is not installed.
@@ -248,7 +248,7 @@ def serve(answers: int) -> None:
     threading.Thread(target=receive, args=(messages,), daemon=True).start()
     try:
         about = messages.get()
-        module = importlib.import_module(f"ninefold.logger.{about['tracker']}")
+        module = importlib.import_module(f"ninefold.trackers.{about['tracker']}")
         client: Client = module.Client(about)
         answer(READY)
         if (note := client.start()) is not None:

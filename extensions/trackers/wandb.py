@@ -8,7 +8,8 @@ from typing import Any
 
 from ninefold import secrets
 from ninefold.logger import Run
-from ninefold.logger.tracking import Point, Tracked
+
+from .tracking import Point, Tracked
 
 EXTRA = "wandb"
 OFFLINE = ("offline", "dryrun")

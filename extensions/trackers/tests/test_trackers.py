@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ninefold.trackers import mlflow, wandb
+from ninefold.trackers.tracking import Tracked
 from PIL import Image
 
 from ninefold.errors import ConfigError
-from ninefold.logger import Run, mlflow, wandb
-from ninefold.logger.tracking import Tracked
+from ninefold.logger import Run
 from ninefold.result import Result
 from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import one_after_another
@@ -295,8 +296,8 @@ def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> 
 START = """
 import sys, time
 from pathlib import Path
-from tests.logger.test_trackers import a_run
-from ninefold.logger import mlflow, wandb
+from extensions.trackers.tests.test_trackers import a_run
+from ninefold.trackers import mlflow, wandb
 run = a_run(Path.cwd())
 logger = (
     mlflow.logger(run, None, "ninefold", 2) if sys.argv[1] == "mlflow" else

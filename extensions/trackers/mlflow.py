@@ -12,8 +12,9 @@ from typing import Any
 from ninefold import secrets
 from ninefold.files import opener, read_text, write_durably
 from ninefold.logger import Run
-from ninefold.logger.tracking import Point, Tracked
 from ninefold.process import locked, until
+
+from .tracking import Point, Tracked
 
 EXTRA = "mlflow"
 DEFAULT = Path("outputs", "mlflow.db")
