@@ -89,7 +89,7 @@ def command(words: Sequence[str]) -> None:
     elif name in ("conf", "keys"):
         printed = shown._conf if name == "conf" else shown._keys
         printed("".join(arguments))
-    elif name not in ninefold.COMMANDS and not STANDS_FOR.fullmatch(name):
+    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
         raise ValueError(f"there is no command {name}")
 
 
