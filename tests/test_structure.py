@@ -373,7 +373,7 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "cache_folder",
         "packing",
         "draws",
-        "loader_workers",
+        "item_loader",
     }
     assert yamls(group) == files
     for name in files:

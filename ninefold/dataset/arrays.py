@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
@@ -12,6 +12,10 @@ import numpy.typing as npt
 
 from ninefold.tree import Tree
 
+if TYPE_CHECKING:  # the launcher does without it
+    from torch import Tensor
+
+Ahead = Generator[list["Tensor"], None, None]
 Split = Literal["train", "val", "test"]
 Rows = npt.NDArray[np.int64]
 
@@ -46,9 +50,12 @@ class Unread(ABC):
         """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
         return False
 
-    def in_processes(self) -> bool:
-        """Whether worker processes read its rows, which threads of this one only wait for."""
-        return False
+    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
+        """What worker processes read of examples in these batches: all arrays of each.
+
+        None: there are no such processes.
+        """
+        return None
 
     def in_epoch(self, seed: int, epoch: int) -> Array:
         """This array as training with `seed` reads it in `epoch`."""
@@ -113,8 +120,8 @@ class Selected(Unread):
     def varies(self) -> bool:
         return varies(self.array)
 
-    def in_processes(self) -> bool:
-        return in_processes(self.array)
+    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
+        return ahead(self.array, [self.rows[rows] for rows in batches])
 
     def in_epoch(self, seed: int, epoch: int) -> Selected:
         return Selected(in_epoch(self.array, seed, epoch), self.rows)
@@ -125,9 +132,9 @@ def varies(array: Array) -> bool:
     return isinstance(array, Unread) and array.varies()
 
 
-def in_processes(array: Array) -> bool:
-    """Whether worker processes read the rows of `array`."""
-    return isinstance(array, Unread) and array.in_processes()
+def ahead(array: Array, batches: Sequence[Rows]) -> Ahead | None:
+    """See `Unread.ahead`."""
+    return array.ahead(batches) if isinstance(array, Unread) else None
 
 
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:

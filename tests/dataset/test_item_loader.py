@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import resource
 import signal
 from collections.abc import Iterator
@@ -55,7 +54,7 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     gc.collect()
     assert children() <= before
-    assert files() <= opened
+    assert until(lambda: files() <= opened, 5)  # DataLoader's threads close some
 
 
 def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
@@ -110,11 +109,13 @@ def test_threads_read_a_class_that_is_declared_thread_safe_and_processes_any_oth
     found = [loading(each.load("train"), 8, ALONE, workers=2, **options) for each in (safe, other)]
     assert [str(how).partition(" of ")[0] for how in found] == [
         "loader: 2 thread(s), 5 slots",
-        "loader: 2 process(es), 9 slots",
+        "loader: 2 process(es), 5 slots",
     ]
     asked = loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
-    with pytest.raises(ResourceError, match=r"loader.workers=2: 9 slots of 2.11 kB are 19 kB; 2.5"):
+    with pytest.raises(
+        ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
+    ):
         loading(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
 
 
@@ -134,11 +135,20 @@ def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
     assert children() - before == forked
 
 
-def test_a_file_that_the_class_has_opened_is_read_right_by_several_processes(
-    tmp_path: Path,
-) -> None:
-    path = str(tmp_path / "images")
-    assert same(read(3, "Opened", path=path), read(0, "Opened", path=path))
+def test_a_set_that_is_read_amid_another_changes_neither() -> None:
+    """As an evaluation amid an epoch; both are read by the same processes."""
+    dataset, prepare = mapped(2, "Digits"), TypedPreparation(channels=1)
+    train, test = (Gathered(dataset.load(split), 2) for split in BOTH)  # type: ignore[arg-type]
+    alone = Gathered(mapped(0, "Digits").load("train"))
+    plain, found = (
+        Batches(source, 8, 5, prepare, ALONE).epoch(0, 0, lambda: None, lambda phase: None)
+        for source in (alone, train)
+    )
+    for number, (mine, his) in enumerate(zip(found, plain, strict=True)):
+        assert same([*mine], [*his])
+        if number in (2, 3, 7):
+            taken = next(shard(test, 24, prepare, ALONE))
+            assert same([*taken], [*next(shard(alone, 24, prepare, ALONE))])
 
 
 def failure(how: str, workers: int, patience: float = 60) -> Failure:
@@ -162,22 +172,11 @@ def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kep
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        (
-            "kill",
-            ResourceError,
-            r"a worker process was killed \(SIGKILL\) as it read item 20; most",
-        ),
-        (
-            "crash",
-            DataError,
-            r"died of SIGSEGV as it read item 20; it was at .*mine.py:\d+ in crash;",
-        ),
-        ("leave", DataError, r"left with exit code 0 as it read item 20; it left no traceback;"),
-        (
-            "hang",
-            Unended,
-            r"not answered for 1 s as it read item 20; it was at .*mine.py:\d+ in hang",
-        ),
+        ("kill", ResourceError, "a worker process was killed (SIGKILL) as it read item 20; most"),
+        ("crash", DataError, "a worker process died of SIGSEGV as it read item 20; the log has"),
+        ("leave", DataError, "a worker process left with exit code 0 as it read item 20; the log"),
+        ("hang", Unended, "no batch has come for 1 s; the workers read item 20; see"),
+        ("interrupt", DataError, "item 20 raised KeyboardInterrupt; "),
     ],
 )
 def test_a_worker_that_ends_or_hangs_is_named_with_its_item(
@@ -185,8 +184,12 @@ def test_a_worker_that_ends_or_hangs_is_named_with_its_item(
 ) -> None:
     found = failure(how, 2, patience=1 if how == "hang" else 60)
     assert type(found) is kind
-    assert str(found).startswith("error: loader.workers=2: a worker process ")
-    assert re.search(said, str(found)), str(found)
+    assert said in str(found)
+    assert ("in crash" in str(found.__cause__)) == (how == "crash")
+
+
+def test_a_child_that_an_item_forks_reads_nothing_and_ends() -> None:
+    assert same(read(2, "Forking"), read(0, "Digits"))
 
 
 def test_workers_ignore_signals_and_end_with_a_process_that_is_killed() -> None:
