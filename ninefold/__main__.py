@@ -18,7 +18,6 @@ COMMANDS = {
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER [--against OLD]: write the report of a study, or compare two",
     "export": "ckpt=RUN format=FORMAT: a trained network as safetensors, ONNX or pt2",
-    "pack": "dataset=NAME [KEY=VALUE ...]: fill a dataset's cache on disk",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
@@ -66,8 +65,6 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
         from ninefold.report.__main__ import main as command
     elif name == "export":
         from ninefold.export.__main__ import main as command
-    elif name == "pack":
-        from ninefold.pack import main as command
     elif name in ("compare", "conf", "keys"):
         from ninefold.config import shown
 

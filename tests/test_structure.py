@@ -59,18 +59,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
     "plugins": GROUND | {"study", "launch", "config"},
-    "pack": GROUND | {"launch", "config"},
     "export": GROUND
     | {"launch", "config", "train", "dataset", "task", "checkpoint", "amp", "parallel"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
-    "__main__": GROUND | {"main", "report", "export", "pack", "config"},
+    "__main__": GROUND | {"main", "report", "export", "config"},
     "setup.py": set(),
     "api": GROUND
     | {"stats", "study/load", "study/turn_plan", "dataset", "task", "report", "launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
 }
-COMPOSING = {"main", "plugins", "config", "study", "pack"} | {
+COMPOSING = {"main", "plugins", "config", "study"} | {
     "launch/runs",
     "launch/command",
     "export/run",
@@ -473,7 +472,6 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         "dataset.folder",
         "dataset.masks",
         "dataset.cache",
-        "pack",
         "export.__main__",
     ],
 )

@@ -208,12 +208,6 @@ class Checked:
             sorted(set(map(str, untrusted.targets_in(resolved).values()))),
         )
 
-    def pack(self) -> dict[str, str] | None:
-        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
-        *_, stored, fill_cache = self._with_data()
-        _complete(stored)
-        return fill_cache(stored["threads"])
-
     def _with_data(self) -> tuple[DictConfig, Tree, Tree, FillCache]:
         """Check the data, or find the cache that this command has of it already.
 

@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
-from ninefold import pack
 from ninefold.config import letters, overrides, resolvers, shown
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.job import Asked, asked
@@ -51,7 +50,7 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export", "ninefold.pack"):
+    elif name in ("ninefold.report", "ninefold.export"):
         command([name.partition(".")[2], *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
         benches(name, arguments)
@@ -84,8 +83,6 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
-    elif name == "pack" and ELIDED not in arguments:
-        pack._job(arguments)
     elif name in ("conf", "keys"):
         printed = shown._conf if name == "conf" else shown._keys
         printed("".join(arguments))
