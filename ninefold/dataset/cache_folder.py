@@ -17,7 +17,6 @@ from ninefold.files import (
     opener,
     read_json,
     replace_durably,
-    sha256_of,
     sync,
     write_durably,
 )
@@ -79,7 +78,6 @@ def _write(folder: Path, content: Content, processes: int) -> None:
         content.pack([str(path) for path in paths], processes)
         for path in paths:
             sync(path)
-            content.meta["arrays"][path.name]["sha256"] = sha256_of(path)
         write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")
         if folder.exists():
             os.replace(folder, old)

@@ -113,7 +113,6 @@ def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path)
         assert (list(array.shape), array.dtype.name) == (entry["shape"], entry["dtype"])
         content = (above / name).read_bytes()
         assert len(content) == entry["bytes"]
-        assert hashlib.sha256(content).hexdigest() == entry["sha256"]
     assert not [path for path in above.parent.iterdir() if path != above]
     assert not mapped(files["train.inputs.npy"]).flags.writeable
 

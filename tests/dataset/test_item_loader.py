@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from ninefold.dataset.batches import Batches, shard
-from ninefold.dataset.draws import seeds
 from ninefold.dataset.loader import Gathered, loading
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
@@ -222,14 +221,6 @@ def test_too_many_worker_processes_are_one_line() -> None:
             mapped(50, "Digits")
 
     assert exit_code(fork(limited)) == 0
-
-
-def test_the_seeds_of_items_are_those_of_numpys_seed_sequence() -> None:
-    rows = np.array([0, 1, 77, 2**32 - 1])
-    for seed, epoch in ((0, 0), (5, 3), (2**32 - 1, 7), (2**40 + 5, 2), (2**70 + 1, 2**33)):
-        for row, words in zip(rows.tolist(), seeds(seed, epoch, rows), strict=True):
-            key = (seed, epoch, row)
-            assert words == np.random.SeedSequence(key).generate_state(2).tolist()
 
 
 # Real commands
