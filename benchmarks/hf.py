@@ -20,7 +20,7 @@ from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
 from ninefold.dataset.hf import HF
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.train.process_settings import keep_freed
 
@@ -76,7 +76,7 @@ def contestants(
             found = load(HF(name, shape=(3, 32, 32)))
             if handicap:
                 found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
-            batches = Batches(Gathered(found), BATCH, 0, ImagePreparation(3), PLACE)
+            batches = Batches(HostSource(found), BATCH, 0, ImagePreparation(3), PLACE)
             table = datasets.load_dataset(
                 "parquet", data_files=str(Path(name, "train.parquet")), split="train"
             )

@@ -35,7 +35,7 @@ class Array(Protocol):
     def __getitem__(self, rows: slice, /) -> Array: ...
 
 
-class Unread(ABC):
+class LazyArray(ABC):
     """A lazy array: its rows are read when they are indexed."""
 
     @property
@@ -74,7 +74,7 @@ class Unread(ABC):
         return self.read(rows)
 
 
-class Decoded(Unread):
+class FileArray(LazyArray):
     """Examples in files, each decoded to an array of one size when it is read.
 
     paths: the file, or the files, of each example. size: of what it is decoded to.
@@ -104,7 +104,7 @@ class Decoded(Unread):
 
 
 @dataclass(frozen=True)
-class Selected(Unread):
+class Selected(LazyArray):
     """Some rows of an array, in the order of `rows` (int64 [n])."""
 
     array: Array
@@ -129,30 +129,30 @@ class Selected(Unread):
 
 def varies(array: Array) -> bool:
     """Whether the rows of `array` differ from epoch to epoch."""
-    return isinstance(array, Unread) and array.varies()
+    return isinstance(array, LazyArray) and array.varies()
 
 
 def ahead(array: Array, batches: Sequence[Rows]) -> Ahead | None:
-    """See `Unread.ahead`."""
-    return array.ahead(batches) if isinstance(array, Unread) else None
+    """See `LazyArray.ahead`."""
+    return array.ahead(batches) if isinstance(array, LazyArray) else None
 
 
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:
     """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
-    return array.in_epoch(seed, epoch) if isinstance(array, Unread) else array
+    return array.in_epoch(seed, epoch) if isinstance(array, LazyArray) else array
 
 
 @dataclass(frozen=True)
-class Sides:
+class InputShape:
     """The shape of one input, as a leaf of a tree."""
 
     numbers: tuple[int, ...]
 
 
 def sides(shape: Any) -> Tree:
-    """`dataset.shape` as a tree of Sides: of [[3], [4]] two, of [3, 4] one."""
+    """`dataset.shape` as a tree of InputShape: of [[3], [4]] two, of [3, 4] one."""
     if isinstance(shape, Mapping):
         return {str(key): sides(value) for key, value in shape.items()}
     if any(not isinstance(number, int) for number in shape):
         return tuple(map(sides, shape))
-    return Sides(tuple(shape))
+    return InputShape(tuple(shape))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.dataset.packing import Content, refused, size_text
+from ninefold.dataset.packing import CacheContent, refused, size_text
 from ninefold.errors import ResourceError
 from ninefold.files import (
     mount_of,
@@ -26,7 +26,7 @@ META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
 
 
-def write(folder: Path, content: Content, processes: int) -> None:
+def write(folder: Path, content: CacheContent, processes: int) -> None:
     """Write a cache unless an undamaged one exists, after waiting for a process that writes it.
 
     Raises what decoding raises, and ResourceError.
@@ -65,7 +65,7 @@ def _warned(folder: Path) -> bool:
     return wrong is not None
 
 
-def _write(folder: Path, content: Content, processes: int) -> None:
+def _write(folder: Path, content: CacheContent, processes: int) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
     _require_room(folder.parent, content.size)
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))

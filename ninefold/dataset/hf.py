@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split, checked
-from ninefold.dataset.arrays import Rows, Unread
+from ninefold.dataset.arrays import LazyArray, Rows
 from ninefold.dataset.images import (
     bad_image,
     ignore_warnings,
@@ -266,7 +266,7 @@ class HF(Dataset):
 
 
 @dataclass(frozen=True)
-class Pictures(Unread):
+class Pictures(LazyArray):
     """Image files in an arrow table, decoded to uint8 [n, *size] as `pixels` does it.
 
     table: a datasets.Dataset in arrow format with one column, of {bytes, path}.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Ahead, Rows, Sides, Unread, sides
+from ninefold.dataset.arrays import Ahead, InputShape, LazyArray, Rows, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.draws import generators, seed_by, seed_torch, seeded_once, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
@@ -97,7 +97,7 @@ class Items:
                 self._seed = seed_by
             both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
-        self._sides = each(lambda kind: Sides(kind.shape), self.inputs)
+        self._sides = each(lambda kind: InputShape(kind.shape), self.inputs)
         self.kinds: list[Kind] = leaves((self.inputs, self.targets))
         if isinstance(first, tuple) and type(first[-1]) is int and is_value(first[0]):
             array = np.asarray(first[0])
@@ -359,7 +359,7 @@ class Items:
 
     def _inputs(self, number: int, value: Any) -> Tree:
         """The input as an array, or as a tree of arrays."""
-        if isinstance(self._sides, Sides) and not isinstance(value, Mapping):
+        if isinstance(self._sides, InputShape) and not isinstance(value, Mapping):
             return self._input(number, "input", value, self._sides)  # lists are an array too
         found = self._structure(number, value, "input")
         if self._sides is None:
@@ -412,7 +412,9 @@ class Items:
                 )
         return found
 
-    def _input(self, number: int, name: str, value: Any, wanted: Sides | None) -> npt.NDArray[Any]:
+    def _input(
+        self, number: int, name: str, value: Any, wanted: InputShape | None
+    ) -> npt.NDArray[Any]:
         """One input as an array of the shape `wanted`, None: as the value has it."""
         array = self._array(number, value, name)
         item = f"item {number}" if name == "input" else f"{name} of item {number}"
@@ -520,7 +522,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Column(Unread):
+class Column(LazyArray):
     """The values at one place of items: number `part` of their `kinds`.
 
     seed, epoch: what their random transforms are drawn by.

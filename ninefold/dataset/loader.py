@@ -31,7 +31,7 @@ Read = Generator[tuple[Tree, Tree], None, None]
 
 
 class Source(Protocol):
-    """Examples to take batches of: Gathered on the host, or Resident on the device."""
+    """Examples to take batches of: HostSource on the host, or Resident on the device."""
 
     @property
     def shape(self) -> Tree:
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Gathered:
+class HostSource:
     """Examples in arrays or files, of which each batch is read by the host. See `gathered`."""
 
     examples: Examples
@@ -64,7 +64,7 @@ class Gathered:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def in_epoch(self, seed: int, epoch: int) -> Gathered:
+    def in_epoch(self, seed: int, epoch: int) -> HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
@@ -103,7 +103,7 @@ def small_targets(
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoaderPlan:
     """How each process of a run reads its batches.
 
     workers: that read ahead; 0: none. processes: whether they are processes, not threads.
@@ -148,7 +148,7 @@ def slots(workers: int) -> int:
     return AHEAD * workers + 1
 
 
-def loading(
+def plan_loading(
     examples: Examples,
     rows: int,
     place: Place,
@@ -158,7 +158,7 @@ def loading(
     pinned: bool | Literal["auto"],
     free: int | None,
     cores: int | None,
-) -> Loading:
+) -> LoaderPlan:
     """How to read batches of `rows` examples of `examples` in each process.
 
     workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
@@ -205,7 +205,7 @@ def loading(
         )
     inputs, targets = ("+".join(str(a.dtype) for a in arrays) for arrays in read.values())
     dtypes, page_locked = (inputs, targets), on_gpu and pinned is not False
-    return Loading(count, page_locked, batch, prepared, dtypes, processes=processes)
+    return LoaderPlan(count, page_locked, batch, prepared, dtypes, processes=processes)
 
 
 def pinned(reading: Ahead) -> Ahead:

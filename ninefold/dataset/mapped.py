@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import Sides, sides
+from ninefold.dataset.arrays import InputShape, sides
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.draws import generators
 from ninefold.dataset.items import Items, Kind, Reader, first_cause, raised
@@ -116,7 +116,7 @@ class Mapped(Dataset):
     def counts(self) -> str:
         """Images and volumes, or rows of a table or anything else."""
         one = sides(self.shape)
-        return "images" if isinstance(one, Sides) and len(one.numbers) in (3, 4) else "rows"
+        return "images" if isinstance(one, InputShape) and len(one.numbers) in (3, 4) else "rows"
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Loading, Source
+from ninefold.dataset.loader import LoaderPlan, Source
 from ninefold.dataset.preparation import Preparation
 from ninefold.errors import NumericsError, ResourceError, Unended, located, one_line
 from ninefold.logger import Logger
@@ -95,7 +95,7 @@ class Training:
     warmup_steps: int
     compiles: bool
     profile: Profile | None
-    loading: Loading
+    loading: LoaderPlan
     config: str
     probe: Probe
     memory: PeakMemory

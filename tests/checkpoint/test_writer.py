@@ -24,7 +24,7 @@ from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged, lock
 from ninefold.dataset import Examples
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Gathered, Loading
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
@@ -222,9 +222,9 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
         forward=objective,
         objective=objective,
-        batches=Batches(Gathered(examples), 2, 0, prepare, ALONE),
+        batches=Batches(HostSource(examples), 2, 0, prepare, ALONE),
         val=None,
-        test=Gathered(examples),
+        test=HostSource(examples),
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
@@ -241,7 +241,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         checkpoint_every=0,
         save_or_stop=save_or_stop,
         warmup_steps=1,
-        loading=Loading(0, False, 0, 0, ("uint8", "int64")),
+        loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
         compiles=False,
         profile=None,
         config="",

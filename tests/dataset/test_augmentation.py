@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
 from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
 from ninefold.errors import ConfigError
 from ninefold.parallel import Place
@@ -34,7 +34,7 @@ def examples(shape: tuple[int, ...] = (3, 20, 24)) -> Examples:
 
 
 def epoch(prepare: Augmented, rank: int = 0, of: int = 1, start: int = 0) -> list[Any]:
-    batches = Batches(Gathered(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
+    batches = Batches(HostSource(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
     return list(batches.epoch(1, start, lambda: None, lambda phase: None))
 
 

@@ -281,17 +281,17 @@ class Odd:
 def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(
     root: Path, fault: str, line: str
 ) -> None:
-    from ninefold.dataset.packing import pack, part_of
+    from ninefold.dataset.packing import npy_file, pack
 
     path = root / "odd.npy"
     path.touch()
     with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: {line}"):
-        pack([part_of("odd.npy", Odd(fault))], [str(path)], 1, lambda *_: None)
+        pack([npy_file("odd.npy", Odd(fault))], [str(path)], 1, lambda *_: None)
 
 
 def test_a_full_disk_is_one_line(root: Path) -> None:
-    from ninefold.dataset.packing import pack, part_of
+    from ninefold.dataset.packing import npy_file, pack
 
-    part = part_of("full.npy", Odd(""))
+    part = npy_file("full.npy", Odd(""))
     with pytest.raises(ResourceError, match=r"error: dataset.cache_dir=/dev/full: .*; .*; free "):
         pack([part], ["/dev/full"], 1, lambda *_: None)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ninefold.dataset.batches import Batches, shard
-from ninefold.dataset.loader import Gathered, loading
+from ninefold.dataset.loader import HostSource, plan_loading
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
 from ninefold.errors import DataError, Failure, ResourceError, Unended
@@ -72,7 +72,7 @@ def read(
     """All that two epochs from a step of each on and an evaluation are given."""
     dataset = mapped(workers, cls, **arguments)
     prepare = TypedPreparation(channels=1)
-    train, test = (Gathered(dataset.load(split), workers) for split in BOTH)  # type: ignore[arg-type]
+    train, test = (HostSource(dataset.load(split), workers) for split in BOTH)  # type: ignore[arg-type]
     batches = Batches(train, 8, 5, prepare, place)
     found = []
     for epoch in (0, 3):
@@ -105,17 +105,19 @@ def test_threads_read_a_class_that_is_declared_thread_safe_and_processes_any_oth
     before = children()
     safe, other = (mapped(2, "Digits", moves=False, thread_safe=safe) for safe in (True, False))
     assert len(children() - before) == 2
-    found = [loading(each.load("train"), 8, ALONE, workers=2, **options) for each in (safe, other)]
+    found = [
+        plan_loading(each.load("train"), 8, ALONE, workers=2, **options) for each in (safe, other)
+    ]
     assert [str(how).partition(" of ")[0] for how in found] == [
         "loader: 2 thread(s), 5 slots",
         "loader: 2 process(es), 5 slots",
     ]
-    asked = loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
+    asked = plan_loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
     with pytest.raises(
         ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
     ):
-        loading(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
+        plan_loading(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
 
 
 def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
@@ -124,7 +126,7 @@ def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
     assert first.shape == (8, 1, 1, 1)
     dataset = mapped(2, "Owned", shape=(1, 1, 1))
     forked = children() - before
-    source = Gathered(dataset.load("train"), 2)
+    source = HostSource(dataset.load("train"), 2)
     for epoch in (0, 1):
         batches = Batches(source, 8, 0, TypedPreparation(channels=1), ALONE)
         for _, pids in batches.epoch(epoch, 0, lambda: None, lambda phase: None):
@@ -137,8 +139,8 @@ def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
 def test_a_set_that_is_read_amid_another_changes_neither() -> None:
     """As an evaluation amid an epoch; both are read by the same processes."""
     dataset, prepare = mapped(2, "Digits"), TypedPreparation(channels=1)
-    train, test = (Gathered(dataset.load(split), 2) for split in BOTH)  # type: ignore[arg-type]
-    alone = Gathered(mapped(0, "Digits").load("train"))
+    train, test = (HostSource(dataset.load(split), 2) for split in BOTH)  # type: ignore[arg-type]
+    alone = HostSource(mapped(0, "Digits").load("train"))
     plain, found = (
         Batches(source, 8, 5, prepare, ALONE).epoch(0, 0, lambda: None, lambda phase: None)
         for source in (alone, train)
@@ -153,7 +155,7 @@ def test_a_set_that_is_read_amid_another_changes_neither() -> None:
 def failure(how: str, workers: int, patience: float = 60) -> Failure:
     dataset = mapped(workers, "Failing", patience, how=how)
     batches = Batches(
-        Gathered(dataset.load("train"), workers), 8, 0, TypedPreparation(channels=1), ALONE
+        HostSource(dataset.load("train"), workers), 8, 0, TypedPreparation(channels=1), ALONE
     )
     with pytest.raises(Failure) as caught:
         list(batches.epoch(0, 0, lambda: None, lambda phase: None))

@@ -23,7 +23,7 @@ from torch import Tensor
 from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import resized
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
@@ -96,7 +96,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
     task = build.checked_task(job, model, examples, prepare)
     result = evaluation.evaluate(
-        Objective(model, task), Gathered(examples), task=task, batch_size=256, prepare=prepare,
+        Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), place=ALONE,
     )  # fmt: skip
     rows = np.arange(len(examples))

@@ -16,7 +16,7 @@ from torch import nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import VolumePreparation
 from ninefold.dataset.volumes import Volumes
 from ninefold.parallel import Place
@@ -116,7 +116,7 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
 
         def work(rank: int) -> object:
             return evaluate(
-                Objective(copy.deepcopy(model), task), Gathered(test), task=task, batch_size=6,
+                Objective(copy.deepcopy(model), task), HostSource(test), task=task, batch_size=6,
                 prepare=prepare, parallel=team,
                 place=Place(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip
