@@ -50,7 +50,7 @@ class InWorker(Exception):
         return f"in a worker process\n\n{self.args[0]}"
 
 
-class Batches(Dataset[Any]):
+class ItemBatches(Dataset[Any]):
     """What DataLoader's workers have: batches of items, indexed by `Index`."""
 
     def __init__(self, items: Callable[[Split], Items], workers: int) -> None:
@@ -132,7 +132,7 @@ class ItemLoader:
         Raises ResourceError.
         """
         self._workers, self._patience = workers, patience
-        self._batches = Batches(items, workers)
+        self._batches = ItemBatches(items, workers)
         self._order: deque[tuple[int, Index]] = deque()
         self._turn = 0
         util.get_temp_dir()  # which each worker would else make, and leave
@@ -192,7 +192,7 @@ class ItemLoader:
             del found
 
     def _next(self) -> Any:
-        """What `Batches` has returned in a worker for the next index."""
+        """What `ItemBatches` has returned in a worker for the next index."""
         for _ in range(math.ceil(self._patience / LOOK)):
             try:
                 return next(self._answers)
