@@ -33,11 +33,11 @@ from benchmarks.inputs import (
 from benchmarks.inputs import over_the_better as better
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from ninefold.dataset import Examples, train_and_val
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.cache import Files, keep, kept, make, reader
 from ninefold.dataset.folder import Folder
 from ninefold.dataset.loader import HostSource, gathered
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Batches
 from ninefold.train.build import keep_freed
 
 COUNT, PACKED, SHAPE = 256, 768, (3, 180, 240)

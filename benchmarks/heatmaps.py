@@ -13,8 +13,8 @@ from torch import Tensor
 
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.step import adamw
+from ninefold.engine.task import Objective
 from ninefold.model.unet import UNet
-from ninefold.task import Objective
 from ninefold.task.landmarks import Landmarks, heatmaps
 from ninefold.train.build import keep_freed
 

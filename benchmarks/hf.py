@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from benchmarks.inputs import BATCH, DATA, PLACE, Slowed, examples, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.hf import HF
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Batches
 from ninefold.train.process_settings import keep_freed
 
 COUNT = 1024

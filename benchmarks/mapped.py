@@ -23,10 +23,10 @@ from torchvision.transforms import (
 
 from benchmarks.inputs import BATCH, MEAN, PLACE, STD, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
+from ninefold.engine.batches import Batches
 from ninefold.train.process_settings import keep_freed
 
 SLOWED = 2.0  # times as long as an item takes otherwise: how long it takes with the handicap

@@ -25,13 +25,13 @@ from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals import raw
 from benchmarks.step import FOREVER, adamw
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, epoch_order
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import Masks
-from ninefold.parallel.none import Single
-from ninefold.task import Objective
+from ninefold.engine.batches import Batches, epoch_order
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.task import Objective
 from ninefold.task.segmentation import Segmentation
-from ninefold.train.evaluation import evaluate
 from ninefold.train.process_settings import keep_freed
 
 SLOWED = 0.1  # seconds added to each of our steps or batches by the handicap

@@ -66,9 +66,9 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
     elif name == "export":
         from ninefold.export.__main__ import main as command
     elif name in ("compare", "conf", "keys"):
-        from ninefold.config import shown
+        from ninefold.config import list_commands
 
-        command = {"compare": shown.compare, "conf": shown.conf, "keys": shown.keys}[name]
+        command = getattr(list_commands, name)
     else:
         return lambda _: none_of_them(name)
     return command

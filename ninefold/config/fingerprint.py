@@ -3,65 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ninefold.errors import is_users
 from ninefold.places import CONF, PACKAGE
 
-# Packages of which every module may take part in a run; the others are found by their imports.
-NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
-# `import ninefold.x`, and `from ninefold.x import a, b` with or without parentheses.
-IMPORT = re.compile(
-    r"^ *(?:from|import) +(ninefold[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE
+# What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
+NOT_OF_A_RUN = (
+    "export",
+    "report",
+    "stats",
+    "study",
+    "__main__.py",
+    "main.py",
+    "pack.py",
+    "plugins.py",
 )
 
 
 def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF) -> str:
     """sha256 of all code that a run executes, so that figures of two hashes are not compared.
 
-    That is conf/, what a worker imports of ninefold, and the user's own modules among `targets`.
-    The report and the study's own modules are not: they change no run. A clone and an installed
-    package of the same code have the same hash.
+    That is conf/, ninefold but for NOT_OF_A_RUN, and the user's own modules among `targets`. A
+    clone and an installed package of the same code have the same hash.
     """
     files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
-    for module in _worker_modules(package):
-        files[f"ninefold/{module.relative_to(package).as_posix()}"] = module
-    for target in targets:
-        if (path := users_module(target)) is not None:
-            files[target] = path
+    for file in package.rglob("*.py"):
+        part = file.relative_to(package)
+        if part.parts[0] not in NOT_OF_A_RUN:
+            files[f"ninefold/{part.as_posix()}"] = file
+    files |= {target: path for target in targets if (path := users_module(target)) is not None}
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         content = path.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
-
-
-def _worker_modules(package: Path) -> set[Path]:
-    """Files of ninefold that a launcher's processes import, late imports included."""
-    found: set[Path] = set()
-    queue = [package / "launch" / "worker.py", package / "launch" / "elastic.py"]
-    queue += [path for name in NAMED_IN_CONF for path in (package / name).glob("*.py")]
-    while queue:
-        path = queue.pop()
-        if path in found or not path.is_file():
-            continue
-        found.add(path)
-        queue.append(path.parent / "__init__.py")
-        for name in _imported(path):
-            module = package.joinpath(*name.split(".")[1:])
-            queue += [module.with_suffix(".py"), module / "__init__.py"]
-    return found
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Names that a file imports from ninefold: of modules, and of what it takes from them."""
-    for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
-        yield module
-        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
 
 
 def users_module(target: str) -> Path | None:

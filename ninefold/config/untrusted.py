@@ -19,9 +19,8 @@ from omegaconf import OmegaConf
 from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
-from ninefold.files import flat, require_plain_yaml
+from ninefold.files import require_plain_yaml
 from ninefold.places import CONF
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
@@ -38,6 +37,11 @@ PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that nam
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
 # Modules that fetch and read pretrained weights for a builder of another module than their own.
 FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
+# Where a package is now that a stored configuration may name as it was before.
+MOVED = {
+    "ninefold.amp.": "ninefold.engine.amp.",
+    "ninefold.parallel.": "ninefold.engine.parallel.",
+}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -45,7 +49,10 @@ NEEDED = {
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
+    """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
+
+    Targets that have MOVED are named as they are now.
+    """
     try:
         require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
@@ -55,6 +62,11 @@ def parse(text: str) -> dict[str, Any]:
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
+    for _, node in _nodes(tree, ""):
+        target = node.get("_target_")
+        for before, now in MOVED.items():
+            if isinstance(node, dict) and str(target).startswith(before):
+                node["_target_"] = now + str(target).removeprefix(before)
     return {str(key): value for key, value in tree.items()}
 
 
@@ -183,20 +195,11 @@ def edited(saved: object, now: str) -> list[str]:
     if not isinstance(saved, str):
         return []
     try:
-        before, after = (_fixed(parse(text)) for text in (saved, now))
+        before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    return [
-        f"{key}={spelled(after.get(key, 'absent'))} (was {spelled(before.get(key, 'absent'))})"
-        for key in {**before, **after}
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
-
-
-def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
-    return {k: v for k, v in flat(job).items() if not schema.is_any_of(k, other)}
+    return schema.differences(before, after, other)
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ninefold.errors import DataError
 from ninefold.tree import Tree, each, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 __all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split", "as_dataset"]
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
 from ninefold.dataset.items import parts_of
-from ninefold.dataset.preparation import Preparation, random_bits, to_device
+from ninefold.dataset.preparation import random_bits, to_device
+from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
 from ninefold.tree import Tree
 

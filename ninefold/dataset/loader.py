@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,8 +17,9 @@ from torch import Tensor
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
 from ninefold.dataset.preparation import to_device
+from ninefold.engine.batches import Read
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
-from ninefold.parallel import Place
 from ninefold.tree import Tree, each, filled, leaves
 
 AHEAD = 2  # batches that a worker reads ahead at most, as those of a DataLoader
@@ -26,27 +27,6 @@ MOST = 8  # threads that `auto` starts at most
 SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-
-Read = Generator[tuple[Tree, Tree], None, None]
-
-
-class Source(Protocol):
-    """Examples to take batches of: HostSource on the host, or Resident on the device."""
-
-    @property
-    def shape(self) -> Tree:
-        """Of all inputs, [n, channels, ...]."""
-
-    def __len__(self) -> int: ...
-
-    def in_epoch(self, seed: int, epoch: int) -> Source:
-        """The examples as training with `seed` reads them in `epoch`."""
-
-    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
-        """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
-
-        Closing the generator ends what reads ahead. Raises what reading a row raises.
-        """
 
 
 @dataclass(frozen=True)

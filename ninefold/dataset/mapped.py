@@ -21,11 +21,12 @@ from ninefold.dataset.items import Items, Kind, Reader, first_cause, raised
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 from ninefold.tree import Tree
-from ninefold.types import ItemKeys
 
 if TYPE_CHECKING:  # they import torch, which the checks before the start do not need
     from ninefold.dataset.item_loader import ItemLoader
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
+if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
+    from ninefold.engine.batches import Preparation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +44,7 @@ class Mapped(Dataset):
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
-    keys: ItemKeys = None
-    """Keys of the input and the target, in items that are mappings: [image, label], or
-    [[ids, mask], label] for several inputs. Places, in items that are tuples: [[0, 1], 2]."""
+    keys: Sequence[Any] | None = None
     shape: Any = None
     thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count

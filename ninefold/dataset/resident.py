@@ -12,14 +12,9 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, Read, Source, amount, in_memory
-from ninefold.dataset.preparation import (
-    ImagePreparation,
-    Preparation,
-    TypedPreparation,
-    random_bits,
-    to_device,
-)
+from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory
+from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, random_bits, to_device
+from ninefold.engine.batches import Preparation, Read, Source
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, leaves
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ninefold.engine.task import Task
 from ninefold.errors import NumericsError
 from ninefold.export.graph import Exported, tensors_of
-from ninefold.task import Task
 from ninefold.tree import Tree, leaves
 
 ALLOWED, RELATIVE = 1e-4, 1e-6  # the larger: rounding of float32 grows with the outputs

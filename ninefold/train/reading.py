@@ -11,8 +11,8 @@ import torch
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import LoaderPlan, plan_loading
 from ninefold.dataset.resident import resident_bytes
+from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.machine import available_memory, cores
-from ninefold.parallel import Parallel, Place, gather
 
 
 def reading(

@@ -13,11 +13,11 @@ from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 
 from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
+from ninefold.engine.batches import Batches
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place
 from ninefold.task.classification import Classification
 from tests.conftest import Shell, metrics
 from tests.faults.refusals import refused

@@ -14,11 +14,11 @@ from torch import Tensor
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches, epoch_order, evaluation_batch, shard
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
+from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
+from ninefold.engine.parallel import Place
 from ninefold.errors import DataError
-from ninefold.parallel import Place
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import HostSource, plan_loading
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
+from ninefold.engine.batches import Batches, shard
+from ninefold.engine.parallel import Place
 from ninefold.errors import DataError, Failure, ResourceError, Unended
-from ninefold.parallel import Place
 from ninefold.process import until
 from ninefold.signals import SIGNALS
 from tests.conftest import ROOT, Shell, metrics, result, wait_until

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from ninefold.config import data
-from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.cache import make, reader
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
 from ninefold.dataset.resident import Resident
+from ninefold.engine.batches import Batches, shard
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError
 from ninefold.model import check
-from ninefold.parallel import Place
 from ninefold.task.own_loss import OwnLoss
 from ninefold.tree import leaves
 from tests.dataset import kinds

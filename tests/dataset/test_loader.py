@@ -19,11 +19,11 @@ from PIL import Image
 from torch import Tensor
 
 from ninefold.dataset import Examples, Rows
-from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import HostSource, gathered
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Batches, shard
+from ninefold.engine.parallel import Place
 from ninefold.errors import DataError, ResourceError
-from ninefold.parallel import Place
 from ninefold.signals import SIGNALS
 from tests.conftest import Shell, metrics, result
 

@@ -10,8 +10,8 @@ import torch
 
 from ninefold.dataset import Examples, Rows
 from ninefold.dataset.loader import LoaderPlan, plan_loading
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
-from ninefold.parallel import Place
 from tests.conftest import ROOT, Shell, result
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)

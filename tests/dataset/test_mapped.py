@@ -14,12 +14,12 @@ import torch
 from ninefold.checkpoint.store import read
 from ninefold.config import data
 from ninefold.dataset import draws, train_and_val
-from ninefold.dataset.batches import Batches, shard
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
+from ninefold.engine.batches import Batches, shard
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError
-from ninefold.parallel import Place
 from tests.conftest import Shell, metrics, result
 from tests.dataset import mine
 from tests.dataset.mine import made

@@ -13,13 +13,13 @@ import torch
 from PIL import Image, ImageOps
 
 from ninefold.dataset import train_and_val
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mask_files import nearest
 from ninefold.dataset.masks import LAYOUTS, Masks
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Batches
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError
-from ninefold.parallel import Place
 from tests.dataset.scenes import CLASSES, COUNTS, VOID, write
 
 ALONE = Place(0, 1, torch.device("cpu"))

@@ -17,19 +17,14 @@ from torch import Tensor
 from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
-from ninefold.dataset.batches import Batches, shard
-from ninefold.dataset.loader import HostSource, LoaderPlan, Source
-from ninefold.dataset.preparation import (
-    ImagePreparation,
-    Preparation,
-    TypedPreparation,
-    to_device,
-)
+from ninefold.dataset.loader import HostSource, LoaderPlan
+from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, to_device
 from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
+from ninefold.engine.batches import Batches, Preparation, Source, shard
+from ninefold.engine.evaluation import Evaluations
+from ninefold.engine.loop import train
+from ninefold.engine.parallel import Place
 from ninefold.errors import Failure
-from ninefold.parallel import Place
-from ninefold.train.evaluation import Evaluations
-from ninefold.train.loop import train
 from tests.conftest import Shell, result
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)

@@ -20,22 +20,23 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import resized
+from ninefold.engine import evaluation
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
 from ninefold.export.__main__ import SUFFIXES, main
 from ninefold.export.resize import Resize
 from ninefold.export.run import alone
 from ninefold.model import Output
-from ninefold.parallel import Place
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
-from ninefold.train import build, evaluation
+from ninefold.train import build
 from ninefold.train.evaluate import Restored
 from tests.conftest import Shell, wait_until
 from tests.dataset import scenes

@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from ninefold.amp import Amp
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.clip import clip
+from ninefold.engine.evaluation import evaluate, most_passes
+from ninefold.engine.parallel import Place, Traffic, here
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.fsdp import FSDP, large, nested
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.measure.memory import memory_by_kind
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Place, Traffic, here
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.fsdp import FSDP, large, nested
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.average import Average
-from ninefold.train.clip import clip
-from ninefold.train.evaluation import evaluate, most_passes
 from ninefold.train.hand_out import handed_out
 from tests.parallel.ranks import on_ranks
 

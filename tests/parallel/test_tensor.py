@@ -15,20 +15,20 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.trees import copied
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.average import Average
+from ninefold.engine.batches import Batches
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel import Place, here
+from ninefold.engine.parallel.fsdp import FSDP
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.parallel.tensor import TensorParallel
+from ninefold.engine.state import copied
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place, here
-from ninefold.parallel.fsdp import FSDP
-from ninefold.parallel.none import Single
-from ninefold.parallel.tensor import TensorParallel
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.average import Average
-from ninefold.train.evaluation import evaluate
 from tests.parallel.ranks import on_ranks
 from tests.promises.test_resume_and_evaluate import same
 

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
-from ninefold.config import letters, overrides, resolvers, shown
+from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked
+from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
 from ninefold.launch.command import composed
@@ -84,7 +85,7 @@ def command(words: Sequence[str]) -> None:
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
     elif name in ("conf", "keys"):
-        printed = shown._conf if name == "conf" else shown._keys
+        printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
     elif name not in ninefold.COMMANDS and not STANDS_FOR.fullmatch(name):
         raise ValueError(f"there is no command {name}")
@@ -93,7 +94,7 @@ def command(words: Sequence[str]) -> None:
 def run(name: str, words: Sequence[str]) -> None:
     """Check a command of train or evaluate, up to where its processes start."""
     whole = ELIDED not in words
-    words = overrides.last_of_each(letters.quoted([word for word in words if word != ELIDED]))
+    words = last_of_each(quoted([word for word in words if word != ELIDED]))
     require(overrides.of_arguments(words, name))
     if only_shows(flags := flags_of(words)):
         return

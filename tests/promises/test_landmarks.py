@@ -19,10 +19,10 @@ from ninefold.checkpoint.weights import weights
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import VolumePreparation
 from ninefold.dataset.volumes import Volumes
-from ninefold.parallel import Place
-from ninefold.task import Objective
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
 from ninefold.task.landmarks import Landmarks, positions
-from ninefold.train.evaluation import evaluate
 from tests.conftest import Shell, metrics, result
 from tests.dataset.heads import NAMES, write
 from tests.task.test_classification import Team

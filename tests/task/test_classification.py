@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
-from ninefold.task import Objective
+from ninefold.engine.evaluation import Evaluation, evaluate
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.evaluation import Evaluation, evaluate
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ninefold.task import Task, added, counted
+from ninefold.engine.task import Task, added, counted
 from ninefold.task.classification import Classification
 from ninefold.task.landmarks import Landmarks
 from ninefold.task.segmentation import Segmentation

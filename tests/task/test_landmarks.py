@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, DataError
-from ninefold.task import Objective
 from ninefold.task.landmarks import Landmarks, heatmaps, positions
 
 SHAPE, SPACING = (10, 12, 9), (3.0, 2.0, 1.5)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.loader import HostSource
-from ninefold.dataset.preparation import ImagePreparation, Preparation
-from ninefold.parallel import Place
-from ninefold.parallel.dp import Replicas
-from ninefold.task import Objective
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.batches import Batches, Preparation
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.dp import Replicas
+from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
 from tests.conftest import ROOT, Shell, metrics, result
 from tests.task.toy import IGNORED, Halves, Mirrored, Segmentation

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.config import losses, untrusted
+from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
-from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
 from ninefold.task.landmarks import Landmarks
 from ninefold.task.loss import (

@@ -19,13 +19,13 @@ from torchvision.models import googlenet, resnet18
 
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
-from ninefold.task import Objective, Scores
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
-from ninefold.train.evaluation import evaluate
 from ninefold.train.trial import Trial, evaluated_in, parts
 from tests.conftest import Shell
 from tests.faults.refusals import refused

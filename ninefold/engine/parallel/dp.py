@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
+from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.tree import Tree, call, chunks, rows
 
 
@@ -23,8 +23,6 @@ class DP(Parallel):
     max_processes: int = 1
     devices: Sequence[int] | None = None
     loss_in_forward: bool = True
-    """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
-    first GPU and compute it there. Without effect on a CPU or a single GPU."""
 
     @contextmanager
     def join(self) -> Iterator[Place]:

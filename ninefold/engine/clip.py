@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
-from ninefold.amp import CountingScaler
+from ninefold.engine.amp import CountingScaler
 
 
 class NoClip:

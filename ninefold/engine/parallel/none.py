@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ninefold.parallel import Parallel, Place, resolve_device
+from ninefold.engine.parallel import Parallel, Place, resolve_device
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ninefold.measure.devices import Load, Meter
-from ninefold.result import PHASES
+from ninefold.score import PHASES
 
 OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+
+
+@dataclass(frozen=True)
+class Meter:
+    """An energy counter for this process's devices.
+
+    source: nvml or rapl; None: there is no counter.
+    joules: the energy used since an arbitrary moment; NaN: not known.
+    """
+
+    source: str | None = None
+    joules: Callable[[], float] = lambda: math.nan
+
+
+class Intervals(Protocol):
+    """What is told when the clock runs, see `ninefold.measure.devices.Load`."""
+
+    def begin(self) -> None:
+        """The clock runs from here on."""
+
+    def end(self) -> None:
+        """The clock stands from here on."""
 
 
 class Clock:
@@ -27,12 +50,12 @@ class Clock:
         wait for; empty: the device alone.
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
+    told: what is told when it runs and when it stands.
     seconds: of the clock so far.
     joules: energy that `meter` counted from each `start` to its `stop`, pauses included; NaN: not
         known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
         ms: reading it before and after each pause would cost more, and be off by more, than the
         energy of the pauses.
-    load: how busy the devices were meanwhile.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
@@ -44,6 +67,7 @@ class Clock:
         sample: int,
         meter: Meter | None = None,
         gpus: Sequence[int] = (),
+        told: Sequence[Intervals] = (),
     ) -> None:
         self.seconds = self.joules = 0.0
         self.meter = meter or Meter()
@@ -51,7 +75,7 @@ class Clock:
         self._stops, self._waited = 0, 0.0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
-        self.load = Load(self._gpus)
+        self._told = told
         self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
@@ -133,7 +157,8 @@ class Clock:
         self._pending.clear()
 
     def _resume(self) -> None:
-        self.load.begin()
+        for each in self._told:
+            each.begin()
         self._since = time.perf_counter()
 
     def _halt(self) -> None:
@@ -142,7 +167,8 @@ class Clock:
         now = time.perf_counter()
         self.seconds += now - self._since
         self._stops, self._waited = self._stops + 1, self._waited + now - queued
-        self.load.end()
+        for each in self._told:
+            each.end()
         self._drain()
 
     def _count_energy(self) -> None:

@@ -1,4 +1,4 @@
-"""What a new run needs on this host besides its data: packages, and files of weights."""
+"""Sees that the weights that a new run begins with are on this host."""
 
 from __future__ import annotations
 
@@ -7,28 +7,15 @@ from importlib import import_module
 from typing import Any
 
 from ninefold.checkpoint import manifest
-from ninefold.config import options, untrusted
+from ninefold.config import untrusted
 from ninefold.errors import ConfigError, require_package
 
 
-def require_packages(job: Mapping[str, Any]) -> None:
-    """See that the packages of our extras that the network and the loggers of `job` need are
-    installed, before the run has a folder. Raises ConfigError.
+def prepare(init: Any, net: Mapping[str, Any]) -> None:
+    """See that the weights that a new run begins with are on this host; fetch pretrained ones.
 
-    What uses them looks again: the model may be a checkpoint's, the logger a subclass of ours.
+    init: as typed. net: `model.net`. Raises Failure.
     """
-    nodes = [("model", job["model"]["net"])]
-    nodes += [("logger", node) for node in (job["logger"] or {}).values()]
-    for group, node in nodes:
-        if package := options.extra_of(str(node["_target_"])):
-            require_package(group, package, package, package)
-
-
-def prepare_weights(job: Mapping[str, Any]) -> None:
-    """See that the weights that a new run of `job` begins with are on this host; fetch pretrained
-    ones. Raises Failure.
-    """
-    net, init = job["model"]["net"], job.get("init")
     asked = untrusted.pretrained(net)
     if init is not None:
         if asked is not None:

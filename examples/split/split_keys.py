@@ -1,14 +1,35 @@
-"""Combinations that parallel=split refuses; the launcher reads them before a process starts."""
+"""The keys of parallel=split, and what it refuses, for the launcher: it reads them at its start."""
 
-from __future__ import annotations
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ninefold.config.combinations import Combination, Job, count
 from ninefold.machine import gpu_number, numbers_of
+from ninefold.types import Allowed, Count, DeviceList, Filled, If, Section, Whole, different
 
 ONE_KIND = (
     "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
     "these, or GPUs alone"
 )
+
+
+class SplitKeys(Section, kw_only=True):
+    """parallel=split"""
+
+    devices: DeviceList = None
+    """The devices in the order of the network: numbers of GPUs, or names such as cpu, the first one
+    for inputs and losses; null or auto: all GPUs."""
+    at: Annotated[
+        Annotated[list[Whole | Filled], Meta(min_length=1)] | Literal["auto"],
+        Allowed("a list of different names of modules such as [layer3], or auto, is allowed"),
+        If(different),
+    ] = "auto"
+    """The modules of the network with which the next device begins, such as [layer3]; auto: such
+    that the devices have about the same number of parameters."""
+    chunks: Count = 1
+    """Parts of a batch that go through the devices one after the other, so that these work at the
+    same time."""
 
 
 def cuts(job: Job) -> list[str]:

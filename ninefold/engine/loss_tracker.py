@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from ninefold.amp import CountingScaler
+from ninefold.engine.amp import CountingScaler
 
 
 class LossTracker:

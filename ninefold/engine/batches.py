@@ -5,21 +5,61 @@ So the number of processes, a restart or a different strategy cannot change what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from ninefold.dataset.loader import Source
-from ninefold.dataset.preparation import Preparation
+from ninefold.engine.parallel import Place
 from ninefold.errors import DataError
-from ninefold.parallel import Place
 from ninefold.tree import Tree, moved
 
 Mark = Callable[[str], None]
+Rows = npt.NDArray[np.int64]  # numbers of examples
+Read = Generator[tuple[Tree, Tree], None, None]
 
 EVALUATED, VALUES = 1024, 2**22  # see `evaluation_batch`
+
+
+class Source(Protocol):
+    """Examples to take batches of: HostSource on the host, or Resident on the device."""
+
+    @property
+    def shape(self) -> Tree:
+        """Of all inputs, [n, channels, ...]."""
+
+    def __len__(self) -> int: ...
+
+    def in_epoch(self, seed: int, epoch: int) -> Source:
+        """The examples as training with `seed` reads them in `epoch`."""
+
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+        """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
+
+        Closing the generator ends what reads ahead. Raises what reading a row raises.
+        """
+
+
+class Preparation(Protocol):
+    """How batches of a dataset become what a network and a task take.
+
+    One draw moves an input and its target together: a mask is flipped with its image.
+    """
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
+    ) -> Iterable[Any]:
+        """For each batch of an epoch what to draw for it, on the device; None draws nothing.
+
+        rows: the examples of the batches, int64 [batches, n]. shape: of the inputs.
+        """
+
+    def __call__(self, inputs: Tree, targets: Tree, draw: Any) -> tuple[Tree, Tree]:
+        """From a batch as the dataset has it to the network's inputs, images as float32, and the
+        task's targets."""
 
 
 def epoch_order(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:

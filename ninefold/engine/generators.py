@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ninefold.parallel import Place
+from ninefold.engine.parallel import Place
 
 
 def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:

@@ -9,32 +9,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ninefold.dataset.loader import Source
-from ninefold.train.evaluation import Evaluation, Evaluations, Unfinished, evaluate
-from ninefold.train.training import (
-    Training,
-    log_step,
-    mean_loss,
-    numerics_error,
-    save,
-    save_and_stop,
-    wait_for_writer,
-)
-from ninefold.train.warmup import start_measuring, warm_up
+from ninefold.engine.batches import Source
+from ninefold.engine.divergence import mean_loss, numerics_error
+from ninefold.engine.evaluation import Evaluation, Evaluations, Unfinished, evaluate
+from ninefold.engine.training import Step, Training
 from ninefold.tree import Tree, chunks
 
 
 def train(run: Training) -> Evaluations:
     """Train from the step of `run.state` to the end; return the last evaluations.
 
-    Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and
-    Preempted or Interrupted, with a checkpoint written, if a process received a signal.
+    Raises NumericsError if a loss, a parameter or the loss scale is no longer usable, and what
+    the methods of `run` raise between steps: Preempted or Interrupted after a signal.
     """
     state, clock, batches = run.state, run.clock, run.batches
     step = stepper(run)
     run.forward.train()
-    warm_up(run, step)
-    start_measuring(run)
+    run.before_training(step)
     evaluations = None
     while not run.finished:
         if not run.evaluation_due:
@@ -44,7 +35,7 @@ def train(run: Training) -> Evaluations:
                 step(inputs, targets)
                 clock.end_step()
                 state.step += 1
-                between_steps(run)
+                run.after_step()
                 if state.step == run.last_step:
                     break
             clock.stop()
@@ -54,7 +45,7 @@ def train(run: Training) -> Evaluations:
     return evaluations or measure(run)
 
 
-def stepper(run: Training) -> Callable[[Tree, Tree], None]:
+def stepper(run: Training) -> Step:
     """Return the training step of `run`: a function of (inputs, targets) on the device."""
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
@@ -103,31 +94,8 @@ def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callabl
     return compute
 
 
-def between_steps(run: Training) -> None:
-    """Do what is due after a step: log, save a checkpoint, or stop after a signal.
-
-    The inner clock is paused meanwhile. It does count what a write in the background costs steps.
-    """
-    step, every = run.state.step, run.checkpoint_every
-    logs, stops = step % run.log_every == 0, run.stop.due(step)
-    saves = every is not None and every > 0 and step % every == 0
-    failed = run.writer.failed
-    if not (logs or stops or saves or failed):
-        return
-    with run.clock.paused():
-        if failed:
-            wait_for_writer(run)
-        if logs:
-            stops = log_step(run) or stops
-        if stops:
-            save_and_stop(run)
-        if saves and not run.evaluation_due:  # it will be saved after that
-            mean_loss(run)  # a run that has diverged is not worth keeping
-            save(run)
-
-
 def end_epoch(run: Training, loss: float, score: float) -> None:
-    """Record an evaluation, step the scheduler and save.
+    """Record an evaluation and step the scheduler.
 
     loss: mean of the epoch's training losses. score: of the set that selects.
     """
@@ -140,39 +108,29 @@ def end_epoch(run: Training, loss: float, score: float) -> None:
     best = not state.best_step or run.score.beats(score, state.best_accuracy)
     if best:
         state.best_accuracy, state.best_step = score, state.step
-    if run.checkpoint_every is not None:
-        save(run, best)
+    run.after_epoch(best)
 
 
 def measure(run: Training) -> Evaluations:
     """Evaluate on the test set, and on the validation split, outside the inner clock.
 
-    The losses and scores are logged unless that was done before.
-
-    Raises NumericsError if a loss is not finite; after a signal see `save_and_stop`.
+    Raises NumericsError if a loss is not finite; where a process has interrupted an evaluation,
+    what `run.after_interruption` raises, or Unfinished.
     """
     began = time.perf_counter()
     try:
         with run.memory.paused(), run.state.average.in_place():
-            found = Evaluations(
-                evaluate_on(run, run.test), None if run.val is None else evaluate_on(run, run.val)
-            )
+            test = evaluate_on(run, run.test)
+            found = Evaluations(test, None if run.val is None else evaluate_on(run, run.val))
     except Unfinished:
-        save_and_stop(run)
+        run.after_interruption()
+        raise
     run.state.evaluate_seconds += time.perf_counter() - began
-    values = {"epoch": run.state.step / run.batches.steps_per_epoch}
-    for split, evaluation in (("test", found.test), ("val", found.val)):
-        if evaluation is None:
-            continue
-        field, loss = f"{split}_loss", evaluation.loss
-        if not math.isfinite(loss):
+    for split, evaluation in found.by_split().items():
+        if not math.isfinite(loss := evaluation.loss):
             wrong = f"not finite after step {run.state.step}"
-            raise numerics_error(run, field, loss, wrong, "the training loss was")
-        values |= {field: loss, f"{split}_accuracy": evaluation.accuracy}
-    values["seconds"] = run.clock.seconds
-    if run.state.measured < run.state.step or run.state.step == 0:  # 0: of a run of no step
-        for logger in run.loggers:
-            logger.log(run.state.step, values)
+            raise numerics_error(run, f"{split}_loss", loss, wrong, "the training loss was")
+    run.after_evaluation(found)
     return found
 
 
@@ -185,5 +143,5 @@ def evaluate_on(run: Training, source: Source) -> Evaluation:
         prepare=run.prepare,
         parallel=run.parallel,
         place=run.place,
-        interrupted=lambda: run.stop.wanted,
+        interrupted=run.interrupted,
     )

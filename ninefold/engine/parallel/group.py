@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.errors import ConfigError
-from ninefold.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.ranks import Ranks, found
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer

@@ -10,7 +10,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ninefold.errors import ConfigError
-from ninefold.result import Score
+from ninefold.score import Score
 
 
 class Schedule:

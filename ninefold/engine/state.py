@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.amp import CountingScaler
-from ninefold.checkpoint.trees import copied
+from ninefold.engine import generators
+from ninefold.engine.amp import CountingScaler
+from ninefold.engine.average import Average
+from ninefold.engine.loss_tracker import LossTracker
+from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.schedule import Schedule
+from ninefold.engine.task import buffers
 from ninefold.errors import one_line
-from ninefold.parallel import Parallel, Place, gather
-from ninefold.task import buffers
-from ninefold.train import generators
-from ninefold.train.average import Average
-from ninefold.train.loss_tracker import LossTracker
-from ninefold.train.schedule import Schedule
 
 COUNTERS = ("step", "measured", "best_step", "skipped")
 FIGURES = ("train_seconds", "evaluate_seconds", "best_accuracy")
@@ -200,3 +199,20 @@ def _restoring(key: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
+
+
+def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` in new containers, with `copy(tensor)` for each tensor, in a fixed order."""
+    return mapped(tree, lambda name, tensor: copy(tensor))
+
+
+def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
+    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted."""
+    if isinstance(tree, Tensor):
+        return change(name, tree.detach())
+    if isinstance(tree, Mapping):
+        items = tree.items()
+        return {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
+    if isinstance(tree, list | tuple):
+        return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
+    return tree

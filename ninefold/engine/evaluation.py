@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ninefold.dataset.batches import shard
-from ninefold.dataset.loader import Source
-from ninefold.dataset.preparation import Preparation
-from ninefold.parallel import Parallel, Place
-from ninefold.task import Scores, Task, require_possible, scoring, told
-from ninefold.train.generators import seeded_apart
+from ninefold.engine.batches import Preparation, Source, shard
+from ninefold.engine.generators import seeded_apart
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.task import Scores, Task, require_possible, scoring, told
 from ninefold.tree import rows
 
 
@@ -42,6 +40,10 @@ class Evaluations:
     def selecting(self) -> Evaluation:
         """The one that decides which weights are the best."""
         return self.test if self.val is None else self.val
+
+    def by_split(self) -> dict[str, Evaluation]:
+        """The evaluations by the names of their splits."""
+        return {"test": self.test} | ({} if self.val is None else {"val": self.val})
 
 
 class Unfinished(Exception):
