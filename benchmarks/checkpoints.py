@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
-from ninefold.train import training
-from ninefold.train.training import Training
+from ninefold.train import training_run
+from ninefold.train.training_run import TrainingRun
 
 PIXELS, BATCH = 64, 16
 JOB = (
@@ -24,7 +24,7 @@ SIZES = (
 
 
 @contextmanager
-def job() -> Iterator[tuple[Training, Callable[[], None]]]:
+def job() -> Iterator[tuple[TrainingRun, Callable[[], None]]]:
     """A training run with memory for its checkpoints already there, and its step."""
     with ours.training(*JOB) as run:
         state = run.state
@@ -56,7 +56,7 @@ def stalls(handicap: bool) -> Iterator[Turns]:
 
         def stall(must: bool) -> float:
             began = time.perf_counter()
-            training.save(run, must=must)
+            training_run.save(run, must=must)
             took = time.perf_counter() - began
             run.writer.wait()
             return took
@@ -70,7 +70,7 @@ def steps(handicap: bool) -> Iterator[Turns]:
     with job() as (run, step):
 
         def during_write() -> float:
-            training.save(run)
+            training_run.save(run)
             began = time.perf_counter()
             times = []
             while writing():

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from benchmarks import ours
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most
 from benchmarks.step import MLP, MLP_STEPS
-from ninefold.train import loop
-from ninefold.train.training import Training
+from ninefold.engine import loop
+from ninefold.train.training_run import TrainingRun
 
 CALL = "        run.clip()\n"  # in the training step
 WITHOUT, CLIPPED = "without the call", "clip_grad_norm=1"
@@ -35,13 +35,13 @@ def contestants(handicap: bool) -> Iterator[Turns]:
         }
 
 
-def loop_without(line: str) -> Callable[[Training], object]:
+def loop_without(line: str) -> Callable[[TrainingRun], object]:
     """`train` of the training loop without a line of its source."""
     source = inspect.getsource(loop)
     assert source.count(line) == 1
     module = types.ModuleType("loop_without_a_line")
     exec(compile(source.replace(line, ""), module.__name__, "exec"), vars(module))
-    train: Callable[[Training], object] = module.train
+    train: Callable[[TrainingRun], object] = module.train
     return train
 
 

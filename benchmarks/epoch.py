@@ -19,8 +19,8 @@ from benchmarks.apart import apart
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, ratio
 from benchmarks.rivals import post
 from ninefold.dataset.cifar10 import CIFAR10
+from ninefold.engine.loop import train
 from ninefold.model.convnet import ConvNet
-from ninefold.train.loop import train
 
 CPU = torch.device("cpu")
 COMMON = (  # pixels in 0..1 and nothing else, as published

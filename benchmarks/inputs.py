@@ -21,16 +21,16 @@ from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals.post import Pictures
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches
 from ninefold.dataset.cifar10 import CIFAR10
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.synthetic import Synthetic
+from ninefold.engine.batches import Batches
+from ninefold.engine.clock import Clock
+from ninefold.engine.parallel import Place
 from ninefold.errors import DataError
-from ninefold.measure.clock import Clock
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
-from ninefold.parallel import Place
 from ninefold.train.process_settings import keep_freed
 
 BATCH = 64
@@ -75,7 +75,7 @@ def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:
     found = examples(count)
     if handicap:
         found = Examples(Slowed(found.inputs), found.targets)  # type: ignore[arg-type]
-    return Batches(Gathered(found), BATCH, 0, prepare, PLACE)
+    return Batches(HostSource(found), BATCH, 0, prepare, PLACE)
 
 
 def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> float:

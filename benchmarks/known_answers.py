@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ninefold.amp import Amp
+from ninefold.engine.amp import Amp
 from ninefold.files import write_json
 from ninefold.machine import environment
 from ninefold.stats.verdicts import UNDECIDED

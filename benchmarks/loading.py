@@ -19,7 +19,7 @@ from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most,
 from benchmarks.step import mlp
 from ninefold.dataset import Rows
 from ninefold.dataset.loader import gathered, slots
-from ninefold.task import Objective
+from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.train.process_settings import keep_freed
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from ninefold.trackers.tracking import Tracked
-
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
 from benchmarks.step import LOG_EVERY, MLP, MLP_STEPS
-from ninefold.train.training import Training
+from ninefold.trackers.tracking import Tracked
+from ninefold.train.training_run import TrainingRun
 
 WANDB, DEFAULT = "W&B", "logger=default"
 
@@ -40,7 +39,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
             }
 
 
-def wait_for_client(run: Training) -> None:
+def wait_for_client(run: TrainingRun) -> None:
     """Wait until the tracker's process has imported its library, which takes it seconds."""
     (tracker,) = (logger for logger in run.loggers if isinstance(logger, Tracked))
     while not tracker._ready:

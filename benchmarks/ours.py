@@ -20,16 +20,17 @@ from torch import Tensor
 from ninefold.config import resolvers
 from ninefold.config.job import Settled, asked, check
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered, Source
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.resident import Resident
+from ninefold.engine.batches import Source
+from ninefold.engine.loop import train
+from ninefold.engine.task import Score, Scores, Task
 from ninefold.errors import Refused
 from ninefold.places import ROOT
 from ninefold.signals import Stop
 from ninefold.study.compose import Composer
-from ninefold.task import Score, Scores, Task
 from ninefold.train import build
-from ninefold.train.loop import train
-from ninefold.train.training import Training, closing
+from ninefold.train.training_run import TrainingRun, closing
 
 
 def job(*overrides: str) -> Settled:
@@ -56,8 +57,8 @@ def composer(*folders: str) -> Composer:
 
 
 @contextmanager
-def training(*overrides: str, test: int = 64) -> Iterator[Training]:
-    """A Training with a temporary run folder; evaluated on `test` examples, untimed."""
+def training(*overrides: str, test: int = 64) -> Iterator[TrainingRun]:
+    """A TrainingRun with a temporary run folder; evaluated on `test` examples, untimed."""
     with tempfile.TemporaryDirectory() as folder:
         text = job(*overrides).text
         config = OmegaConf.create(text)
@@ -78,23 +79,25 @@ def first(source: Source, count: int) -> Source:
     """The first `count` examples of `source`."""
     if isinstance(source, Resident):
         return Resident(source.inputs[:count], source.targets[:count])
-    return Gathered(examples_of(source).first(count))
+    return HostSource(examples_of(source).first(count))
 
 
 def examples_of(source: Source) -> Examples:
     """The examples of `source`; on a GPU they are on the host with dataset.resident=false."""
-    assert isinstance(source, Gathered)
+    assert isinstance(source, HostSource)
     return source.examples
 
 
-def seconds_a_step(run: Training, steps: int, train: Callable[[Training], object] = train) -> float:
+def seconds_a_step(
+    run: TrainingRun, steps: int, train: Callable[[TrainingRun], object] = train
+) -> float:
     """Seconds per step of `steps` more; what happens between steps counts, evaluations do not."""
     run.last_step = run.state.step + steps
     evaluated = run.state.evaluate_seconds
     began = time.perf_counter()
     train(run)
     seconds = time.perf_counter() - began - (run.state.evaluate_seconds - evaluated)
-    run.warmup_steps = 0  # they ran in the first turn, which does not count
+    run.warmup.steps = 0  # they ran in the first turn, which does not count
     return seconds / steps
 
 
@@ -108,7 +111,7 @@ def turns(
         yield lambda: seconds_a_step(run, steps)
 
 
-def slow_down(run: Training, seconds: float) -> None:
+def slow_down(run: TrainingRun, seconds: float) -> None:
     """Make each loss of `run` take `seconds` longer."""
     task = run.objective.task
     del run.objective.task  # which may be a submodule, and is to be none

@@ -23,8 +23,8 @@ from benchmarks.apart import apart
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_most, ratio
 from benchmarks.rivals import raw
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import epoch_order
 from ninefold.dataset.synthetic import Synthetic
+from ninefold.engine.batches import epoch_order
 
 BATCH = 64
 FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")

@@ -18,7 +18,6 @@ COMMANDS = {
     "compare": "[KEY=VALUE ...]: which of the nine cells trains fastest on this machine?",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER [--against OLD]: write the report of a study, or compare two",
-    "pack": "dataset=NAME [KEY=VALUE ...]: fill a dataset's cache on disk",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
@@ -64,12 +63,10 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
     command: Callable[[Sequence[str]], int]
     if name == "report":
         from ninefold.report.__main__ import main as command
-    elif name == "pack":
-        from ninefold.pack import main as command
     elif name in ("compare", "conf", "keys"):
-        from ninefold.config import shown
+        from ninefold.config import list_commands
 
-        command = {"compare": shown.compare, "conf": shown.conf, "keys": shown.keys}[name]
+        command = getattr(list_commands, name)
     elif name in extensions():
         command = import_module(f"ninefold.{name}.__main__").main
     else:

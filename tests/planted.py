@@ -38,12 +38,12 @@ class Defect:
 
 DEFECTS = [
     Defect(
-        "a step that waits for its loss", "train/loop.py",
+        "a step that waits for its loss", "engine/loop.py",
         "        state.losses.watch(loss)\n",
         "        state.losses.watch(loss)\n        loss.item()\n",
     ),
     Defect(
-        "a loss that keeps its graph", "train/loop.py",
+        "a loss that keeps its graph", "engine/loop.py",
         "        return loss.detach()\n", "        return loss\n",
     ),
     Defect(
@@ -78,7 +78,7 @@ DEFECTS = [
         'group["capturable"] = True', "pass",
     ),
     Defect(
-        "a GradScaler's step that does not ask for found_inf", "train/loop.py",
+        "a GradScaler's step that does not ask for found_inf", "engine/loop.py",
         "        scaler.step(optimizer)\n",
         "        if scaler.is_enabled():\n            scaler.unscale_(optimizer)\n"
         "        optimizer.step()\n",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold import machine
-from ninefold.amp import Amp, Autocast, CountingScaler, verify
+from ninefold.engine.amp import Amp, Autocast, CountingScaler, verify
 from ninefold.errors import ConfigError
 
 CPU = torch.device("cpu")

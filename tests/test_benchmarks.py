@@ -29,8 +29,8 @@ from benchmarks.measure import (
     verdict,
 )
 from benchmarks.step import MLP
-from ninefold.train import loop
-from ninefold.train.clip import NoClip
+from ninefold.engine import loop
+from ninefold.engine.clip import NoClip
 from tests.conftest import ROOT, Shell
 from tests.report.test_timing import study as write_study
 

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import pytest
 import torch
 
-from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
 from ninefold.errors import Failure, Interrupted
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
 from ninefold.process import until
 from ninefold.signals import Stop
 from ninefold.train import build

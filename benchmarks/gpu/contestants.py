@@ -19,13 +19,12 @@ from omegaconf import OmegaConf
 
 from benchmarks import ours as our_training
 from benchmarks.rivals import raw_gpu
-from ninefold.amp import Amp
 from ninefold.dataset import Examples
+from ninefold.engine.amp import Amp
+from ninefold.engine.loop import stepper
 from ninefold.train import build
-from ninefold.train.loop import between_steps, stepper
-from ninefold.train.training import Training
+from ninefold.train.training_run import TrainingRun
 from ninefold.train.turns import endless
-from ninefold.train.warmup import warm_up
 
 Turn = Callable[[], float]
 COMMON = ("checkpoint.every=null", "epochs=1000000", "logger=quiet", "clock.sample=0")
@@ -52,7 +51,7 @@ def turn(device: torch.device, steps: int, train: Callable[[int], Any]) -> Turn:
 
 
 @contextmanager
-def stepping(overrides: Sequence[str]) -> Iterator[tuple[Training, Callable[[int], None]]]:
+def stepping(overrides: Sequence[str]) -> Iterator[tuple[TrainingRun, Callable[[int], None]]]:
     """The run of `overrides`, warmed up, and a call that takes so many of its steps.
 
     It does all that training does from step to step, log points and ends of epochs included; only
@@ -61,7 +60,7 @@ def stepping(overrides: Sequence[str]) -> Iterator[tuple[Training, Callable[[int
     with our_training.training(*COMMON, *overrides) as run:
         run.forward.train()
         step = stepper(run)
-        warm_up(run, step)
+        run.before_training(step)
         batches = endless(run)
         run.clock.start()
 
@@ -70,7 +69,7 @@ def stepping(overrides: Sequence[str]) -> Iterator[tuple[Training, Callable[[int
                 step(inputs, targets)
                 run.clock.end_step()
                 run.state.step += 1
-                between_steps(run)
+                run.after_step()
 
         yield run, take
 

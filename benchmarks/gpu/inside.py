@@ -19,12 +19,12 @@ from benchmarks import ours
 from benchmarks.checkpoints import writing
 from benchmarks.gpu.contestants import COMMON, stepping, synchronize
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.clock import Clock
 from ninefold.errors import Failure
 from ninefold.files import write_json
 from ninefold.machine import environment, gpus, require_compiler
 from ninefold.measure import devices
-from ninefold.measure.clock import Clock
-from ninefold.train import training
+from ninefold.train import training_run
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
 
@@ -151,7 +151,7 @@ def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict
         run.writer.reserve(run.state.content(run.parallel, run.place))
         for _ in range(saves):
             take(2)
-            stalls.append(seconds(lambda: training.save(run)))
+            stalls.append(seconds(lambda: training_run.save(run)))
             count, began = 0, time.perf_counter()
             while writing():
                 take(steps)
@@ -159,7 +159,7 @@ def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict
             beside.append((time.perf_counter() - began) / max(count, 1))
             run.writer.wait()
             alone.append(seconds(lambda: take(steps)) / steps)
-            waits.append(seconds(lambda: training.save(run, must=True)))
+            waits.append(seconds(lambda: training_run.save(run, must=True)))
     return {
         "stall": 1e3 * median(stalls),
         "stall over a save that waits": median(stalls) / median(waits),

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import epoch_order
+from ninefold.engine.batches import epoch_order
 
 WARM_UP = 5  # steps before a capture: they choose kernels and allocate
 

@@ -19,23 +19,23 @@ import pytest
 import torch
 import torchvision
 from split import MIXED, Chunks, Split, cut, moved
-from split_combinations import REFUSED as ROWS
+from split_keys import REFUSED as ROWS
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks import ours
-from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.config.options import of_class
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.unet import UNet
-from ninefold.parallel import Place
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import run_of_result
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import kernels

@@ -115,7 +115,7 @@ def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
                 f"there is no such checkpoint; looked for {file}; leave it out to export the last "
                 "one",
             )
-        job = replace(job, stored={**job.stored, "checkpoint_file": str(file)})
+        job = replace(job, config=job.config.with_values({"checkpoint_file": str(file)}))
         folder = given
     elif "which" in own:
         raise ConfigError(

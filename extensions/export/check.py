@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ninefold.engine.task import Task
 from ninefold.errors import NumericsError
-from ninefold.task import Task
 from ninefold.tree import Tree, leaves
 
 from .graph import Exported, tensors_of

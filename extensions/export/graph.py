@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.dataset.preparation import Preparation, normalizing
+from ninefold.dataset.preparation import normalizing
+from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
 from ninefold.tree import Tree, call, each, filled, leaves, named, rows
 

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold.amp import Amp
 from ninefold.dataset import Examples
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
-from ninefold.parallel import Place
 from ninefold.process import locked, until
 from ninefold.secrets import redact, redacted
-from ninefold.task import Task, scoring
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
 from ninefold.tree import Tree, each, leaves

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split, checked
-from ninefold.dataset.arrays import Rows, Unread
+from ninefold.dataset.arrays import LazyArray, Rows
 from ninefold.dataset.images import (
     bad_image,
     ignore_warnings,
@@ -26,7 +26,6 @@ from ninefold.dataset.images import (
     require_shape,
 )
 from ninefold.errors import ConfigError, DataError, Failure, memory_failure, not_installed
-from ninefold.types import Text
 
 NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
 TRUE = ("1", "ON", "YES", "TRUE")  # as the library reads its environment variables
@@ -42,19 +41,14 @@ class HF(Dataset):
     """
 
     root: str | None = None
-    name: Text = None
-    """Name of a dataset of the Hugging Face hub; null: root."""
-    config: Text = None
-    """Name of its configuration, where it has several."""
-    revision: Text = None
-    """Its revision: a branch, a tag or a commit."""
+    name: str | None = None
+    config: str | None = None
+    revision: str | None = None
     download: bool = False
     train: str = "train"
     test: str = "test"
-    image: Text = "image"
-    """The column of images."""
-    label: Text = "label"
-    """The column of classes."""
+    image: str | None = "image"
+    label: str | None = "label"
     class_names: Sequence[str] | None = None
     shape: Sequence[int] = (3, 224, 224)
     flip: bool = True
@@ -266,7 +260,7 @@ class HF(Dataset):
 
 
 @dataclass(frozen=True)
-class Pictures(Unread):
+class Pictures(LazyArray):
     """Image files in an arrow table, decoded to uint8 [n, *size] as `pixels` does it.
 
     table: a datasets.Dataset in arrow format with one column, of {bytes, path}.

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ninefold.errors import CheckpointError, ConfigError, DataError, one_line, require_package
+from ninefold.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    one_line,
+    require_package,
+    suggestion,
+)
 from ninefold.model import Input, Pretrained, hub
 
 EXTRA = "timm"
@@ -53,13 +59,10 @@ def settings(name: str) -> Any:
     import timm
 
     if not timm.is_model(str(name)):
-        near = difflib.get_close_matches(str(name), timm.list_models(), n=1)
         raise ConfigError(
             "model.net.name",
             name,
-            "timm has no such model",
-            f"did you mean {near[0]}?" if near else "timm.list_models() lists them",
-            "name one of its models",
+            f"timm has no such model; {suggestion(str(name), timm.list_models())}; name another",
         )
     try:
         cfg = timm.models.get_pretrained_cfg(name)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from ninefold.dataset.arrays import Decoded
+from ninefold.dataset.arrays import FileArray
 from ninefold.dataset.images import read_or
 from ninefold.errors import DataError, not_installed
 
@@ -105,7 +105,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class VolumeFiles(Decoded):
+class VolumeFiles(FileArray):
     """Volumes in NIfTI files, decoded to [n, channels, depth, height, width].
 
     Each is brought to RAS, then z, y, x, resampled to `spacing` (mm for z, y, x; trilinear), put

@@ -15,7 +15,6 @@ from ninefold.dataset.images import ImageTree, listed, spread, unusable
 from ninefold.errors import ConfigError, DataError
 from ninefold.files import read_text
 from ninefold.progress import bar
-from ninefold.types import Names, Window
 
 from .labels import LabelFiles, labels_of
 from .nifti import TOPS, VolumeFiles, bad_volume, nibabel
@@ -58,23 +57,15 @@ class Volumes(Dataset):
     root: str | None = None
     classes: int = 1
     targets: Literal["landmarks", "masks"] | None = None
-    """What volumes have to be learned: landmarks (a JSON file) or masks (labelsTr); null: what
-    dataset.root holds."""
     ignore: int | None = None
     class_names: Sequence[str] | None = None
     shape: Sequence[int] = (1, 96, 96, 96)
     spacing: Sequence[float] = (2.0, 2.0, 2.0)
     order: Literal["xyz", "zyx"] = "xyz"
-    """Order of the three numbers of a landmark in the JSON file."""
     unit: Literal["voxel", "mm"] = "voxel"
-    """Unit of a landmark in the JSON file: voxel (indices along the file's axes) or mm (right,
-    anterior, superior)."""
-    landmarks: Names = None
-    """Names of the landmarks in their order; null: all in the JSON file, sorted."""
-    window: Window = None
-    """Values of the files that become 0 and 1; null: the percentiles 0.5 and 99.5 of each."""
+    landmarks: Sequence[str] | None = None
+    window: Sequence[float] | None = None
     dtype: Literal["int16", "uint8"] = "int16"
-    """dtype of a volume until it is on the device."""
     # Done with images only: a mirrored volume would exchange left and right landmarks.
     flip: bool = field(default=False, init=False)
     crop: int = field(default=0, init=False)

@@ -17,7 +17,7 @@ from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import Preparation
+    from ninefold.engine.batches import Preparation
 
 
 class Pair:

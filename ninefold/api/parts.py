@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from ninefold.api.capsule import load
 from ninefold.dataset.arrays import Rows
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
-from ninefold.result import Score
-from ninefold.task import Scores
+from ninefold.score import Score
 from ninefold.task.loss import mean_over_examples, require_usable
 from ninefold.tree import Tree, rows
 

@@ -28,7 +28,8 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
 from ninefold.checkpoint.hashing import Hashing, Listing, read_back
-from ninefold.checkpoint.trees import mapped, require_bounded
+from ninefold.checkpoint.trees import require_bounded
+from ninefold.engine.state import mapped
 from ninefold.errors import CheckpointError
 from ninefold.files import opener, require_stored, sync
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,23 +11,6 @@ from torch import Tensor
 CONTAINERS = (Mapping, list, tuple, set)
 MOST, DEEPEST = 1_000_000, 100  # containers of a content, and levels: of 10,000 tensors 10,000
 SMALL = 1 << 20  # bytes that a tensor may claim whatever its file has: some are expanded
-
-
-def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
-    """`tree` in new containers, with `copy(tensor)` for each tensor, in a fixed order."""
-    return mapped(tree, lambda name, tensor: copy(tensor))
-
-
-def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
-    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted."""
-    if isinstance(tree, Tensor):
-        return change(name, tree.detach())
-    if isinstance(tree, Mapping):
-        items = tree.items()
-        return {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
-    if isinstance(tree, list | tuple):
-        return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
-    return tree
 
 
 def require_bounded(tree: Any, size: int) -> None:

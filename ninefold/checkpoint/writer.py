@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.checkpoint.trees import copied
+from ninefold.engine.state import copied
 from ninefold.progress import say
 
 ALIGNED = 64  # bytes; where a part of the staging block may begin: a cache line, and any dtype

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ninefold.config.rules import NAME, OF_A_COMMAND
+from ninefold.config.rules import COMMAND_SECTIONS, NAME
 from ninefold.errors import require_configuration
 from ninefold.files import flat
 from ninefold.places import CONF
@@ -25,7 +25,7 @@ NOT_TAKEN = (
     "logger",
     "clock.ceiling",
     "clock.probe",
-    *OF_A_COMMAND,
+    *COMMAND_SECTIONS,
 )
 # Keys whose values are called: a report from anybody must not choose what is called.
 CALLED = ("_target_", "()", "class")

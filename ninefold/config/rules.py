@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import combinations, losses, options
+from ninefold.config import combinations, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
-from ninefold.config.spelling import spelled, suggestion
-from ninefold.errors import ConfigError, Failure
+from ninefold.config.spelling import spelled
+from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.places import option_files
 from ninefold.types import Call, accepts, allowed
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-OF_A_SWEEP = ("study", "report")  # sections that no run has
-OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr", "trust")  # what no run has
+SWEEP_SECTIONS = ("study", "report")  # sections that no run has
+COMMAND_SECTIONS = (*SWEEP_SECTIONS, "find", "find_lr", "trust")  # what no run has
 SECTIONS = [name for name, key in KEYS.items() if key.is_section and name not in GROUPS]
 
 
@@ -68,7 +68,7 @@ def problems(
         node = job.get(section) if section else job
         if isinstance(node, Mapping) and name in node and not key.is_section:
             found += _breach(field, key, node[name])
-    return found or combinations.problems(job, refused) + losses.problems(job.get("task"))
+    return found or combinations.problems(job, refused)
 
 
 def breach(field: str, value: Any) -> list[Failure]:

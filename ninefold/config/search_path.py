@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from ninefold.config.conf_files import STUDIES
+from ninefold.config.hydra_internal import FileConfigSource
 from ninefold.config.parse import key_of, parsed
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF, EXPERIMENTS, OPTIONS, ROOT

@@ -19,10 +19,9 @@ from omegaconf import OmegaConf
 from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
-from ninefold.files import flat, require_plain_yaml
-from ninefold.places import option_files
+from ninefold.files import require_plain_yaml
+from ninefold.places import PACKAGE, option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
 EVALUATED = (
@@ -43,7 +42,10 @@ NEEDED = {
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
+    """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
+
+    Our classes that have moved to another package are named as they are now.
+    """
     try:
         require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
@@ -53,7 +55,25 @@ def parse(text: str) -> dict[str, Any]:
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
+    for place, node in _nodes(tree, ""):
+        if isinstance(node, dict) and (now := _moved(place, node.get("_target_"))):
+            node["_target_"] = now
     return {str(key): value for key, value in tree.items()}
+
+
+def _moved(place: str, target: Any) -> str | None:
+    """What the class of ours that was called `target` is called now; None: it has not moved."""
+    first, *names = target.split(".") if isinstance(target, str) else [""]
+    if (
+        first != "ninefold"
+        or len(names) < 2
+        or PACKAGE.joinpath(*names[:-1]).with_suffix(".py").is_file()
+    ):
+        return None
+    known = allowed().get(place, {})
+    end = f".{names[-2]}.{names[-1]}"
+    found = (each for each in known if each.startswith("ninefold.") and each.endswith(end))
+    return None if target in known else next(found, None)
 
 
 @functools.cache
@@ -92,15 +112,6 @@ def require_known_targets(
             known = key == "_target_" and isinstance(target, str)
             if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
                 continue
-            if known and (now := _now(place, target)):
-                raise CheckpointError(
-                    field,
-                    path,
-                    f"its configuration names the target {target} at {place}, an old name",
-                    f"{now} is what it is called now",
-                    f"to evaluate it, name an option of {place.partition('.')[0]}; to resume "
-                    "it, take the version that wrote it",
-                )
             if known and trusted and accepts(Target, target):
                 continue
             raise CheckpointError(
@@ -111,15 +122,6 @@ def require_known_targets(
                 "only what conf/ names there is built",
                 "take it out" if trusted else "add trust=true if you made it",
             )
-
-
-def _now(place: str, target: str) -> str | None:
-    """What an option that was part of the core is called now, by the last two names of `target`."""
-    module, _, last = target.rpartition(".")
-    name = f"{module.rpartition('.')[2]}.{last}"
-    ours = (each for each in allowed().get(place, {}) if each.startswith("ninefold."))
-    now = next((each for each in ours if each.endswith(f".{name}")), None)
-    return now if module.startswith("ninefold.") else None
 
 
 def targets_in(tree: Any) -> dict[str, Any]:
@@ -199,20 +201,11 @@ def edited(saved: object, now: str) -> list[str]:
     if not isinstance(saved, str):
         return []
     try:
-        before, after = (_fixed(parse(text)) for text in (saved, now))
+        before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    return [
-        f"{key}={spelled(after.get(key, 'absent'))} (was {spelled(before.get(key, 'absent'))})"
-        for key in {**before, **after}
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
-
-
-def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
-    return {k: v for k, v in flat(job).items() if not schema.is_any_of(k, other)}
+    return schema.differences(before, after, other)
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:

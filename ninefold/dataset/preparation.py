@@ -9,7 +9,6 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,25 +22,6 @@ from ninefold.tree import Tree, each
 
 AT_ONCE = 8  # images that a CPU resizes: few enough to be in its cache when they are scaled
 PIECE = 2**19  # values that a CPU converts at a time, for the same reason
-
-
-class Preparation(Protocol):
-    """How batches of a dataset become what a network and a task take.
-
-    One draw moves an input and its target together: a mask is flipped with its image.
-    """
-
-    def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
-    ) -> Iterable[Any]:
-        """For each batch of an epoch what to draw for it, on the device; None draws nothing.
-
-        rows: the examples of the batches, int64 [batches, n]. shape: of the inputs.
-        """
-
-    def __call__(self, inputs: Tree, targets: Tree, draw: Any) -> tuple[Tree, Tree]:
-        """From a batch as the dataset has it to the network's inputs, images as float32, and the
-        task's targets."""
 
 
 def random_bits(

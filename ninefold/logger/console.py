@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from ninefold.logger import Run
 from ninefold.progress import bar
-from ninefold.result import Result, Score
+from ninefold.result import Result
+from ninefold.score import Score
 
 
 class Console:

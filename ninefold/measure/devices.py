@@ -7,13 +7,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ninefold.parallel import Place
+from ninefold.engine.clock import Meter
+from ninefold.engine.parallel import Place
 
 POWERCAP = Path("/sys/class/powercap")
 # Bits of nvmlDeviceGetCurrentClocksThrottleReasons, with NVML's names. GPU idle (0x1) is left out.
@@ -27,18 +27,6 @@ REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-
-
-@dataclass(frozen=True)
-class Meter:
-    """An energy counter for this process's devices.
-
-    source: nvml or rapl; None: there is no counter.
-    joules: the energy used since an arbitrary moment; NaN: not known.
-    """
-
-    source: str | None = None
-    joules: Callable[[], float] = lambda: math.nan
 
 
 def meter(place: Place, root: Path = POWERCAP) -> Meter:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from ninefold.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import Parallel, Place, gather
 
 SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: the first shows the latency, the others the speed
 LEAST = 3  # all-reduces of each size that are timed

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel import Parallel, Place, gather, here, size_of
+from ninefold.engine.parallel import Parallel, Place, gather, here, size_of
 
 KINDS = ("parameters", "gradients", "optimizer", "buffers")
 
@@ -37,33 +36,3 @@ def memory_by_kind(
     rows = gather(torch.tensor(sizes, device=place.device), parallel, place)
     largest = rows[int(rows.sum(dim=1).argmax())]
     return dict(zip(KINDS, largest.tolist(), strict=True))
-
-
-class PeakMemory:
-    """The most bytes that training has allocated on each of `gpus`; evaluations are left out.
-
-    Their batches may be larger than those of training, see `dataset.batches.evaluation_batch`.
-    """
-
-    def __init__(self, gpus: Sequence[int]) -> None:
-        self._most = dict.fromkeys(gpus, 0)
-
-    def start(self) -> None:
-        """Forget what was measured before."""
-        for index in self._most:
-            self._most[index] = 0
-            torch.cuda.reset_peak_memory_stats(index)
-
-    def bytes(self) -> list[int]:
-        """The peaks so far."""
-        return [max(most, torch.cuda.max_memory_allocated(i)) for i, most in self._most.items()]
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """In the block nothing is measured."""
-        self._most = dict(zip(self._most, self.bytes(), strict=True))
-        try:
-            yield
-        finally:
-            for index in self._most:
-                torch.cuda.reset_peak_memory_stats(index)

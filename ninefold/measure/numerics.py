@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.files import write_durably
-from ninefold.parallel import Parallel, Place, gather
 from ninefold.result import NUMERICS
 from ninefold.tree import Tree
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ninefold.engine.parallel import Parallel, Place, device_names, gather
 from ninefold.measure.devices import gpu_load, gpu_state, reasons
-from ninefold.parallel import Parallel, Place, device_names, gather
 
 LEAST = 3  # units of work: one interruption would show in the median of fewer
 BYTES, TIMES = 1 << 20, 8  # hashed in a unit on a CPU: it takes longer than a time slice

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from ninefold.engine.parallel import Place
 from ninefold.files import write_text
-from ninefold.parallel import Place
 from ninefold.tree import Tree
 
 STEPS = 5  # recorded, after one that is not

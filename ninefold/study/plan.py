@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
-from ninefold.config.job import UNSAID, Asked, asked
+from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
 from ninefold.config.spelling import spelled
@@ -212,13 +212,13 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
         values += [value] * (value not in values)
     swept = {key: texts for key, texts in given.items() if len(texts) > 1 and key != "seed"}
     for key, texts in swept.items():
-        if key.partition(".")[0] in rules.OF_A_SWEEP:
+        if key.partition(".")[0] in rules.SWEEP_SECTIONS:
             raise ConfigError(
                 key,
                 ",".join(texts),
                 "it has several values; it is one for the whole sweep; choose one",
             )
-        if key in UNSAID:
+        if key in KEYS_NOT_IN_RESULT:
             raise in_one_cell(key, ",".join(texts))
     return swept
 
@@ -313,7 +313,7 @@ def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
 def problems(config: DictConfig) -> list[Failure]:
     """What is wrong with the values in the sections of a sweep."""
     sections: dict[str, Any] = {
-        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.OF_A_SWEEP
+        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
     }
     return [
         failure

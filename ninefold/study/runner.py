@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import ConfigError
-from ninefold.result import SHARE, Result
+from ninefold.result import Result
+from ninefold.score import SHARE
 from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import BURN_IN, StudyFolder

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ninefold.result import ACCURACY, SHARE, Result, Score
+from ninefold.result import Result
+from ninefold.score import ACCURACY, SHARE, Score
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
 from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
 from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed
@@ -75,7 +75,7 @@ def planned(composition: Composition) -> PlannedStudy:
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
-        for section in rules.OF_A_SWEEP
+        for section in rules.SWEEP_SECTIONS
     }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after

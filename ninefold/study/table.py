@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ninefold.result import ACCURACY
+from ninefold.score import ACCURACY
 from ninefold.study.screen import End, duration
 
 if TYPE_CHECKING:

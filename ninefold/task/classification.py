@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ninefold.engine.task import Scores, counted, named
 from ninefold.errors import ConfigError
 from ninefold.files import opener
-from ninefold.task import Scores, counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 from ninefold.tree import rows
 

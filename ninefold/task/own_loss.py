@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
-from ninefold.result import Score
-from ninefold.task import Scores
+from ninefold.score import Score
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 from ninefold.tree import Tree, rows
 

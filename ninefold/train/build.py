@@ -15,43 +15,45 @@ from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
-from ninefold.amp import Amp, verify
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import Rows, Sides, sides
+from ninefold.dataset.arrays import InputShape, Rows, sides
 from ninefold.dataset.augmentation import Augmented
-from ninefold.dataset.batches import Batches, evaluation_batch
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import Gathered, Loading
-from ninefold.dataset.preparation import Preparation
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.resident import padded_once, source_of
+from ninefold.engine.amp import Amp, verify
+from ninefold.engine.average import Average
+from ninefold.engine.batches import Batches, Preparation, evaluation_batch
+from ninefold.engine.clip import clip
+from ninefold.engine.clock import Clock
+from ninefold.engine.generators import seed_generators
+from ninefold.engine.loss_tracker import LossTracker
+from ninefold.engine.memory import PeakMemory
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.schedule import following, schedule
+from ninefold.engine.state import State
+from ninefold.engine.task import Objective, Task, scoring
 from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
-from ninefold.measure.clock import Clock
-from ninefold.measure.devices import meter
-from ninefold.measure.memory import PeakMemory
+from ninefold.measure.devices import Load, meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
-from ninefold.parallel import Parallel, Place
-from ninefold.result import Counted, Score, option_name
+from ninefold.result import option_name
+from ninefold.score import Counted, Score
 from ninefold.signals import Stop
-from ninefold.task import Objective, Task, scoring
 from ninefold.task.loss import explained, require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
-from ninefold.train.average import Average
-from ninefold.train.clip import clip
 from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.generators import seed_generators
 from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
-from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.optimizer import (
     name_parameters,
     parameter_groups,
@@ -63,10 +65,9 @@ from ninefold.train.optimizer import (
 from ninefold.train.process_settings import give_back_freed, keep_freed
 from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
-from ninefold.train.schedule import following, schedule
-from ninefold.train.state import State
-from ninefold.train.training import Training
+from ninefold.train.training_run import TrainingRun
 from ninefold.train.trial import Trial, evaluated_in, parts
+from ninefold.train.warmup import WarmUp
 from ninefold.tree import each, leaves
 
 
@@ -146,7 +147,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=channels if isinstance(sides(shape), Sides) else None,
+        channels=channels if isinstance(sides(shape), InputShape) else None,
         size=size,
         mean=dataset.mean,
         std=dataset.std,
@@ -183,7 +184,7 @@ def training(
     resume: bool,
     cache: Mapping[str, str] | None = None,
     evaluates: bool = True,
-) -> Training:
+) -> TrainingRun:
     """The parts of the run that `job` describes.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
@@ -196,8 +197,8 @@ def training(
     layout = memory_format(
         wanted_format(job), dataset.shape, amp, place.device, contiguous=parallel.shards
     )
-    load = reader(dataset, cache)
-    (train, val), test = train_and_val(dataset, job.seed, load), load("test")
+    read = reader(dataset, cache)
+    (train, val), test = train_and_val(dataset, job.seed, read), read("test")
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
     moved, source = augmented(job, prepare), source_of(train, how, place.device)
@@ -235,19 +236,15 @@ def training(
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
         restore(state, checkpoints, text, parallel, place)
-    clock = Clock(
-        place.device,
-        job.clock.sample,
-        meter(place),
-        place.gpus,
-    )
+    load = Load(place.gpus)
+    clock = Clock(place.device, job.clock.sample, meter(place), place.gpus, told=[load])
     clock.seconds = state.train_seconds
     if resume:
         clock.joules = math.nan  # the energy of the segments before is not known
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
-    return Training(
+    return TrainingRun(
         state=state,
         forward=forward,
         objective=objective,
@@ -257,32 +254,13 @@ def training(
         prepare=plain,
         parallel=parallel,
         place=place,
-        stop=stop,
-        loggers=(
-            _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
-        ),
         clock=clock,
-        writer=writer(job.checkpoint.format, checkpoints, place.device),
+        memory=PeakMemory(place.gpus),
         batch_size=job.batch_size,
         evaluation_batch=size,
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
-        log_every=job.log_every,
-        checkpoint_every=job.checkpoint.every,
-        save_or_stop=job.checkpoint.on_error == "stop",
-        warmup_steps=max(
-            job.clock.warmup,
-            0 if mode is None else GRAPHS_FROM,
-            parallel.first_steps(place) if state.step else 0,
-        ),
-        compiles=mode is not None,
-        layout=layout,
-        profile=Profile(folder / "profile", place) if job.profile else None,
-        loading=how,
-        random_inputs=dataset.random_inputs,
-        config=text,
-        notes=[*state.origin, *frozen],
         clip=clip(
             job.clip_grad_norm,
             job.clip_grad_value,
@@ -291,13 +269,35 @@ def training(
             state.scaler,
             parallel.whole,
         ),
-        probe=Probe(job.clock.probe, parallel, place),
-        memory=PeakMemory(place.gpus),
-        numerics=Numerics(job.numerics, folder) if job.numerics else None,
         graph=step_graph(job.graph, state, clock, place),
-        ceiling_steps=job.clock.ceiling,
-        link_seconds=job.clock.link,
+        stop=stop,
+        loggers=(
+            _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
+        ),
+        log_every=job.log_every,
+        writer=writer(job.checkpoint.format, checkpoints, place.device),
+        checkpoint_every=job.checkpoint.every,
+        save_or_stop=job.checkpoint.on_error == "stop",
+        config=text,
+        warmup=WarmUp(
+            steps=max(
+                job.clock.warmup,
+                0 if mode is None else GRAPHS_FROM,
+                parallel.first_steps(place) if state.step else 0,
+            ),
+            compiles=mode is not None,
+            numerics=Numerics(job.numerics, folder) if job.numerics else None,
+            profile=Profile(folder / "profile", place) if job.profile else None,
+            ceiling_steps=job.clock.ceiling,
+            link_seconds=job.clock.link,
+        ),
+        load=load,
+        probe=Probe(job.clock.probe, parallel, place),
+        layout=layout,
+        loading=how,
+        random_inputs=dataset.random_inputs,
         counted=counted,
+        notes=[*state.origin, *frozen],
     )
 
 
@@ -313,7 +313,7 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 
 def loading_of(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
-) -> Loading:
+) -> LoaderPlan:
     """How batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
     return reading(job.loader, resident, sets, job.batch_size, parallel, place)
@@ -350,7 +350,7 @@ def first(examples: Examples, count: int = 2) -> tuple[Any, Any]:
 
 
 def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
-    with closing(Gathered(examples).batches([rows], torch.device("cpu"))) as reading:
+    with closing(HostSource(examples).batches([rows], torch.device("cpu"))) as reading:
         return next(reading)
 
 
@@ -373,7 +373,7 @@ def try_step(
 ) -> None:
     """Try a training step. few: the first examples. Raises ConfigError, see Trial.step."""
     rows = np.arange(min(2, len(train)))[None]
-    shape = Gathered(train).shape
+    shape = HostSource(train).shape
     (draw,) = prepare.draws(job.seed, 0, rows, shape, torch.device("cpu"))
     least = min(parts(job.batch_size // place.data_size // job.accumulate, len(place.devices)))
     trial.step(prepare(*few, draw), least, job.batch_size)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place
 
 GRAPHS_FROM = 3  # the step from which on a CUDA graph is replayed, after warm-up and recording
 

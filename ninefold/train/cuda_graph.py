@@ -6,38 +6,19 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from ninefold.engine.clock import Clock
+from ninefold.engine.graph import NoGraph, Update
+from ninefold.engine.parallel import Place
+from ninefold.engine.state import State
 from ninefold.errors import ConfigError, Failure, memory_failure
-from ninefold.measure.clock import Clock
-from ninefold.parallel import Place
-from ninefold.train.state import State
 from ninefold.tree import Tree, each, leaves, named
 
 REPLACED = ["lr", "capturable"]  # options of a parameter group, while a step is computed
-Update = Callable[[Tree, Tree], Tensor]  # (inputs, targets) -> the loss of a step, detached
-
-
-class NoGraph:
-    """Computes each step as it is written."""
-
-    records: ClassVar[bool] = False
-
-    def computing(self, update: Update) -> Update:
-        """What computes the steps: a function with the effect of `update`.
-
-        update: computes a step on the device and never waits for it. What it does on the host may
-        be done once for many steps.
-        """
-        return update
-
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """A context whose steps are computed as they are written."""
-        yield
 
 
 class Recorder(Protocol):

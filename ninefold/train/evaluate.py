@@ -13,21 +13,22 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
-from ninefold.amp import verify
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
+from ninefold.engine import evaluation
+from ninefold.engine.amp import verify
+from ninefold.engine.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
+from ninefold.engine.task import Objective, scoring
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
-from ninefold.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
 from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
-from ninefold.task import Objective, scoring
 from ninefold.task.classification import draw
-from ninefold.train import build, evaluation
+from ninefold.train import build
 from ninefold.train.kernels import require_one_kind
 from ninefold.train.run import environment_of
 

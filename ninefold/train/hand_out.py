@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ninefold.checkpoint.trees import copied
-from ninefold.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.state import copied
 
 SPREAD = ("model", "optimizer", "average")  # what `Parallel.load` takes
 

@@ -16,9 +16,9 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
+from ninefold.engine.parallel import Parallel, Place
 from ninefold.errors import CheckpointError, one_line
 from ninefold.model import Input, Pretrained
-from ninefold.parallel import Parallel, Place
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn.grad import conv3d_weight
 
-from ninefold.amp import Amp
 from ninefold.dataset.arrays import sides
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place
 from ninefold.tree import Tree, leaves
 
 AUTO, CONTIGUOUS = "auto", "contiguous_format"

@@ -19,13 +19,13 @@ import numpy as np
 
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
+from ninefold.engine.divergence import BAD, LAST, losses
+from ninefold.engine.loop import stepper
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.files import opener, write_json
 from ninefold.signals import Stop, failure
-from ninefold.train.loop import stepper
-from ninefold.train.training import BAD, LAST, SIGNAL, Training, losses
+from ninefold.train.training_run import TrainingRun
 from ninefold.train.turns import without_files
-from ninefold.train.warmup import warm_up
 from ninefold.tree import Tree
 
 SMOOTHING = 0.98  # of the moving average of the losses
@@ -78,14 +78,14 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
         draw(spec.folder / "lr.png", tried, found, rates)
 
 
-def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
+def losses_at(run: TrainingRun, rates: Sequence[float]) -> list[float]:
     """The mean loss over the processes at each of these rates, until it diverges; NaN: not finite.
 
     Parameters whose group in optimizer.groups has a rate of its own keep that. Every process must
     call it. Raises Interrupted or Preempted after a signal, and ConfigError if all groups have one.
     """
     step, batches = stepper(run), endless(run)
-    warm_up(run, step)
+    run.before_training(step)
     groups = with_the_common_rate(run)
     found: list[float] = []
     watch = Watch(len(rates))
@@ -94,8 +94,8 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
             group["lr"] = rate
         step(*next(batches))
         run.state.step += 1
-        rows = losses(run)
-        if number := int(rows[:, SIGNAL].max()):
+        rows = losses(run, run.stop.signal)
+        if number := int(rows[:, -1].max()):
             raise failure(number)("signal", Signals(number).name, "stopped", "", "")
         found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
         if watch.diverged(found[-1]):
@@ -103,7 +103,7 @@ def losses_at(run: Training, rates: Sequence[float]) -> list[float]:
     return found
 
 
-def with_the_common_rate(run: Training) -> list[dict[str, Any]]:
+def with_the_common_rate(run: TrainingRun) -> list[dict[str, Any]]:
     """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
     groups = run.state.optimizer.param_groups
     options = untrusted.parse(run.config)["optimizer"]
@@ -135,7 +135,7 @@ def require_finite_first(found: Sequence[float]) -> None:
         )
 
 
-def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
+def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come."""
     for epoch in count():
         yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)

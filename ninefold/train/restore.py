@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.config import untrusted
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, memory_failure
-from ninefold.parallel import Parallel, Place
 from ninefold.train.hand_out import handed_out
 from ninefold.train.optimizer import SAME_ORDER, names_in
-from ninefold.train.state import State
 
 
 def restore(

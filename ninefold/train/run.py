@@ -14,18 +14,19 @@ import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
+from ninefold.engine import loop
+from ninefold.engine.amp import Amp
+from ninefold.engine.evaluation import Evaluations
+from ninefold.engine.parallel import Place, device_names, gather
 from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
 from ninefold.measure.memory import memory_by_kind
-from ninefold.parallel import Place, device_names, gather
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, cuda_graph, kernels, loop
-from ninefold.train.evaluation import Evaluations
-from ninefold.train.training import Training, closing, wait_for_writer
+from ninefold.train import build, compiled, cuda_graph, kernels
+from ninefold.train.training_run import TrainingRun, closing, wait_for_writer
 
 SELECTED_ON_TEST = (
     "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
@@ -75,7 +76,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
             run.result = result
 
 
-def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
+def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[str]:
     """Sentences about what is a no-op, or not comparable with other cells, at this place."""
     place = run.place
     wanted = build.wanted_format(job)
@@ -111,7 +112,7 @@ def facts(spec: RunSpec, job: DictConfig, run: Training, amp: Amp) -> list[str]:
 
 
 def conditions(
-    spec: RunSpec, job: DictConfig, run: Training, amp: Amp, notes: list[str]
+    spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp, notes: list[str]
 ) -> dict[str, Any]:
     """The fields of a result that say under which conditions it was measured.
 
@@ -147,9 +148,9 @@ def conditions(
         "score_unit": run.score.unit,
         "score_better": run.score.better,
         "score_margin": run.score.margin,
-        "compile_seconds": run.compile_seconds,
-        "link": asdict(run.link) if run.link else {},
-        "compute_seconds": run.compute_seconds,
+        "compile_seconds": run.warmup.compile_seconds,
+        "link": asdict(run.warmup.link) if run.warmup.link else {},
+        "compute_seconds": run.warmup.compute_seconds,
         "peak_memory_bytes": peak_memory(run),
         "load": load_of_devices(run),
         "driver_memory_bytes": driver_memory(run),
@@ -173,7 +174,7 @@ def environment_of(spec: RunSpec, place: Place) -> dict[str, Any]:
 def ended(
     spec: RunSpec,
     job: DictConfig,
-    run: Training,
+    run: TrainingRun,
     amp: Amp,
     notes: list[str],
     evaluations: Evaluations,
@@ -226,14 +227,14 @@ def ended(
         phase_sampled_steps=clock.sampled_steps,
         queued_seconds=clock.queued_seconds,
         probe_seconds=run.probe.seconds,
-        ceiling_images_per_second=run.ceiling_images_per_second,
+        ceiling_images_per_second=run.warmup.ceiling_images_per_second,
         energy_joules=energy,
         energy_source=None if energy is None else run.clock.meter.source,
         gpus=run.probe.gpus,
     )
 
 
-def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None:
+def announce(job: DictConfig, run: TrainingRun, amp: Amp, notes: list[str]) -> None:
     """Print and log the settings in force."""
     place, named = run.place, identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
@@ -258,17 +259,17 @@ def announce(job: DictConfig, run: Training, amp: Amp, notes: list[str]) -> None
         say(line)
 
 
-def timing_lines(run: Training) -> list[str]:
+def timing_lines(run: TrainingRun) -> list[str]:
     """Lines about compilation and the profile, after the run."""
     lines = []
-    if run.compile_seconds is not None:
-        lines.append(f"compiled in {run.compile_seconds:.1f} s, outside the training time")
+    if run.warmup.compile_seconds is not None:
+        lines.append(f"compiled in {run.warmup.compile_seconds:.1f} s, outside the training time")
     if run.left_out:
         lines.append(
             f"checkpoints left out, as the one before was still being written: {run.left_out}"
         )
-    if run.profile is not None:
-        lines += run.profile.summary(run.clock.phase_seconds(run.state.step))
+    if run.warmup.profile is not None:
+        lines += run.warmup.profile.summary(run.clock.phase_seconds(run.state.step))
     return lines
 
 
@@ -277,7 +278,7 @@ def in_epochs(steps: int, per_epoch: int) -> float:
     return steps / per_epoch if steps % per_epoch else steps // per_epoch
 
 
-def total_joules(run: Training, joules: float) -> float | None:
+def total_joules(run: TrainingRun, joules: float) -> float | None:
     """Energy of all devices, of which this process counted `joules`; None if one is not known.
 
     Every process must call it.
@@ -287,7 +288,7 @@ def total_joules(run: Training, joules: float) -> float | None:
     return total if math.isfinite(total) else None
 
 
-def peak_memory(run: Training) -> list[int]:
+def peak_memory(run: TrainingRun) -> list[int]:
     """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU.
 
     On a GPU that of training, without evaluations.
@@ -299,19 +300,19 @@ def peak_memory(run: Training) -> list[int]:
     return of_all_devices(run, mine)
 
 
-def load_of_devices(run: Training) -> list[float]:
+def load_of_devices(run: TrainingRun) -> list[float]:
     """How busy each device of this run was, see Result; empty if that of one is not known.
 
     Every process must call it.
     """
-    of_gpus, known = iter(run.clock.load.gpus), run.clock.load
+    of_gpus, known = iter(run.load.gpus), run.load
     mine = [next(of_gpus) if d.type == "cuda" else known.cpu for d in run.place.devices]
     values = torch.tensor(mine, dtype=torch.float64, device=run.place.device)
     found = gather(values, run.parallel, run.place).flatten().tolist()
     return [] if any(map(math.isnan, found)) else found
 
 
-def driver_memory(run: Training) -> list[int]:
+def driver_memory(run: TrainingRun) -> list[int]:
     """Bytes that the driver counts for this run's process on each GPU; empty if one is not known.
 
     Every process must call it.
@@ -323,7 +324,7 @@ def driver_memory(run: Training) -> list[int]:
     return [] if -1 in found else found
 
 
-def of_all_devices(run: Training, mine: Sequence[int]) -> list[int]:
+def of_all_devices(run: TrainingRun, mine: Sequence[int]) -> list[int]:
     """`mine`, a number for each device of this process, and those of the others, by their ranks."""
     values = torch.tensor(mine, dtype=torch.int64, device=run.place.device)
     return [int(value) for value in gather(values, run.parallel, run.place).flatten().tolist()]

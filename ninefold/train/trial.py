@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.dataset.draws import generators
+from ninefold.engine.task import Task
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 from ninefold.model import not_a_tensor, on_meta, picked
-from ninefold.task import Task
 from ninefold.task.loss import explained
 from ninefold.tree import call, each, leaves, rows, shapes
 

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from statistics import fmean
@@ -22,17 +22,19 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
-from ninefold.amp import Amp
 from ninefold.config.spec import RunSpec
+from ninefold.engine.amp import Amp
+from ninefold.engine.divergence import mean_loss
+from ninefold.engine.loop import stepper
+from ninefold.engine.parallel import Place
+from ninefold.engine.training import Step
 from ninefold.machine import available_memory
-from ninefold.parallel import Place
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train.loop import between_steps, stepper
 from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
-from ninefold.train.training import Training, mean_loss
-from ninefold.train.warmup import one_thread, warm_up
+from ninefold.train.training_run import TrainingRun
+from ninefold.train.warmup import one_thread
 from ninefold.tree import Tree
 
 
@@ -53,9 +55,9 @@ def take_turns(spec: RunSpec) -> None:
             announce(job, run, amp, notes)
         run.forward.train()
         step = repeated(run, stepper(run))
-        warm_up(run, step)
+        run.before_training(step)
         if spec.tries_one_thread:
-            notes += one_thread(run, step)
+            notes += one_thread(run, step, run.warmup.compiles)
         batches = endless(run)
         joules, steps = 0.0, 0
         launcher.send({"stoppable": make_stoppable(place), "free": free_memory(place)})
@@ -93,7 +95,7 @@ def take_turns(spec: RunSpec) -> None:
 @contextmanager
 def without_files(
     spec: RunSpec, stop: Stop, instead: Mapping[str, Any] | None = None
-) -> Iterator[tuple[DictConfig, Training, Amp]]:
+) -> Iterator[tuple[DictConfig, TrainingRun, Amp]]:
     """The job of `spec`, its run and its precision: training and nothing else.
 
     No loggers, checkpoints or profile. instead: values of keys of the job, by dotted name.
@@ -120,8 +122,8 @@ def without_files(
 
 
 def timed(
-    run: Training,
-    step: Callable[[Tree, Tree], None],
+    run: TrainingRun,
+    step: Step,
     batches: Iterator[tuple[Tree, Tree]],
     count: int,
 ) -> tuple[float, float]:
@@ -133,12 +135,12 @@ def timed(
         step(inputs, targets)
         clock.end_step()
         run.state.step += 1
-        between_steps(run)
+        run.after_step()
     clock.stop()
     return clock.seconds - before[0], clock.joules - before[1]
 
 
-def repeated(run: Training, step: Callable[[Tree, Tree], None]) -> Callable[[Tree, Tree], None]:
+def repeated(run: TrainingRun, step: Step) -> Step:
     """`step`, before which the schedule of learning rates begins again where the job would end.
 
     Turns go on beyond the steps that a schedule was made for: OneCycleLR would refuse to.
@@ -160,7 +162,7 @@ def repeated(run: Training, step: Callable[[Tree, Tree], None]) -> Callable[[Tre
     return next_step
 
 
-def endless(run: Training) -> Iterator[tuple[Tree, Tree]]:
+def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come, however many are asked for.
 
     After each epoch, as in training, the scheduler steps and the losses are read, with the clock

@@ -5,17 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
 import torch
 
-from ninefold.dataset.batches import Batches
-from ninefold.measure.link import time_link
-from ninefold.parallel import gather
+from ninefold.engine.batches import Batches
+from ninefold.engine.parallel import gather
+from ninefold.engine.training import Step, Training
+from ninefold.measure.link import Link, time_link
+from ninefold.measure.numerics import Numerics
+from ninefold.measure.profiler import Profile
 from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
-from ninefold.train.training import Training
 from ninefold.tree import Tree
 
 ALONE = 5, 500  # steps without communication: at least, at most
@@ -24,16 +27,42 @@ TRIED_SECONDS = 0.5  # after which there are no more than the least
 FASTER = 2  # times, from which on the one thread is recommended
 
 
-def warm_up(run: Training, step: Callable[[Tree, Tree], None]) -> None:
-    """Take `run.warmup_steps` steps and undo them: only caches, buffers and kernels stay warm.
+@dataclass(kw_only=True)
+class WarmUp:
+    """The undone steps before a training, and what they have measured.
 
-    They compile the network if that is asked for. Before them come the steps that `run.numerics`
-    records, after them those of `run.profile`, of the ceiling and without communication. Then
-    model, optimizer, scaler, schedule and random generators are restored.
+    steps: how many warm caches, buffers and kernels. compiles: whether they compile the network.
+    numerics: records what the first steps compute. profile: records some more steps.
+    ceiling_steps: on one batch that is on the device already.
+    link_seconds: of timing all-reduces, and steps without communication.
+
+    compile_seconds: of compiling the network.
+    ceiling_images_per_second: of training without reading data.
+    link: latency and bandwidth of all-reduces. compute_seconds: of a step without communication.
     """
-    numerics = run.numerics if run.state.step == 0 else None
-    asked = (run.warmup_steps, run.profile, numerics, run.ceiling_steps, run.link_seconds)
-    if not any(asked):
+
+    steps: int
+    compiles: bool = False
+    numerics: Numerics | None = None
+    profile: Profile | None = None
+    ceiling_steps: int = 0
+    link_seconds: float = 0
+    compile_seconds: float | None = None
+    ceiling_images_per_second: float | None = None
+    link: Link | None = None
+    compute_seconds: float | None = None
+
+
+def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) -> None:
+    """Take the steps that are `asked` for and undo them: caches, buffers and kernels stay warm.
+
+    The numerics come first, then the warm-up steps, the profile, the ceiling and the steps without
+    communication. Then model, optimizer, scaler, schedule and random generators are restored.
+
+    warm: called before that, when the optimizer has its state.
+    """
+    numerics = asked.numerics if run.state.step == 0 else None
+    if not any((asked.steps, asked.profile, numerics, asked.ceiling_steps, asked.link_seconds)):
         return
     before = run.state.capture(run.parallel, run.place)
     seconds = []
@@ -59,52 +88,46 @@ def warm_up(run: Training, step: Callable[[Tree, Tree], None]) -> None:
                     run.parallel,
                     run.place,
                 )
-        for inputs, targets in islice(batches, run.warmup_steps):
+        for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
-        if run.profile is not None:
+        if asked.profile is not None:
             with run.graph.off(), run.objective.recorded():
-                run.profile.record(batches, step)
-        if run.ceiling_steps:
-            run.ceiling_images_per_second = ceiling(run, step, *next(batches))
-        if run.link_seconds:
-            run.link = time_link(run.link_seconds, run.parallel, run.place)
+                asked.profile.record(batches, step)
+        if asked.ceiling_steps:
+            rate = ceiling(run, asked.ceiling_steps, step, *next(batches))
+            asked.ceiling_images_per_second = rate
+        if asked.link_seconds:
+            asked.link = time_link(asked.link_seconds, run.parallel, run.place)
             if not run.parallel.shards:  # its parameters have to be gathered
-                run.compute_seconds = alone(run, step, batches)
-    if run.compiles:  # what these steps took beyond the time of the last one
-        run.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
-    # The optimizer has its state by now.
-    content = run.state.content(run.parallel, run.place, run.writer.spread)
-    if run.place.rank == 0 and run.checkpoint_every is not None:
-        run.writer.reserve(content)
+                asked.compute_seconds = alone(run, asked.link_seconds, step, batches)
+    if asked.compiles:  # what these steps took beyond the time of the last one
+        asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
+    warm()
     run.state.restore(before, run.parallel, run.place)
 
 
-def ceiling(
-    run: Training, step: Callable[[Tree, Tree], None], inputs: Tree, targets: Tree
-) -> float:
+def ceiling(run: Training, count: int, step: Step, inputs: Tree, targets: Tree) -> float:
     """Images per second of training repeatedly on one batch that is on the device already."""
     for _ in range(2):  # without warm-up the very first is slow, and a graph is recorded after it
         step(inputs, targets)
     run.place.synchronize()
     began = time.perf_counter()
-    for _ in range(run.ceiling_steps):
+    for _ in range(count):
         step(inputs, targets)
     run.place.synchronize()
     seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
     slowest = float(gather(seconds, run.parallel, run.place).max())
-    return run.ceiling_steps * run.batch_size / slowest
+    return count * run.batch_size / slowest
 
 
-def alone(
-    run: Training,
-    step: Callable[[Tree, Tree], None],
-    batches: Iterator[tuple[Tree, Tree]],
-) -> float:
+def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tree, Tree]]) -> float:
     """Seconds of a step without communication, while all processes take such steps together.
 
     As in training, a process begins a step when the slowest has ended the one before: it is told so
     by an all-reduce of one number, whose own time is taken off. Each process goes on with the
     gradients of its own examples alone. Every process must call it.
+
+    lasting: seconds that such steps are taken for.
     """
     least, most = ALONE
     sign = torch.zeros(1, device=run.place.device)
@@ -122,19 +145,19 @@ def alone(
 
     with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
         each = seconds_of(least)
-        count = min(max(least, round(run.link_seconds / each)), most)
+        count = min(max(least, round(lasting / each)), most)
         return max(0.0, seconds_of(count) - seconds_of(count, steps=False))
 
 
-def one_thread(run: Training, step: Callable[[Tree, Tree], None]) -> list[str]:
+def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
     """A sentence if steps of this process are FASTER times as fast with one CPU thread, or more.
 
     Small networks and busy machines make threads wait for each other. The steps alternate, and are
-    undone.
+    undone. compiles: whether the network is compiled.
     """
     threads = torch.get_num_threads()
     alone = run.place.world_size == 1 and run.place.device.type == "cpu"
-    if threads == 1 or not alone or run.compiles:  # to another number it would be compiled anew
+    if threads == 1 or not alone or compiles:  # to another number it would be compiled anew
         return []
     before = run.state.capture(run.parallel, run.place)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
@@ -157,12 +180,6 @@ def one_thread(run: Training, step: Callable[[Tree, Tree], None]) -> list[str]:
         f"One CPU thread is faster here: a step took {1000 * one:.3g} ms with threads=1, and "
         f"{1000 * several:.3g} ms with threads={threads}. {ONE_THREAD}"
     ]
-
-
-def start_measuring(run: Training) -> None:
-    """Probe the machine, and reset the peak memory of its GPUs."""
-    run.probe.take()
-    run.memory.start()
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:

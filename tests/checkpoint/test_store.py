@@ -24,16 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, _write, read
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.loss_tracker import LossTracker
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.schedule import Schedule
+from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, ResourceError
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
-from ninefold.train.average import Average
-from ninefold.train.loss_tracker import LossTracker
 from ninefold.train.restore import restore
-from ninefold.train.schedule import Schedule
-from ninefold.train.state import State
 from tests.faults.writer import content, names, require_whole
 from tests.forks import exit_code, fork
 

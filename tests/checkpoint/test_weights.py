@@ -13,7 +13,7 @@ from torchvision.models import mnasnet0_5
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import aligned, load_weights, weights
-from ninefold.parallel.none import Single
+from ninefold.engine.parallel.none import Single
 
 
 def small(seed: int) -> nn.Module:

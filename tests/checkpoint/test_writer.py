@@ -19,31 +19,34 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.amp import Amp
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged, lock
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Gathered, Loading
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine import loop
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.batches import Batches
+from ninefold.engine.clip import NoClip
+from ninefold.engine.clock import Clock
+from ninefold.engine.loss_tracker import LossTracker
+from ninefold.engine.memory import PeakMemory
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.schedule import Schedule
+from ninefold.engine.state import State
+from ninefold.engine.task import Objective
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
-from ninefold.measure.clock import Clock
-from ninefold.measure.memory import PeakMemory
+from ninefold.measure.devices import Load
 from ninefold.measure.probe import Probe
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
 from ninefold.signals import Stop
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train import loop, training
-from ninefold.train.average import Average
-from ninefold.train.clip import NoClip
-from ninefold.train.loss_tracker import LossTracker
-from ninefold.train.schedule import Schedule
-from ninefold.train.state import State
-from ninefold.train.training import Training
+from ninefold.train import training_run
+from ninefold.train.training_run import TrainingRun
+from ninefold.train.warmup import WarmUp
 from tests.conftest import metrics
 from tests.faults.writer import content, finish_writing, require_whole
 
@@ -208,7 +211,7 @@ def test_where_memory_cannot_be_locked_checkpoints_are_staged_as_well_and_it_is_
 # In a run
 
 
-def a_run(folder: Path, save_or_stop: bool = True) -> Training:
+def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
     """One small layer that has been trained for no step."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -218,13 +221,13 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
     examples = Examples(np.zeros((8, 1, 2, 2), np.uint8), np.arange(8) % 2)
     prepare = ImagePreparation(1, None, None, None, False, 0)
     objective = Objective(model, Classification(2))
-    return Training(
+    return TrainingRun(
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
         forward=objective,
         objective=objective,
-        batches=Batches(Gathered(examples), 2, 0, prepare, ALONE),
+        batches=Batches(HostSource(examples), 2, 0, prepare, ALONE),
         val=None,
-        test=Gathered(examples),
+        test=HostSource(examples),
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
@@ -240,18 +243,18 @@ def a_run(folder: Path, save_or_stop: bool = True) -> Training:
         log_every=100,
         checkpoint_every=0,
         save_or_stop=save_or_stop,
-        warmup_steps=1,
-        loading=Loading(0, False, 0, 0, ("uint8", "int64")),
-        compiles=False,
-        profile=None,
+        warmup=WarmUp(steps=1),
+        load=Load(),
+        layout="contiguous_format",
+        loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
         config="",
         probe=Probe(0, Single(), ALONE),
         memory=PeakMemory([]),
     )
 
 
-def train(run: Training) -> None:
-    with training.closing(run):
+def train(run: TrainingRun) -> None:
+    with training_run.closing(run):
         loop.train(run)
 
 
@@ -261,7 +264,7 @@ def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> No
     assert read(run.writer.checkpoints.newest())["step"] == 8
 
 
-def logged(run: Training, folder: Path) -> list[float]:
+def logged(run: TrainingRun, folder: Path) -> list[float]:
     """The test losses in metrics.jsonl once `run` is trained to its end."""
     state = run.state
     logger = JSONLines(Run(folder, state.step, state.measured, run.last_step, run.batch_size, {}))
@@ -309,8 +312,8 @@ def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) ->
     run = a_run(tmp_path)
 
     def fail() -> None:
-        with training.closing(run):
-            training.save(run)
+        with training_run.closing(run):
+            training_run.save(run)
             raise KeyError("another")
 
     with pytest.raises(KeyError, match="another"):
@@ -331,11 +334,11 @@ class Opening(NoClip):
             self.gate.set()
 
 
-def gated_run(folder: Path, gated: Gated, number: int) -> tuple[Training, list[int]]:
+def gated_run(folder: Path, gated: Gated, number: int) -> tuple[TrainingRun, list[int]]:
     """A run that saves after each step, and whose disk does nothing before step `number`."""
     steps: list[int] = []
     clip: Any = Opening(gated.gate, steps, number)
-    run = replace(a_run(folder), checkpoint_every=1, warmup_steps=0, clip=clip)
+    run = replace(a_run(folder), checkpoint_every=1, warmup=WarmUp(steps=0), clip=clip)
     run.writer = AsyncWriter(gated, CPU)
     return run, steps
 
@@ -383,11 +386,11 @@ def test_a_run_goes_on_exactly_from_the_checkpoint_before_those_left_out(
 def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
-    training.save(run)
+    training_run.save(run)
     finish_writing()
     run.state.step = 3
     with pytest.raises(ResourceError):
-        loop.between_steps(run)
+        run.after_step()
 
 
 class Total(Tensor):
@@ -413,7 +416,7 @@ def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_pa
     run = replace(a_run(tmp_path), place=Place(1, 2, CPU), parallel=Queueing())
     run.stop.signal = signal.SIGTERM
     with pytest.raises(Preempted, match="it is saved at step 0"):
-        training.save_and_stop(run)
+        training_run.save_and_stop(run)
     assert TOTALS.pop().read
 
 
@@ -423,7 +426,7 @@ def test_nothing_that_is_not_finite_is_written(tmp_path: Path, value: float) -> 
     with torch.no_grad():
         next(run.state.model.parameters())[1, 2] = value
     with pytest.raises(NumericsError, match=r"parameter=1\.weight: not finite after step 0"):
-        training.save(run)
+        training_run.save(run)
     run.writer.wait()
     assert not (tmp_path / "checkpoints").exists()
 
@@ -432,5 +435,5 @@ def test_large_parameters_are_finite_though_their_sum_is_not(tmp_path: Path) -> 
     run = a_run(tmp_path)
     with torch.no_grad():
         next(run.state.model.parameters()).fill_(3e38)
-    training.save(run, must=True)
+    training_run.save(run, must=True)
     assert read(run.writer.checkpoints.newest())["step"] == 0

@@ -14,7 +14,6 @@ from torch.distributed import DistBackendError
 
 from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
-from ninefold.config.spelling import suggestion
 from ninefold.errors import (
     KINDS,
     ConfigError,
@@ -157,10 +156,6 @@ def test_an_unknown_key_is_told_with_the_one_it_resembles() -> None:
 def test_an_unknown_key_that_resembles_none_is_told_with_all() -> None:
     (problem,) = problems({"zzz": 3}, {"seed", "epochs"})
     assert "known are epochs, seed" in str(problem)
-
-
-def test_a_suggestion_names_at_most_three() -> None:
-    assert suggestion("rate1", ["rate2", "rate3", "rate4", "rate5"]).count(" or ") == 2
 
 
 def test_all_problems_are_told_at_once() -> None:

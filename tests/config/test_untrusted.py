@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.config.untrusted import edited, for_evaluation
+from ninefold.config.untrusted import edited, for_evaluation, parse
 from ninefold.errors import CheckpointError
 
 JOB = """
@@ -89,15 +89,17 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
         assert "add trust=true" not in str(refused.value)
 
 
-@pytest.mark.parametrize("trusted", [False, True])
-def test_an_old_name_of_an_option_is_refused_with_the_new_one_and_what_to_do(trusted: bool) -> None:
-    text = "model: {net: {_target_: ninefold.model.timm.network}}"
-    with pytest.raises(CheckpointError) as refused:
-        for_evaluation(text, Path("x.pt"), {}, trusted=trusted)
-    assert str(refused.value) == (
-        "error: ckpt=x.pt: its configuration names the target ninefold.model.timm.network at "
-        "model.net, an old name; ninefold.timm.network is what it is called now; to evaluate it, "
-        "name an option of model; to resume it, take the version that wrote it"
-    )
-    chosen = {"model": {"net": {"_target_": "ninefold.timm.network"}}}
-    assert "model" not in for_evaluation(text, Path("x.pt"), chosen)
+@pytest.mark.parametrize(
+    ("place", "before", "now"),
+    [
+        ("amp", "ninefold.amp.Amp", "ninefold.engine.amp.Amp"),
+        ("parallel", "ninefold.parallel.ddp.DDP", "ninefold.engine.parallel.ddp.DDP"),
+        ("dataset", "ninefold.dataset.volumes.Volumes", "ninefold.volumes.volumes.Volumes"),
+        ("model", "ninefold.dataset.volumes.Volumes", "ninefold.dataset.volumes.Volumes"),
+        ("amp", "mynet.amp.Amp", "mynet.amp.Amp"),
+    ],
+)
+def test_a_class_of_ours_that_has_moved_is_read_under_its_present_name(
+    place: str, before: str, now: str
+) -> None:
+    assert parse(f"{place}: {{_target_: {before}}}") == {place: {"_target_": now}}

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ninefold import signals
-from ninefold.dataset.batches import Batches
+from ninefold.engine.batches import Batches
+from ninefold.engine.state import State
 from ninefold.launch import meeting
 from ninefold.launch.store_client import StoreClient
-from ninefold.train.state import State
 
 
 def changed_content(change: Callable[[dict[str, Any]], None]) -> None:

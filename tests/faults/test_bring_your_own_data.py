@@ -11,11 +11,11 @@ from typing import Any
 import datasets
 import numpy as np
 import pytest
-from ninefold.hf import HF
 from PIL import Image
 
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import Failure
+from ninefold.hf import HF
 from tests.conftest import ROOT, Shell
 from tests.faults.runs import one_after_another
 

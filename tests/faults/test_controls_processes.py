@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from torch import nn
 
-import ninefold.parallel
+import ninefold.engine.parallel
+from ninefold.engine import evaluation
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.fsdp import FSDP
 from ninefold.launch import store_client
-from ninefold.parallel import Place
-from ninefold.parallel.fsdp import FSDP
-from ninefold.train import build, evaluation
+from ninefold.train import build
 from ninefold.train.optimizer import parameter_groups
 from tests.conftest import ROOT, Shell
 from tests.faults import mutants
@@ -65,7 +66,7 @@ def test_an_optimizer_that_is_made_before_the_parameters_are_spread_is_seen(
 def test_a_state_of_an_optimizer_that_keeps_the_strides_it_was_saved_with_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ninefold.parallel, "lay_out_as_parameters", lambda optimizer: None)
+    monkeypatch.setattr(ninefold.engine.parallel, "lay_out_as_parameters", lambda optimizer: None)
     with pytest.raises(AssertionError, match="not close"):
         test_kernels.test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused=True)
 

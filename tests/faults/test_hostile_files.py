@@ -32,9 +32,9 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import read
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
+from ninefold.engine.task import named
 from ninefold.errors import DataError, FailureReport
 from ninefold.report.__main__ import main as report
-from ninefold.task import named
 from ninefold.train.evaluate import class_names
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another, run_commands
@@ -435,7 +435,8 @@ def climbing(folder: Path, *arguments: str, sweep: bool = False) -> Case:
     (folder / "conf" / "parallel").mkdir()
     (folder / "conf" / "x.yaml").write_text(
         "# @package _global_\nepochs: 1\n" if "experiments" in "".join(arguments) else
-        "_target_: ninefold.parallel.none.Single\nprocesses: 1\nmax_processes: 1\ndevice: cpu\n"
+        "_target_: ninefold.engine.parallel.none.Single\nprocesses: 1\nmax_processes: 1\n"
+        "device: cpu\n"
     )  # fmt: skip
     options = ["-m"] if sweep else []
     command = ["train.py", *options, "--config-dir", str(folder / "conf"), *SMALL, *arguments]

@@ -24,7 +24,7 @@ CODE = """
 import os, sys
 import torch
 from torch import nn
-from ninefold.task import Scores
+from ninefold.engine.task import Scores
 FAULT = os.environ.get("FAULT_OF_USER", "")
 def reach(name):
     if FAULT != name: return

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-DDP = "ninefold.parallel.ddp.DDP"
+DDP = "ninefold.engine.parallel.ddp.DDP"
 
 
 class SlowUnderDDP(torch.optim.AdamW):

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.fsdp import FSDP
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.fsdp import FSDP
 from ninefold.train.process_settings import give_back_freed, keep_freed
 from tests.parallel.ranks import on_ranks
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from ninefold.engine.clock import Clock
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
 from ninefold.measure import devices, probe
-from ninefold.measure.clock import Clock
 from ninefold.measure.devices import (
     Load,
     Meter,
@@ -24,8 +26,6 @@ from ninefold.measure.devices import (
     meter,
 )
 from ninefold.measure.probe import Probe
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
@@ -165,10 +165,11 @@ def test_the_load_of_a_process_is_its_cpu_time_while_the_clock_runs(
 
 
 def test_the_clock_tells_the_load_when_it_runs() -> None:
-    clock = Clock(CPU, sample=0)
     told: list[str] = []
-    clock.load.begin = lambda: told.append("begin")  # type: ignore[method-assign]
-    clock.load.end = lambda: told.append("end")  # type: ignore[method-assign]
+    load = Load()
+    load.begin = lambda: told.append("begin")  # type: ignore[method-assign]
+    load.end = lambda: told.append("end")  # type: ignore[method-assign]
+    clock = Clock(CPU, sample=0, told=[load])
     clock.start()
     with clock.paused():
         told.append("pause")

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.none import Single
 from ninefold.measure.link import SIZES, fitted, time_link
-from ninefold.parallel import Place
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.none import Single
 
 
 def seconds(alpha: float, speed: float, processes: int) -> list[float]:

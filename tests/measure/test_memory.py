@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninefold.measure.memory import PeakMemory
+from ninefold.engine.memory import PeakMemory
 
 MIB = 2**20
 

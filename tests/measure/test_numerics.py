@@ -13,13 +13,13 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from benchmarks import ours
+from ninefold.engine.loop import train
 from ninefold.measure.numerics import MOST, Sample, without_dropout
 from ninefold.report.data.numerics import rows as compared
 from ninefold.report.data.runs import run_of
 from ninefold.report.stats.numerics import SAME, summarize
 from ninefold.result import NUMERICS
-from ninefold.train.loop import train
-from ninefold.train.training import Training
+from ninefold.train.training_run import TrainingRun
 from tests.conftest import Shell, result
 
 SMALL = (
@@ -29,7 +29,7 @@ SMALL = (
 STEPS = 3
 
 
-def kept(run: Training) -> dict[str, Any]:
+def kept(run: TrainingRun) -> dict[str, Any]:
     """What the run wrote when it warmed up."""
     with np.load(run.writer.checkpoints.folder.parent / NUMERICS, allow_pickle=False) as file:
         return dict(file)
@@ -83,8 +83,8 @@ def test_a_run_is_bitwise_the_same_whatever_it_measures_first() -> None:
         with ours.training(*SMALL, *more) as run:
             train(run)
             found.append(list(run.state.model.parameters()))
-            assert (run.ceiling_images_per_second is not None) == bool(more)
-            assert (run.compute_seconds is not None) == bool(more)
+            assert (run.warmup.ceiling_images_per_second is not None) == bool(more)
+            assert (run.warmup.compute_seconds is not None) == bool(more)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 

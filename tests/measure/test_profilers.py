@@ -44,7 +44,7 @@ def test_cprofile_and_strace_see_the_functions_and_the_files_of_a_run_that_train
 ) -> None:
     run(shell, words("cProfile", "profiled"))
     seen = pstats.Stats(str(shell.folder / "train.prof")).stats  # type: ignore[attr-defined]
-    assert (str(ROOT / "ninefold" / "train" / "loop.py"), "train") in {
+    assert (str(ROOT / "ninefold" / "engine" / "loop.py"), "train") in {
         (path, name) for path, _, name in seen
     }
     assert metrics(shell.folder / "profiled", "loss") == plain

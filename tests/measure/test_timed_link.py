@@ -60,7 +60,7 @@ def test_a_step_without_communication_ends_when_the_slowest_process_has_ended_it
             def step(inputs: Tensor, targets: Tensor) -> None:
                 time.sleep(0.02 * (next(turns) % 2))
 
-            return alone(run, step, batches)
+            return alone(run, run.warmup.link_seconds, step, batches)
 
     for seconds in on_ranks(2, run, tmp_path):
         assert 0.018 < seconds < 0.03

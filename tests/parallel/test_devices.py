@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from ninefold.config.processes import named_gpus
+from ninefold.engine.parallel import gpu_numbers, resolve_device
+from ninefold.engine.parallel.group import gpu_of, gpus_of_host
 from ninefold.errors import ConfigError
 from ninefold.machine import gpus, require_gpus
-from ninefold.parallel import gpu_numbers, resolve_device
-from ninefold.parallel.group import gpu_of, gpus_of_host
 from ninefold.ranks import Ranks
 from tests.conftest import Shell
 from tests.faults.runs import one_after_another

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.parallel.dp import GatheredObjective, Replicas
-from ninefold.task import Objective, Scores, Task
+from ninefold.engine.parallel.dp import GatheredObjective, Replicas
+from ninefold.engine.task import Objective, Scores, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
 

@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from ninefold.amp import Amp
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.clip import clip
+from ninefold.engine.evaluation import evaluate, most_passes
+from ninefold.engine.parallel import Place, Traffic, here
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.fsdp import FSDP, large, nested
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.measure.memory import memory_by_kind
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Place, Traffic, here
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.fsdp import FSDP, large, nested
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.average import Average
-from ninefold.train.clip import clip
-from ninefold.train.evaluation import evaluate, most_passes
 from ninefold.train.hand_out import handed_out
 from tests.parallel.ranks import on_ranks
 
@@ -234,7 +234,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
     """A forward pass takes all processes, and the processes have unlike numbers of batches."""
     labels = torch.arange(examples) % 10
     images = labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
-    source = Gathered(Examples(images.numpy(), labels.numpy()))
+    source = HostSource(Examples(images.numpy(), labels.numpy()))
 
     def run() -> Any:
         with made(Counts()) as run:
@@ -252,7 +252,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
 
 def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) -> None:
     images = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
-    source = Gathered(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
+    source = HostSource(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
 
     def run() -> Any:
         with made(Counts()) as run:

@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 import torch
 from torch import Tensor, nn
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.fsdp import FSDP
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.fsdp import FSDP
 from tests.parallel.ranks import on_ranks
 
 class Net(nn.Module):

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel.ddp import DDP
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Parallel, Place
-from ninefold.parallel.ddp import DDP
 from ninefold.train.build import make
 from tests.conftest import ROOT, Shell, metrics, result
 
@@ -134,7 +134,7 @@ def test_a_strategy_that_replaces_parameters_trains_saves_and_resumes(
 def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
     from omegaconf import OmegaConf
 
-    node = OmegaConf.create({"_target_": "ninefold.parallel.Parallel"})
+    node = OmegaConf.create({"_target_": "ninefold.engine.parallel.Parallel"})
     with pytest.raises(ConfigError, match=r"abstract class Parallel.* join"):
         make(node, "parallel")
 

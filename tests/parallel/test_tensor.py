@@ -15,20 +15,20 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.trees import copied
 from ninefold.dataset import Examples
-from ninefold.dataset.batches import Batches
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.average import Average
+from ninefold.engine.batches import Batches
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel import Place, here
+from ninefold.engine.parallel.fsdp import FSDP
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.parallel.tensor import TensorParallel
+from ninefold.engine.state import copied
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.parallel import Place, here
-from ninefold.parallel.fsdp import FSDP
-from ninefold.parallel.none import Single
-from ninefold.parallel.tensor import TensorParallel
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.average import Average
-from ninefold.train.evaluation import evaluate
 from tests.parallel.ranks import on_ranks
 from tests.promises.test_resume_and_evaluate import same
 
@@ -181,7 +181,7 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
     tmp_path: Path,
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (21, 1, 8, 8), dtype=np.uint8)
-    source = Gathered(Examples(images, np.arange(21) % 10))
+    source = HostSource(Examples(images, np.arange(21) % 10))
     prepare = ImagePreparation(1, None, None, None)
 
     def judged(wrapped: nn.Module, strategy: Any, place: Place) -> tuple[float, float, int]:

@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ninefold.engine.parallel import Parallel, Place, Traffic
+from ninefold.engine.parallel.ddp import DDP, MIB
+from ninefold.engine.parallel.dp import DP
+from ninefold.engine.parallel.none import Single
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Parallel, Place, Traffic
-from ninefold.parallel.ddp import DDP, MIB
-from ninefold.parallel.dp import DP
-from ninefold.parallel.none import Single
 
 CPU = torch.device("cpu")
 

@@ -17,9 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import ours
 from benchmarks.rivals import raw
-from ninefold.dataset.batches import epoch_order
+from ninefold.engine.batches import epoch_order
+from ninefold.engine.loop import train
 from ninefold.train import build
-from ninefold.train.loop import train
 
 AMP = ("fp32", "autocast", "scaler")
 SMALL = (

@@ -12,9 +12,9 @@ from torch import nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.dp import DP
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Place
-from ninefold.parallel.dp import DP
 from tests.conftest import Shell, metrics, result
 
 PARALLEL = ("none", "dp", "ddp")

@@ -13,8 +13,8 @@ from benchmarks import ours
 from ninefold.checkpoint.store import read
 from ninefold.dataset.diabetes import Diabetes
 from ninefold.dataset.shapes import Shapes
+from ninefold.engine.loop import train
 from ninefold.errors import Failure, Refused
-from ninefold.train.loop import train
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 from tests.promises.test_resume_and_evaluate import same

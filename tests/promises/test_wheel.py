@@ -316,7 +316,7 @@ def test_a_configuration_that_is_missing_is_said_by_each_command(shell: Shell, b
     for folder in ("experiments", "conf"):
         shutil.rmtree(found.package / folder)
         for words in (["train"], ["train", "parallel=ddp"], ["evaluate", "ckpt=x"], ["compare"],
-                      ["train", "--help"], ["pack", "dataset=folder"], ["keys", "x"], ["conf"],
+                      ["train", "--help"], ["keys", "x"], ["conf"],
                       ["export", "ckpt=x", "format=onnx"], ["keys"]):  # fmt: skip
             done = typed(shell, found.bin, "ninefold", *words)
             assert done.code == 2, (words, done)

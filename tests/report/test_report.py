@@ -454,7 +454,9 @@ def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:
         "none, scaler (bf16)", "ddp, scaler (bf16)",
     ]  # fmt: skip
     assert "1.70" in texts
-    assert texts[-1].startswith("Right is better. 5 timing rounds, 99.3 % intervals; band: equal")
+    assert texts[-1].startswith(
+        "Right is better. 5 timing rounds; lines: 99.3 % intervals; band: equal"
+    )
     assert "2 CPU threads" in texts[-1]
     assert "var(" not in drawn
     assert 'href="http' not in drawn

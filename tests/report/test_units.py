@@ -16,7 +16,7 @@ from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.stats.measures import of_figures
-from ninefold.result import Figure, Score
+from ninefold.score import Figure, Score
 from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
@@ -230,5 +230,8 @@ def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_the_scores
     assert found.tree["answer"]["lead"] == said
     drawn = found.text("figure.svg")
     assert "RMSE, difference to none, fp32, m ←" in drawn
-    assert "Left is better. 4 seeds, 95 % intervals; band: lost at most the margin, 0.5 m" in drawn
+    assert (
+        "Left is better. 4 seeds; lines: 95 % intervals; band: lost at most the margin, 0.5 m"
+        in drawn
+    )
     assert "times as fast" not in found.console

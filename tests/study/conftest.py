@@ -85,7 +85,7 @@ class Sweep:
         self.resumed += [name] * (config.resume is not None)
         folder.mkdir(exist_ok=True)
         job = asked(config, config.hydra)
-        (folder / "config.yaml").write_text(as_yaml(job.stored, job.choices))
+        (folder / "config.yaml").write_text(as_yaml(job.config.frozen, job.choices))
         status = self.statuses.pop(0) if self.statuses else "ok"
         if status == "killed":
             raise KeyboardInterrupt

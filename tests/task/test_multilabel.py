@@ -10,8 +10,8 @@ from sklearn import metrics as reference
 from torch import Tensor, nn
 
 from ninefold.dataset.shapes import SHAPES, Shapes
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
-from ninefold.task import Scores
 from ninefold.task.multilabel import MultiLabel
 
 torch.manual_seed(0)

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from ninefold.volumes.landmarks import Landmarks
 from torch import Tensor, nn
 
 from ninefold.config import losses, untrusted
+from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
-from ninefold.task import Objective, Task
 from ninefold.task.classification import Classification
 from ninefold.task.loss import (
     explained,
@@ -25,6 +24,7 @@ from ninefold.task.loss import (
     require_usable,
 )
 from ninefold.task.segmentation import Segmentation
+from ninefold.volumes.landmarks import Landmarks
 from tests.conftest import ROOT, Shell, metrics
 
 FOCAL = """

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from sklearn import metrics as reference
 from torch import Tensor, nn
 
+from ninefold.engine.task import Scores, scoring
 from ninefold.errors import ConfigError, DataError
-from ninefold.result import Score
-from ninefold.task import Scores, scoring
+from ninefold.score import Score
 from ninefold.task.regression import Regression
 
 torch.manual_seed(0)

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from sklearn.metrics import confusion_matrix
 from torch import Tensor, nn
 
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, DataError
-from ninefold.task import Objective
 from ninefold.task.segmentation import Segmentation
 
 CLASSES, VOID = 5, 11

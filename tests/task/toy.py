@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples, Rows, Split
 from ninefold.dataset.preparation import random_bits
-from ninefold.task import Scores
+from ninefold.engine.task import Scores
 
 IGNORED = 255
 

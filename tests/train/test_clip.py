@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from benchmarks import ours
-from ninefold.amp import CountingScaler
+from ninefold.engine.amp import CountingScaler
+from ninefold.engine.loop import train
 from ninefold.errors import NumericsError
-from ninefold.train.loop import train
 from tests.conftest import Shell, metrics
 
 SMALL = [

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
-from ninefold.amp import Amp
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.machine import require_compiler
 from ninefold.measure import profiler
 from ninefold.measure.profiler import Profile, bound, costliest, union, without
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
 from ninefold.train.compiled import Compiled, require_one_device
 from tests.conftest import Shell, metrics
 

@@ -20,14 +20,14 @@ from torch import Tensor
 
 from benchmarks import ours
 from ninefold.checkpoint.store import read
+from ninefold.engine.loop import train
+from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, Failure, NumericsError, memory_failure
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Place
 from ninefold.result import NUMERICS
 from ninefold.signals import Stop
 from ninefold.train import build, cuda_graph
-from ninefold.train.loop import train
-from ninefold.train.training import Training, closing
+from ninefold.train.training_run import TrainingRun, closing
 from tests.conftest import Shell, metrics, only_run, result
 from tests.train.operations import Operations
 
@@ -68,7 +68,7 @@ class Trained:
 @contextmanager
 def training(
     folder: Path, *overrides: str, recorder: Operations | None = None, resume: bool = False
-) -> Iterator[Training]:
+) -> Iterator[TrainingRun]:
     """A run in `folder`, whose steps `recorder` records if one is given."""
     text = ours.job(*SMALL, *overrides).text
     job = OmegaConf.create(text)
@@ -221,8 +221,8 @@ def test_no_step_of_a_profile_is_replayed(tmp_path: Path) -> None:
     with training(tmp_path, "profile=true", "clock.warmup=0", recorder=recorder) as run:
         run.last_step = 0
         train(run)
-    assert run.profile is not None
-    assert any("aten::convolution" in line for line in run.profile.table)
+    assert run.warmup.profile is not None
+    assert any("aten::convolution" in line for line in run.warmup.profile.table)
     assert recorder.recorded == 0
 
 
@@ -268,7 +268,7 @@ def test_a_scheduler_that_sets_more_than_the_rate_is_one_line(tmp_path: Path) ->
     assert "a recorded step has momentum fixed; " in str(caught.value)
 
 
-def wait_in_steps(run: Training) -> None:
+def wait_in_steps(run: TrainingRun) -> None:
     """Make each loss of `run` read its own value."""
     loss = run.objective.task.loss
 
@@ -413,7 +413,7 @@ def test_between_log_points_the_host_never_waits_for_a_replayed_step(
             finally:  # the loop ends at its last step, and does not ask for another batch
                 torch.cuda.set_sync_debug_mode("default")
 
-        run.warmup_steps = 0
+        run.warmup.steps = 0
         run.batches.epoch = watched  # type: ignore[method-assign]
         try:
             train(run)

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import torch
 
-from ninefold.parallel import Place
-from ninefold.train.generators import seeded_apart, seeds_of
+from ninefold.engine.generators import seeded_apart, seeds_of
+from ninefold.engine.parallel import Place
 
 ALONE = Place(0, 1, torch.device("cpu"))
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ninefold import secrets
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.parallel.fsdp import FSDP
+from ninefold.engine.parallel.none import Single
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
-from ninefold.parallel import Parallel, Place
-from ninefold.parallel.ddp import DDP
-from ninefold.parallel.fsdp import FSDP
-from ninefold.parallel.none import Single
 from ninefold.train import initial
 from tests.parallel.ranks import on_ranks
 

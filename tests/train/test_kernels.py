@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from benchmarks import ours
-from ninefold.amp import Amp
-from ninefold.parallel import Place
-from ninefold.parallel.none import Single
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.none import Single
 from ninefold.train import kernels
 from ninefold.train.kernels import choose_kernels, memory_format
 from tests.conftest import Shell, result

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ninefold.amp import Amp
-from ninefold.train.average import Average
-from ninefold.train.loss_tracker import LossTracker
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.loss_tracker import LossTracker
 
 CPU = torch.device("cpu")
 

@@ -9,10 +9,10 @@ import pytest
 from torch import Tensor
 
 from benchmarks import ours
+from ninefold.engine.loop import train
+from ninefold.engine.task import Score, Scores, Task
 from ninefold.errors import ConfigError, NumericsError
-from ninefold.task import Score, Scores, Task
-from ninefold.train.loop import train
-from ninefold.train.training import Training
+from ninefold.train.training_run import TrainingRun
 from tests.train.test_schedule import LR, SMALL
 
 LOSS = Score("ELBO", "nats", "more")
@@ -38,7 +38,7 @@ class Scripted:
         return Scores(self.left.pop(0))
 
 
-def script(run: Training, score: Score | str, values: Sequence[float]) -> None:
+def script(run: TrainingRun, score: Score | str, values: Sequence[float]) -> None:
     task = run.objective.task
     del run.objective.task  # which may be a submodule
     run.objective.task = Scripted(task, score, list(values))

@@ -17,26 +17,27 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ninefold.export import check, formats, graph
-from ninefold.export.__main__ import SUFFIXES, main
-from ninefold.export.resize import Resize
-from ninefold.export.run import alone
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from extensions.export.tests.made import Different, run_folder
-from ninefold.amp import Amp
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import LoadReport
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import resized
+from ninefold.engine import evaluation
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, NumericsError
+from ninefold.export import check, formats, graph
+from ninefold.export.__main__ import SUFFIXES, main
+from ninefold.export.resize import Resize
+from ninefold.export.run import alone
 from ninefold.model import Output
-from ninefold.parallel import Place
-from ninefold.task import Objective
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
-from ninefold.train import build, evaluation
+from ninefold.train import build
 from ninefold.train.evaluate import Restored
 from tests.conftest import Shell, wait_until
 from tests.dataset import scenes
@@ -96,7 +97,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
     task = build.checked_task(job, model, examples, prepare)
     result = evaluation.evaluate(
-        Objective(model, task), Gathered(examples), task=task, batch_size=256, prepare=prepare,
+        Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), place=ALONE,
     )  # fmt: skip
     rows = np.arange(len(examples))

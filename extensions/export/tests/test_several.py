@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ninefold.export import check, graph
-from ninefold.export.formats import FORMATS
-from ninefold.export.run import first
 from torch import nn
 
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
 from ninefold.errors import ConfigError
+from ninefold.export import check, graph
+from ninefold.export.formats import FORMATS
+from ninefold.export.run import first
 from ninefold.model import Output
 from ninefold.task.own_loss import OwnLoss
 from tests.dataset import kinds

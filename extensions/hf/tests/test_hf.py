@@ -11,12 +11,12 @@ import datasets
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ninefold.hf import HF
 from PIL import Image
 
 from ninefold.checkpoint.store import read
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, FILES
 from ninefold.errors import ConfigError, DataError
+from ninefold.hf import HF
 from tests.conftest import Shell, metrics
 from tests.faults.runs import one_after_another, state_hash
 

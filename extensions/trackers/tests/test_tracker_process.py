@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from ninefold.trackers import mlflow, wandb
-from ninefold.trackers.tracking import Tracked
 
 from extensions.trackers.tests.test_trackers import a_run, of_wandb
 from ninefold.result import Result
+from ninefold.trackers import mlflow, wandb
+from ninefold.trackers.tracking import Tracked
 
 
 def offline(folder: Path) -> Tracked:

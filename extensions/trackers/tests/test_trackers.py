@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ninefold.trackers import mlflow, wandb
-from ninefold.trackers.tracking import Tracked
 from PIL import Image
 
 from ninefold.errors import ConfigError
 from ninefold.logger import Run
 from ninefold.result import Result
+from ninefold.trackers import mlflow, wandb
+from ninefold.trackers.tracking import Tracked
 from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import one_after_another
 

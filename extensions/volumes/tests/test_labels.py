@@ -9,9 +9,9 @@ import nibabel
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ninefold.volumes.volumes import Volumes
 
 from ninefold.errors import ConfigError, DataError
+from ninefold.volumes.volumes import Volumes
 from tests.dataset.heads import AFFINE, SIDES, save, write, write_masks
 
 ANATOMICAL = Path(nibabel.__file__).parent / "tests" / "data" / "anatomical.nii"

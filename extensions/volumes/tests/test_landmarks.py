@@ -7,11 +7,11 @@ import numpy.typing as npt
 import pytest
 import torch
 import torch.nn.functional as F
-from ninefold.volumes.landmarks import Landmarks, heatmaps, positions
 from torch import Tensor, nn
 
+from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, DataError
-from ninefold.task import Objective
+from ninefold.volumes.landmarks import Landmarks, heatmaps, positions
 
 SHAPE, SPACING = (10, 12, 9), (3.0, 2.0, 1.5)
 NAN = float("nan")

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ninefold.volumes.landmarks import Landmarks, positions
-from ninefold.volumes.volumes import Volumes
 from torch import nn
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import VolumePreparation
-from ninefold.parallel import Place
-from ninefold.task import Objective
-from ninefold.train.evaluation import evaluate
+from ninefold.engine.evaluation import evaluate
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
+from ninefold.volumes.landmarks import Landmarks, positions
+from ninefold.volumes.volumes import Volumes
 from tests.conftest import Shell, metrics, result
 from tests.dataset.heads import NAMES, write
 from tests.task.test_classification import Team
@@ -116,7 +116,7 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
 
         def work(rank: int) -> object:
             return evaluate(
-                Objective(copy.deepcopy(model), task), Gathered(test), task=task, batch_size=6,
+                Objective(copy.deepcopy(model), task), HostSource(test), task=task, batch_size=6,
                 prepare=prepare, parallel=team,
                 place=Place(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip

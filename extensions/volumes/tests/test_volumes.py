@@ -14,11 +14,11 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from ninefold.volumes.nifti import PERCENTILES
-from ninefold.volumes.volumes import Volumes
 
 from ninefold.dataset.preparation import VolumePreparation
 from ninefold.errors import ConfigError
+from ninefold.volumes.nifti import PERCENTILES
+from ninefold.volumes.volumes import Volumes
 from tests.dataset.heads import AFFINE, COUNTS, NAMES, SIDES, save, write
 
 DATA = Path(nibabel.__file__).parent / "tests" / "data"

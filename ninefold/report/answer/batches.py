@@ -16,7 +16,7 @@ from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
-from ninefold.result import SHARE, Score
+from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
 
 

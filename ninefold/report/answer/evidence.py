@@ -23,7 +23,8 @@ from ninefold.report.stats.measures import (
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
-from ninefold.result import PHASES, SHARE, TIMING_LOOKS, Score
+from ninefold.result import TIMING_LOOKS
+from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.verdicts import OPEN, Comparison, Safety, Settings
@@ -102,10 +103,13 @@ class Evidence:
         value, low, high = ratio
         return Speed(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
 
-    def standing(self, candidates: Sequence[Cell]) -> Standing:
-        """Return how cells stand, by their seconds per epoch, against the fastest of them."""
+    def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
+        """Return how cells stand, by their seconds per epoch, against the fastest of them.
+
+        by: those of which one has to be faster than what is out; None: all.
+        """
         hosts, floor = self.hosts(SECONDS), self.comparison.floor
-        return stand(self.values(SECONDS), candidates, self.settings, floor, hosts)
+        return stand(self.values(SECONDS), candidates, self.settings, floor, hosts, by)
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return the runs of a cell, those that ended badly too."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ninefold.report.data.cell import AMP, Cell, plainness, position
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
-from ninefold.result import ACCURACY, SCORE, SHARE, Score
+from ninefold.score import ACCURACY, SCORE, SHARE, Score
 
 MOST = 8  # groups with figures and tables of their own: a search has one group for each trial
 

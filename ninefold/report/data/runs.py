@@ -15,7 +15,8 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PHASES, PROCESSES, SCORE, Number, Result, Score
+from ninefold.result import PROCESSES, Number, Result
+from ninefold.score import PHASES, SCORE, Score
 
 NAMES = (
     "status",

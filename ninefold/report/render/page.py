@@ -13,7 +13,7 @@ from ninefold.report.render import sections
 from ninefold.report.render.tables import GLYPHS
 from ninefold.report.render.templates import FOLDER, render
 from ninefold.report.render.text import parts
-from ninefold.result import PHASES
+from ninefold.score import PHASES
 
 
 def page(report: Report) -> str:

@@ -20,7 +20,7 @@ from ninefold.report.render.plots import (
     rows,
 )
 from ninefold.report.render.results import ordered
-from ninefold.result import PHASES
+from ninefold.score import PHASES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.errors import one_line
 from ninefold.report.render.svg import STRUCK, adopt
-from ninefold.result import PHASES
+from ninefold.score import PHASES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

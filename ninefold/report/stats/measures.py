@@ -11,7 +11,7 @@ from statistics import fmean
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.result import ACCURACY, IMAGES, SHARE, Score
+from ninefold.score import ACCURACY, IMAGES, SHARE, Score
 
 MOST_FIGURES = 20  # further figures of a task that are shown
 

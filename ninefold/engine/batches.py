@@ -1,0 +1,152 @@
+"""Which examples make up a batch: a pure function of (seed, epoch).
+
+So the number of processes, a restart or a different strategy cannot change what is trained on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ninefold.engine.parallel import Place
+from ninefold.errors import DataError
+from ninefold.tree import Tree, moved
+
+Mark = Callable[[str], None]
+Rows = npt.NDArray[np.int64]  # numbers of examples
+Read = Generator[tuple[Tree, Tree], None, None]
+
+EVALUATED, VALUES = 1024, 2**22  # see `evaluation_batch`
+
+
+class Source(Protocol):
+    """Examples to take batches of: HostSource on the host, or Resident on the device."""
+
+    @property
+    def shape(self) -> Tree:
+        """Of all inputs, [n, channels, ...]."""
+
+    def __len__(self) -> int: ...
+
+    def in_epoch(self, seed: int, epoch: int) -> Source:
+        """The examples as training with `seed` reads them in `epoch`."""
+
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+        """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
+
+        Closing the generator ends what reads ahead. Raises what reading a row raises.
+        """
+
+
+class Preparation(Protocol):
+    """How batches of a dataset become what a network and a task take.
+
+    One draw moves an input and its target together: a mask is flipped with its image.
+    """
+
+    def draws(
+        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
+    ) -> Iterable[Any]:
+        """For each batch of an epoch what to draw for it, on the device; None draws nothing.
+
+        rows: the examples of the batches, int64 [batches, n]. shape: of the inputs.
+        """
+
+    def __call__(self, inputs: Tree, targets: Tree, draw: Any) -> tuple[Tree, Tree]:
+        """From a batch as the dataset has it to the network's inputs, images as float32, and the
+        task's targets."""
+
+
+def epoch_order(seed: int, epoch: int, count: int) -> npt.NDArray[np.int64]:
+    """The order in which epoch `epoch` visits examples 0..count-1: int64 [count]."""
+    return np.random.default_rng([seed, epoch]).permutation(count)
+
+
+class Batches:
+    """This process's rows of the global batches of a training set."""
+
+    def __init__(
+        self, source: Source, batch_size: int, seed: int, prepare: Preparation, place: Place
+    ) -> None:
+        """`batch_size` is global and must divide by the processes.
+
+        Raises DataError if the set is smaller than one batch.
+        """
+        if len(source) < batch_size:
+            raise DataError(
+                "batch_size",
+                batch_size,
+                f"larger than the training set; {len(source)} examples found; choose a smaller "
+                "batch or a larger set",
+            )
+        self.steps_per_epoch = len(source) // batch_size  # the rest waits for another order
+        self.source = source
+        self._batch_size = batch_size
+        self._seed = seed
+        self._prepare = prepare
+        self._place = place
+
+    def rows(self, epoch: int) -> npt.NDArray[np.int64]:
+        """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
+        order = epoch_order(self._seed, epoch, len(self.source))
+        batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
+        return batches[:, self._place.data_rank :: self._place.data_size]
+
+    def epoch(
+        self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
+    ) -> Iterator[tuple[Tree, Tree]]:
+        """Yields the batches from number `start` on: inputs, images as float32, and targets, both
+        on the device.
+
+        `begin` is called before each batch, `mark` with the phase that has just ended.
+        """
+        device, prepare = self._place.device, self._prepare
+        source = self.source.in_epoch(self._seed, epoch)
+        rows = self.rows(epoch)[start:]
+        draws = prepare.draws(self._seed, epoch, rows, source.shape, device)
+        with closing(source.batches(list(rows), device)) as reading:
+            for draw in draws:
+                begin()
+                read = next(reading)
+                mark("data")
+                inputs, targets = (moved(values, device) for values in read)
+                mark("transfer")
+                batch = prepare(inputs, targets, draw)
+                mark("data")
+                yield batch
+                del read, inputs, targets, batch  # the next one takes their memory
+
+
+def shard(
+    source: Source, batch_size: int, prepare: Preparation, place: Place
+) -> Iterator[tuple[Tree, Tree]]:
+    """Yields batches of every data_size-th example from number data_rank on, for evaluation.
+
+    The shards of all processes hold each example once, whatever the sizes: nothing is padded, and
+    the last batch may be short. `batch_size` is global, as in training.
+    """
+    mine = np.arange(len(source))[place.data_rank :: place.data_size]
+    size = max(1, batch_size // place.data_size)
+    batches = [mine[first : first + size] for first in range(0, len(mine), size)]
+    with closing(source.batches(batches, place.device)) as reading:
+        for read in reading:
+            inputs, targets = (moved(values, place.device) for values in read)
+            yield prepare(inputs, targets, None)
+            del read, inputs, targets  # the next one takes their memory
+
+
+def evaluation_batch(batch_size: int, values: int, place: Place) -> int:
+    """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
+
+    On CUDA a process takes at least EVALUATED examples, or fewer that have VALUES values together:
+    a GPU waits for the host in batches of few small images, and large ones need its memory.
+    values: of an example as the network takes it.
+    """
+    if place.device.type != "cuda":
+        return batch_size
+    return max(batch_size, place.data_size * min(EVALUATED, VALUES // values))

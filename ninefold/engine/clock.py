@@ -1,0 +1,193 @@
+"""The inner clock: seconds of training steps, and of the phases of sampled steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+
+from ninefold.score import PHASES
+
+OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+
+
+@dataclass(frozen=True)
+class Meter:
+    """An energy counter for this process's devices.
+
+    source: nvml or rapl; None: there is no counter.
+    joules: the energy used since an arbitrary moment; NaN: not known.
+    """
+
+    source: str | None = None
+    joules: Callable[[], float] = lambda: math.nan
+
+
+class Intervals(Protocol):
+    """What is told when the clock runs, see `ninefold.measure.devices.Load`."""
+
+    def begin(self) -> None:
+        """The clock runs from here on."""
+
+    def end(self) -> None:
+        """The clock stands from here on."""
+
+
+class Clock:
+    """The inner clock: seconds of training steps, the device synchronized at both ends.
+
+    It runs between `start` and `stop`, without what is inside `with clock.paused()`: log points,
+    evaluation, checkpoints.
+
+    device: of the process, whose phases are timed. gpus: all that it computes on, which both ends
+        wait for; empty: the device alone.
+    sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
+    the host never waits, on a CPU by the host's clock. 0: of no step.
+    told: what is told when it runs and when it stands.
+    seconds: of the clock so far.
+    joules: energy that `meter` counted from each `start` to its `stop`, pauses included; NaN: not
+        known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
+        ms: reading it before and after each pause would cost more, and be off by more, than the
+        energy of the pauses.
+    sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
+    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
+        or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        sample: int,
+        meter: Meter | None = None,
+        gpus: Sequence[int] = (),
+        told: Sequence[Intervals] = (),
+    ) -> None:
+        self.seconds = self.joules = 0.0
+        self.meter = meter or Meter()
+        self.sampled_steps = 0
+        self._stops, self._waited = 0, 0.0
+        self._device = device
+        self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
+        self._told = told
+        self._joules_before = self._read = 0.0
+        self._sample = sample
+        self._since = 0.0
+        self._running = False
+        self._seen = 0
+        self._marks: list[tuple[str, Any]] = []
+        self._pending: list[list[tuple[str, Any]]] = []
+        self._phases: dict[str, float] = defaultdict(float)
+
+    def start(self) -> None:
+        """Start to count time and energy; waits for the device."""
+        self._synchronize()
+        self._running = True
+        self._joules_before, self._read = self.meter.joules(), time.perf_counter()
+        self._resume()
+
+    def stop(self) -> None:
+        """Stop counting; waits for the device."""
+        self._halt()
+        self._running = False
+        self._count_energy()
+
+    @property
+    def queued_seconds(self) -> float | None:
+        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A context whose time does not count; nothing happens if the clock does not run."""
+        if not self._running:
+            yield
+            return
+        self._halt()
+        if time.perf_counter() - self._read > OFTEN:
+            self._count_energy()
+        yield
+        self._synchronize()
+        self._resume()
+
+    @property
+    def sampling(self) -> bool:
+        """Whether the phases of the present step are timed."""
+        return bool(self._marks)
+
+    def begin_step(self) -> None:
+        """A step begins: its batch is gathered next."""
+        self._seen += 1
+        # The middle one: steps right after a log point or a checkpoint find cold caches.
+        if self._sample and self._seen % self._sample == self._sample // 2:
+            self._marks = [("", self._now())]
+
+    def mark(self, phase: str) -> None:
+        """`phase` ends here. If it ends more than once in a step, its times add up."""
+        if self._marks:
+            self._marks.append((phase, self._now()))
+
+    def end_step(self) -> None:
+        """A step ends."""
+        if self._marks:
+            self._pending.append(self._marks)
+            self._marks = []
+
+    def phase_seconds(self, steps: int) -> dict[str, float]:
+        """Estimated seconds of each phase over `steps` steps: the mean of the sampled ones, scaled.
+
+        Empty if no step was sampled. The device must be synchronized.
+        """
+        self._drain()
+        if not self.sampled_steps:
+            return {}
+        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
+
+    def _drain(self) -> None:
+        """Add up the phases of the sampled steps that have ended; frees their CUDA events."""
+        for marks in self._pending:
+            self.sampled_steps += 1
+            for (_, before), (phase, after) in pairwise(marks):
+                self._phases[phase] += self._between(before, after)
+        self._pending.clear()
+
+    def _resume(self) -> None:
+        for each in self._told:
+            each.begin()
+        self._since = time.perf_counter()
+
+    def _halt(self) -> None:
+        queued = time.perf_counter()
+        self._synchronize()
+        now = time.perf_counter()
+        self.seconds += now - self._since
+        self._stops, self._waited = self._stops + 1, self._waited + now - queued
+        for each in self._told:
+            each.end()
+        self._drain()
+
+    def _count_energy(self) -> None:
+        before, self._joules_before = self._joules_before, self.meter.joules()
+        self._read = time.perf_counter()
+        self.joules += self._joules_before - before
+
+    def _synchronize(self) -> None:
+        for index in self._gpus:
+            torch.cuda.synchronize(index)
+
+    def _now(self) -> Any:
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _between(self, before: Any, after: Any) -> float:
+        if self._device.type != "cuda":
+            return float(after - before)
+        return float(before.elapsed_time(after)) / 1000

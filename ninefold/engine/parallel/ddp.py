@@ -1,0 +1,123 @@
+"""torch.nn.parallel.DistributedDataParallel: one process per device, gradients averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ninefold.engine.parallel import Place, Traffic, size_of
+from ninefold.engine.parallel.group import Group, share_buffers
+from ninefold.errors import ConfigError
+
+MIB = 1 << 20
+FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # DDP's own sizes
+
+
+@dataclass(frozen=True)
+class DDP(Group):
+    """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds."""
+
+    gradient_as_bucket_view: bool = True
+    broadcast_buffers: bool = True
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    bucket_cap_mb: float | None = None
+    sync_batchnorm: bool = False
+
+    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+        if self.sync_batchnorm:
+            if place.device.type != "cuda":
+                raise ConfigError(
+                    "parallel.sync_batchnorm",
+                    "true",
+                    f"SyncBatchNorm runs on GPUs only; the device is {place.device.type}; leave "
+                    "it false here",
+                )
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        # True is the default; passing it is deprecated from torch 2.15 on.
+        buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
+        model.to(place.device)
+        return Replica(
+            model,
+            DistributedDataParallel(
+                model,
+                device_ids=[place.device.index] if place.device.type == "cuda" else None,
+                gradient_as_bucket_view=self.gradient_as_bucket_view,
+                find_unused_parameters=self.find_unused_parameters,
+                static_graph=self.static_graph,
+                bucket_cap_mb=self.bucket_cap_mb,
+                **buffers,
+            ),
+        )
+
+    def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
+        assert isinstance(wrapped, Replica)
+        return nullcontext() if last else wrapped.parallel.no_sync()
+
+    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
+        size = place.world_size
+        if size == 1:
+            return Traffic()
+        gradients = [size_of(p) for p in model.parameters() if p.requires_grad]
+        found = Traffic(2 * (size - 1) * sum(gradients) // size, self.buckets(gradients))
+        buffers = list(model.buffers()) if self.broadcast_buffers else []
+        shared = sum(size_of(buffer) for buffer in buffers)
+        kinds = {buffer.dtype for buffer in buffers}  # one broadcast each
+        return found + Traffic((size - 1) * shared // size, len(kinds))
+
+    def buckets(self, sizes: Sequence[int]) -> int:
+        """The number of buckets for gradients of these `sizes` in bytes, in the model's order.
+
+        The last ones are ready first. A bucket is full when its size has reached the limit.
+        """
+        given = self.bucket_cap_mb
+        first, limit = (
+            (FIRST_BUCKET, BUCKET) if given is None else (int(given * MIB), int(given * MIB))
+        )
+        count, filled = 0, 0
+        for size in reversed(sizes):
+            filled += size
+            if filled >= (limit if count else first):
+                count, filled = count + 1, 0
+        return count + (filled > 0)
+
+    def first_steps(self, place: Place) -> int:
+        # After the first, DDP makes its buckets anew. How three numbers are rounded when they are
+        # added depends on their place in a bucket; two numbers have one sum.
+        return 1 if place.world_size > 2 else 0
+
+    def notes(self, place: Place) -> list[str]:
+        if place.world_size == 1:
+            return [
+                "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
+            ]
+        return []
+
+
+class Replica(nn.Module):
+    """DistributedDataParallel while training, the plain network while evaluating.
+
+    A forward pass through DDP may broadcast buffers, which is a collective, and unpadded
+    evaluation shards differ in length: it could hang. Instead rank 0's buffers are broadcast
+    once, on entering evaluation, so that every shard is evaluated with the statistics that a
+    checkpoint holds.
+    """
+
+    def __init__(self, network: nn.Module, parallel: DistributedDataParallel) -> None:
+        super().__init__()
+        self.network = network
+        self.parallel = parallel
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        return (self.parallel if self.training else self.network)(*arguments, **options)
+
+    def train(self, mode: bool = True) -> Replica:
+        if self.training and not mode:
+            share_buffers(self.network)
+        super().train(mode)
+        return self

@@ -1,0 +1,158 @@
+"""Learning rates: a linear warm-up by optimizer steps, then a scheduler of torch's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ninefold.errors import ConfigError
+from ninefold.score import Score
+
+
+class Schedule:
+    """Steps `scheduler` at the end of each epoch.
+
+    One that takes a number is given the epoch's mean training loss, or with metric="score" the
+    score of the set that selects; without an evaluation it is not stepped then.
+    """
+
+    def __init__(self, scheduler: LRScheduler, metric: str = "loss") -> None:
+        self._scheduler = scheduler
+        self._metric = metric
+
+    def begin_step(self) -> None:
+        """Set the learning rates of the optimizer step that begins."""
+
+    def end_epoch(self, loss: float, score: float | None = None) -> None:
+        """Set the learning rates of the next epoch.
+
+        loss: mean training loss of the last one. score: None where it was not evaluated.
+        """
+        if not isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step()
+        elif (value := score if self._metric == "score" else loss) is not None:
+            self._scheduler.step(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scheduler's state_dict."""
+        return self._scheduler.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._scheduler.load_state_dict(dict(state))
+
+
+class SteppedSchedule(Schedule):
+    """As Schedule, with `warmup` optimizer steps of linear warm-up, or one scheduler step each.
+
+    Optimizer step n (from 1) of the warm-up has n / warmup of the learning rate that the
+    scheduler has set. A scheduler that is stepped `per_step` is first stepped after the warm-up.
+
+    begun: optimizer steps begun so far.
+    """
+
+    def __init__(
+        self,
+        scheduler: LRScheduler,
+        optimizer: torch.optim.Optimizer,
+        warmup: int,
+        per_step: bool,
+        metric: str = "loss",
+    ) -> None:
+        super().__init__(scheduler, metric)
+        self._optimizer = optimizer
+        self._warmup = warmup
+        self._per_step = per_step
+        self._begun = 0
+        self._rates = self._current()  # as the scheduler set them, without the warm-up
+        # A first step that a GradScaler skips is no reason to warn that the order is wrong.
+        warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")
+
+    def begin_step(self) -> None:
+        if self._begun < self._warmup:
+            self._apply((self._begun + 1) / self._warmup)
+        elif self._per_step and self._begun > self._warmup:
+            self._scheduler.step()
+        self._begun += 1
+
+    def end_epoch(self, loss: float, score: float | None = None) -> None:
+        if self._per_step:
+            return
+        if self._begun >= self._warmup:
+            super().end_epoch(loss, score)
+            self._rates = self._current()
+            return
+        self._apply(1)
+        super().end_epoch(loss, score)
+        self._rates = self._current()
+        self._apply(self._begun / self._warmup)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scheduler's state_dict, with `begun` and `rates` of the warm-up."""
+        return {**super().state_dict(), "begun": self._begun, "rates": list(self._rates)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        own = dict(state)
+        self._begun, self._rates = own.pop("begun"), list(own.pop("rates"))
+        super().load_state_dict(own)
+
+    def _current(self) -> list[Any]:
+        return [group["lr"] for group in self._optimizer.param_groups]
+
+    def _apply(self, factor: float) -> None:
+        for group, rate in zip(self._optimizer.param_groups, self._rates, strict=True):
+            group["lr"] = rate * factor
+
+
+def schedule(
+    scheduler: LRScheduler,
+    optimizer: torch.optim.Optimizer,
+    per: str,
+    warmup: int,
+    metric: str = "loss",
+) -> Schedule:
+    """`scheduler` stepped per `per` (epoch or step), after `warmup` optimizer steps of warm-up.
+
+    metric: loss or score, what one is given that takes a number.
+    Raises ConfigError if it cannot be stepped so.
+    """
+    if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
+        raise ConfigError(
+            "scheduler.per",
+            per,
+            "ReduceLROnPlateau takes an epoch's mean loss; epoch is allowed with it; set "
+            "scheduler.per=epoch or choose another scheduler",
+        )
+    if per == "epoch" and not warmup:
+        return Schedule(scheduler, metric)
+    return SteppedSchedule(scheduler, optimizer, warmup, per == "step", metric)
+
+
+def following(score: Score, scheduler: object, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a ReduceLROnPlateau that is stepped with `score`.
+
+    Its own threshold is relative, which turns round where a score is below 0: with it a score of
+    -100.005 would be better than one of -100.
+
+    scheduler: what builds it. given: its arguments in the configuration. Raises ConfigError if it
+    takes no number, or its mode is for the other direction.
+    """
+    if not (isinstance(scheduler, type) and issubclass(scheduler, ReduceLROnPlateau)):
+        raise ConfigError(
+            "scheduler.metric",
+            "score",
+            f"{getattr(scheduler, '__name__', scheduler)} takes no number; ReduceLROnPlateau does; "
+            "choose scheduler=plateau, or leave scheduler.metric out",
+        )
+    mode = "max" if score.better == "more" else "min"
+    if (said := given.get("mode", mode)) != mode:
+        raise ConfigError(
+            "scheduler.mode",
+            said,
+            f"of {score.name} {score.better} is better; {mode} is allowed with "
+            "scheduler.metric=score; leave scheduler.mode out",
+        )
+    return {"threshold_mode": "abs", **given, "mode": mode}

@@ -1,0 +1,218 @@
+"""The state of a training run: what a checkpoint holds, and how a run resumes from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ninefold.engine import generators
+from ninefold.engine.amp import CountingScaler
+from ninefold.engine.average import Average
+from ninefold.engine.loss_tracker import LossTracker
+from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.schedule import Schedule
+from ninefold.engine.task import buffers
+from ninefold.errors import one_line
+
+COUNTERS = ("step", "measured", "best_step", "skipped")
+FIGURES = ("train_seconds", "evaluate_seconds", "best_accuracy")
+# Of the values in a checkpoint besides tensors by name; a learning rate may be a tensor.
+KINDS: tuple[Any, ...] = ((int, float, Tensor), str, Mapping, (list, tuple))
+
+
+@dataclass
+class State:
+    """Where a training run stands: everything that an exact resume needs.
+
+    model: the plain network; after `Parallel.wrap`, which may have replaced its parameters.
+    losses: the loss tracker of this process, for the current epoch.
+    task: the task, whose loss may change buffers of its own.
+    step: optimizer steps so far, which is also the position in the data.
+    measured: the step of the latest evaluation. best_step: of the best one.
+    best_accuracy: the score of the best evaluation; -1 before the first.
+    train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
+    the inner clock in each epoch.
+    origin: sentences about the weights that the run began with, on rank 0.
+    restores: times that `restore` was called, after which tensors may be others than before.
+    """
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    scaler: CountingScaler
+    average: Average
+    losses: LossTracker
+    task: object = None
+    step: int = 0
+    measured: int = 0
+    best_step: int = 0
+    best_accuracy: float = -1.0
+    train_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
+    epoch_seconds: list[float] = field(default_factory=list)
+    origin: list[str] = field(default_factory=list)
+    restores: int = 0
+
+    def __post_init__(self) -> None:
+        self._parameters = list(self.model.parameters())
+
+    def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
+        """A copy of `content`, of this process's parts, on the CPU, as `restore` takes it.
+
+        Every process must call it.
+        """
+
+        def copy(tensor: Tensor) -> Tensor:
+            return tensor if tensor.is_meta else tensor.to("cpu", copy=True)
+
+        captured: dict[str, Any] = copied(self.content(parallel, place, True), copy)
+        return captured
+
+    def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
+        """What a checkpoint holds: tensors, mostly the live ones, and plain containers.
+
+        spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
+        to save. Every process must call it.
+        """
+        tensors = parallel.parts if spread else parallel.state
+        return {
+            **tensors(self.model, self.optimizer, self.average.named()),
+            "scheduler": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "skipped": int(self.scaler.skipped),
+            "rng": [gather(rng, parallel, place) for rng in generators.states(place)],
+            "losses": gather(self._losses(place), parallel, place),
+            "task": buffers(self.task),
+            "step": self.step,
+            "measured": self.measured,
+            "best_step": self.best_step,
+            "best_accuracy": self.best_accuracy,
+            "train_seconds": self.train_seconds,
+            "evaluate_seconds": self.evaluate_seconds,
+            "epoch_seconds": self.epoch_seconds,
+            "origin": self.origin,
+        }
+
+    def _losses(self, place: Place) -> Tensor:
+        self.losses.read()
+        values = [self.losses.total, self.losses.bad]
+        return torch.tensor(values, dtype=torch.float64, device=place.device)
+
+    def drop_gradients(self) -> None:
+        """Set gradients to None; `optimizer.zero_grad()` has profiler hooks that are slow."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def misfit(self, saved: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The key of a value in a checkpoint that is of another kind than here, and what it is.
+
+        None if there is none. At the tensors of model and optimizer torch looks itself.
+        """
+        for key in COUNTERS:
+            if key in saved and (type(saved[key]) is not int or saved[key] < 0):
+                return key, f"a count is expected, it is {one_line(repr(saved[key]))}"
+        groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self.optimizer.state_dict()["param_groups"]
+        ]
+        here = {
+            "model": {},
+            "optimizer": {"param_groups": groups, "state": {}},
+            "scheduler": self.schedule.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "rng": [torch.empty(0)],
+            "losses": torch.empty(0),
+            "epoch_seconds": [0.0],
+            "origin": [],
+            **dict.fromkeys(FIGURES, 0.0),
+        }
+        found = (_misfit(saved[key], here[key], key) for key in here if key in saved)
+        return next(filter(None, found), None)
+
+    def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
+        """Continue from what `capture` or `handed_out` returned. Every process must call it.
+
+        On another number of processes the random generators keep their initial state.
+        Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.
+        """
+        parallel.load(saved, self.model, self.optimizer, self.average.named())
+        self.average.updates = saved["step"]
+        with _restoring("task"):
+            for name, value in buffers(self.task).items():
+                value.copy_(saved["task"][name])
+        with _restoring("scheduler"):
+            self.schedule.load_state_dict(saved["scheduler"])
+        with _restoring("scaler"):
+            if saved["scaler"]:
+                self.scaler.load_state_dict(saved["scaler"])
+        self.scaler.skipped.fill_(saved["skipped"])
+        losses = saved["losses"]
+        with _restoring("losses"):
+            same = len(losses) == place.world_size
+        with _restoring("rng"):
+            if same:
+                generators.set_states([rows[place.data_rank] for rows in saved["rng"]], place)
+        # Only their mean over the processes is used in the end.
+        own = same and place.data_size > 1
+        with _restoring("losses"):
+            total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
+            self.losses.start_epoch(total, bad)
+        self.step, self.measured = saved["step"], saved["measured"]
+        self.best_step = saved["best_step"]
+        self.best_accuracy = saved["best_accuracy"]
+        self.train_seconds = saved["train_seconds"]
+        self.evaluate_seconds = saved["evaluate_seconds"]
+        self.epoch_seconds = list(saved["epoch_seconds"])
+        self.origin = [one_line(str(note)) for note in saved["origin"]]
+        self.restores += 1
+
+
+def _misfit(found: Any, wanted: Any, place: str) -> tuple[str, str] | None:
+    """Where `found` has a value of another kind than `wanted`, and what it is; None if nowhere.
+
+    Inside a value either may be None: a scheduler sets some of its own later.
+    """
+    kind = next((kind for kind in KINDS if isinstance(wanted, kind)), None)
+    needed = "." not in place or place in ("optimizer.param_groups", "optimizer.state")
+    if kind is None or (found is None and not needed):
+        return None
+    if not isinstance(found, kind):
+        return place, f"a {type(wanted).__name__} is expected, it is a {type(found).__name__}"
+    pairs: list[tuple[Any, Any, Any]] = []
+    if isinstance(wanted, Mapping):
+        pairs = [(key, found[key], wanted[key]) for key in wanted if key in found]
+    elif isinstance(wanted, list | tuple) and wanted:
+        pairs = [(n, each, wanted[min(n, len(wanted) - 1)]) for n, each in enumerate(found)]
+    wrong = (_misfit(each, like, f"{place}.{key}") for key, each, like in pairs)
+    return next(filter(None, wrong), None)
+
+
+@contextmanager
+def _restoring(key: str) -> Iterator[None]:
+    """Name the key of a checkpoint in the error of a value that cannot be used. ValueError."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
+
+
+def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
+    """`tree` in new containers, with `copy(tensor)` for each tensor, in a fixed order."""
+    return mapped(tree, lambda name, tensor: copy(tensor))
+
+
+def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
+    """`tree` in new containers, with `change(name, tensor)` for each tensor; names are dotted."""
+    if isinstance(tree, Tensor):
+        return change(name, tree.detach())
+    if isinstance(tree, Mapping):
+        items = tree.items()
+        return {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
+    if isinstance(tree, list | tuple):
+        return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
+    return tree

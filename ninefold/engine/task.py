@@ -1,0 +1,285 @@
+"""What a model is trained for: a task gives a loss to minimize and scores to report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from ninefold.errors import (
+    ConfigError,
+    DataError,
+    Failure,
+    NumericsError,
+    located,
+    memory_failure,
+    one_line,
+)
+from ninefold.score import SHARE, Figure, Score
+from ninefold.tree import Tree, call, rows
+
+__all__ = ["Figure", "Objective", "Score", "Scores", "Task"]
+
+LOSS = "loss"  # the name of the loss in a profile
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What an evaluation says of a model.
+
+    score: the task's score, a finite number; in 0..1 if it is a share.
+    others: further figures. Or a mapping from names to values, None: undefined: plain numbers,
+        without a unit or a direction.
+    each: the score of each class, landmark, ... by name; None: it has no examples.
+    table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
+    each_name: what `each` is, such as IoU.
+    counted: what the table counts.
+    """
+
+    score: float
+    others: Sequence[Figure] | Mapping[str, float | None] = ()
+    each: Mapping[str, float | None] = field(default_factory=dict)
+    table: npt.NDArray[np.int64] | None = None
+    each_name: str = "accuracy"
+    counted: str = "examples"
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The values of the further figures, by their names in files."""
+        if isinstance(self.others, Mapping):
+            return dict(self.others)
+        return {figure.key: figure.value for figure in self.others}
+
+    @property
+    def kinds(self) -> dict[str, dict[str, str]]:
+        """What the further figures are, by the same names: name, unit and better."""
+        if isinstance(self.others, Mapping):
+            return {}
+        return {
+            each.key: {"name": each.name, "unit": each.unit, "better": each.better}
+            for each in self.others
+        }
+
+
+class Task(Protocol):
+    """A loss and what to measure, of a network's output and an example's target.
+
+    output: what the network returns for a batch, float32, examples along dimension 0; a tuple or a
+        dict where it returns one and model.output is null.
+    target: the targets of the same examples, dtype and shape as the dataset has them; a tuple or a
+        dict where its items have one.
+
+    A task that holds tensors, such as weights of classes, is an nn.Module: they are then moved and
+    replicated with the network, and its buffers are saved with a run's state.
+
+    It may also have `require_targets(targets)`, which is called before a run with the array of all
+    training targets, where that is in memory, and raises DataError for what they cannot be; and
+    `choices(output)`: numbers [..., m] of which the largest is what is decided, by
+    which an exported network is compared with its original.
+    """
+
+    @property
+    def score(self) -> str | Score:
+        """What it scores by: a Score with name, unit and direction.
+
+        Or its name alone, as `accuracy` or `mean IoU`: a share from 0 to 1, more is better.
+        """
+
+    def loss(self, output: Any, target: Any) -> Tensor:
+        """A float32 scalar: the mean over the examples of a number that each gives alone.
+
+        A mean over all valid pixels or points of a batch would not do: the mean over the
+        processes would then depend on how the examples are spread over them.
+        """
+
+    def measure(self, output: Any, target: Any) -> Tensor:
+        """Sums that add up over batches and processes: a tensor of fixed shape and dtype."""
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        """What the sums over a whole set say. names: of the classes, empty where unknown."""
+
+
+class Objective(nn.Module):
+    """A network and its task in one module: what a parallel strategy wraps and calls.
+
+    The loss is computed where the network runs, so that a strategy that uses several devices
+    needs to move numbers only.
+    """
+
+    def __init__(self, network: nn.Module, task: Task) -> None:
+        super().__init__()
+        self.network = network
+        self.task = task
+        self._recorded = False
+
+    def forward(
+        self, inputs: Tree, targets: Tree, measure: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The mean loss of a batch, a float32 scalar; with `measure` as `measure` returns."""
+        return self.judge(call(self.network, inputs), targets, measure)
+
+    def measure(self, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
+        """The summed loss of a batch, a float64 scalar, and the sums that the task measures."""
+        loss, sums = self.judge(call(self.network, inputs), targets, measure=True)
+        return loss, sums
+
+    def judge(
+        self, output: Any, targets: Tree, measure: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """What `forward` returns, from the network's output for a batch."""
+        if self._recorded:
+            with record_function(LOSS):
+                loss = self.task.loss(output, targets)
+        else:
+            loss = self.task.loss(output, targets)
+        if not measure:
+            return loss
+        with told(self.task, "measure"):
+            sums = self.task.measure(output, targets)
+        return loss.to(torch.float64) * rows(targets), sums
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """In the block, a profiler records the loss as the range `loss`, which costs 6 µs."""
+        self._recorded = True
+        try:
+            yield
+        finally:
+            self._recorded = False
+
+
+def buffers(task: object) -> dict[str, Tensor]:
+    """The live buffers in the state_dict of a task, such as a running mean that its loss keeps."""
+    if not isinstance(task, nn.Module):
+        return {}
+    saved, found = task.state_dict(), dict(task.named_buffers())
+    return {name: value for name, value in found.items() if name in saved}
+
+
+@contextmanager
+def told(task: Task, method: str) -> Iterator[None]:
+    """In the block `method` of `task` is called: an error of its code is raised as ConfigError."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, Failure) or memory_failure(error, "") is not None:
+            raise
+        said = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ConfigError(
+            "task",
+            type(task).__name__,
+            f"its `{method}` failed in an evaluation; {located(error, said)}; correct it; the "
+            "traceback is in the run's log",
+        ) from error
+
+
+LONGEST_UNIT = 16  # characters
+
+
+def scoring(task: Task) -> Score:
+    """What a task scores by. Raises ConfigError if that is no Score, or its fields are none."""
+    said: Any = task.score
+    found = said if isinstance(said, Score) else Score(said)
+    do = "correct the attribute `score` of the task"
+    for name, value, holds, allowed in (
+        ("name", found.name, _is_line(found.name), "text is allowed, such as RMSE"),
+        (
+            "unit",
+            found.unit,
+            found.unit == "" or (_is_line(found.unit) and len(found.unit) <= LONGEST_UNIT),
+            f"{SHARE}, m, nats, or other text of at most {LONGEST_UNIT} characters is allowed, and "
+            "none for a plain number",
+        ),
+        ("better", found.better, found.better in ("more", "less"), "more, less are allowed"),
+        (
+            "margin",
+            found.margin,
+            found.margin is None or _is_margin(found.margin, found.unit),
+            "a number above 0 is allowed, below 100 (percentage points) of a share, or none",
+        ),
+    ):
+        if not holds:
+            field_, shown = f"task.score.{name}", one_line(repr(value))
+            raise ConfigError(field_, shown, f"no {name} of a score; {allowed}; {do}")
+    return found
+
+
+def _is_line(text: object) -> bool:
+    return isinstance(text, str) and bool(text.strip()) and text == one_line(text)
+
+
+def _is_margin(value: object, unit: str) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < (100 if unit == SHARE else math.inf)  # type: ignore[operator]
+
+
+def require_possible(score: Score, value: object) -> None:
+    """Raise unless `value` is one that `score` can have: ConfigError, NumericsError if not finite.
+
+    A share may be beyond 0 or 1 by a rounding error.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        shown = one_line(repr(value))
+        raise ConfigError(
+            "task.scores",
+            shown,
+            f"the {score.name} is no number; Scores.score is a float; convert it, as with .item()",
+        )
+    if not math.isfinite(value):
+        raise NumericsError(
+            "task.scores",
+            value,
+            f"the {score.name} is not finite; any finite number is allowed; see what the task's "
+            "`scores` makes of its sums, or lower optimizer.lr",
+        )
+    if score.unit == SHARE and not -1e-3 <= value <= 1 + 1e-3:
+        raise ConfigError(
+            "task.scores",
+            f"{value:g}",
+            f"the {score.name} is no share; a share from 0 to 1 is allowed where a task gives the "
+            "name of its score alone; declare what it is, as with "
+            f'score = Score("{score.name}", unit="", better="less")',
+        )
+
+
+def named(names: Sequence[str], count: int) -> list[str]:
+    """`names` if they are `count` different ones, else the numbers from 0."""
+    return list(names) if len(set(names)) == count else [str(number) for number in range(count)]
+
+
+def unlabeled(label: str, found: str) -> DataError:
+    """The failure of a set of which nothing is scored: no example of it has a `label`."""
+    return DataError(
+        "dataset",
+        "test",
+        f"no example of the set has {label}, so that there is nothing to score; {found}; see its "
+        "labels; a validation split (dataset.val) needs some too",
+    )
+
+
+def counted(cells: Tensor, size: int) -> Tensor:
+    """How often each number below `size` occurs in `cells`, int64 [n, ...]: int64 [size]."""
+    if cells.device.type == "cpu":
+        return torch.bincount(cells.flatten(), minlength=size)
+    return added(cells, size)
+
+
+def added(cells: Tensor, size: int) -> Tensor:
+    """What `counted` returns, without a wait for the device: there bincount reads the extremes.
+
+    Pixels [n, ...] are counted for each example apart: where most are of one class, additions to a
+    single number would wait for each other.
+    """
+    parts = len(cells) if cells.ndim > 1 else 1
+    first = torch.arange(parts, device=cells.device)[:, None] * size
+    places = (cells.reshape(parts, -1) + first).flatten()
+    counts = places.new_zeros(parts * size).index_add_(0, places, torch.ones_like(places))
+    return counts.view(parts, size).sum(dim=0)

@@ -1,0 +1,105 @@
+"""The parts of a training: what the loop works with, and what a subclass may do between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from ninefold.engine.batches import Batches, Preparation, Source
+from ninefold.engine.clip import NoClip
+from ninefold.engine.clock import Clock
+from ninefold.engine.evaluation import Evaluations
+from ninefold.engine.graph import NoGraph
+from ninefold.engine.memory import PeakMemory
+from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.state import State
+from ninefold.engine.task import Objective, scoring
+from ninefold.score import Score
+from ninefold.tree import Tree
+
+Step = Callable[[Tree, Tree], None]  # trains on a batch: inputs and targets, on the device
+
+
+@dataclass(kw_only=True)
+class Training:
+    """The parts of a training: plain objects, no configuration.
+
+    forward: the wrapped objective, from (inputs, targets) to the mean loss.
+    objective: the network and its task, not wrapped; state.model is the plain network to save.
+    val: the examples that patience and best.pt are selected on; None: those of `test`.
+    prepare: turns bytes of the evaluated sets into the network's input.
+    memory: the peak memory of training, evaluations left out.
+    batch_size: global. accumulate: equal micro-batches that a batch is computed in.
+    evaluation_batch: examples in a batch of an evaluation, global.
+    last_step: the optimizer step to stop after.
+    patience: epochs without a better score to stop after; None: never.
+    clip: called after the backward passes of a step; clips the gradients, if asked to.
+    graph: what computes the steps: as they are written, or replayed from a CUDA graph.
+
+    The methods named `before_...`, `after_...` and `interrupted` do nothing here. A
+    subclass logs, saves and looks for signals in them. Every process calls them together, and
+    what they raise ends the training.
+    """
+
+    state: State
+    forward: nn.Module
+    objective: Objective
+    batches: Batches
+    test: Source
+    val: Source | None
+    prepare: Preparation
+    parallel: Parallel
+    place: Place
+    clock: Clock
+    memory: PeakMemory
+    batch_size: int
+    evaluation_batch: int
+    accumulate: int
+    last_step: int
+    patience: int | None
+    clip: NoClip = field(default_factory=NoClip)
+    graph: NoGraph = field(default_factory=NoGraph)
+
+    @property
+    def score(self) -> Score:
+        """What patience and best.pt are selected by."""
+        return scoring(self.objective.task)
+
+    def best(self, score: float) -> float:
+        """The best score so far, with that of a new evaluation."""
+        known = self.state.best_step > 0 and not self.score.beats(score, self.state.best_accuracy)
+        return self.state.best_accuracy if known else score
+
+    @property
+    def evaluation_due(self) -> bool:
+        """Whether an epoch or the run is trained to its end and not evaluated yet."""
+        step, per_epoch = self.state.step, self.batches.steps_per_epoch
+        return self.state.measured < step and (step % per_epoch == 0 or step >= self.last_step)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are taken and evaluated, or `patience` has run out."""
+        waited = self.state.measured - self.state.best_step
+        tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
+        return not self.evaluation_due and (self.state.step >= self.last_step or tired)
+
+    def before_training(self, step: Step) -> None:
+        """Called once before the first step, with the network in training mode."""
+
+    def after_step(self) -> None:
+        """Called after each step, with the clock running."""
+
+    def interrupted(self) -> bool:
+        """Whether this process wants an evaluation to end: asked before each of its batches."""
+        return False
+
+    def after_interruption(self) -> None:
+        """Called after an evaluation that a process has interrupted."""
+
+    def after_evaluation(self, found: Evaluations) -> None:
+        """Called with the evaluations of the present step, before the state records them."""
+
+    def after_epoch(self, best: bool) -> None:
+        """Called when the state has recorded an evaluation. best: whether it is the best so far."""

@@ -1,0 +1,81 @@
+"""What is measured: scores, further figures and throughputs with their units, phases of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCORE = "accuracy"  # the score's name in results that name none
+PHASES = ("data", "transfer", "forward", "backward", "optimizer")  # of a training step
+SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
+
+
+@dataclass(frozen=True)
+class Score:
+    """What networks are told apart by: its name, its unit, and whether more of it is better.
+
+    name: a noun, which all output uses: `accuracy`, `RMSE`. One that begins with "within" (`within
+        4 mm`) is reported as "share within 4 mm".
+    unit: SHARE, empty for a plain number, or as it is written: m, nats, dB.
+    better: more or less.
+    margin: what a cell may lose of it against none-fp32 and still be safe, in its unit, of a share
+        in percentage points. None: of a share 0.5; of another nothing, until report.margin is set.
+    """
+
+    name: str
+    unit: str = SHARE
+    better: str = "more"
+    margin: float | None = None
+
+    @property
+    def mark(self) -> str:
+        """Its unit where values stand in a table: % for a share, which is shown in percent."""
+        return "%" if self.unit == SHARE else self.unit
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by where it stands in a table: 100 for a share."""
+        return 100.0 if self.unit == SHARE else 1.0
+
+    @property
+    def sign(self) -> int:
+        """1 where more is better, -1 where less is."""
+        return 1 if self.better == "more" else -1
+
+    def beats(self, value: float, other: float) -> bool:
+        """Whether `value` is better than `other`."""
+        return self.sign * value > self.sign * other
+
+    def text(self, value: float) -> str:
+        """A value as a line shows it: a share as a fraction, others with their unit."""
+        if self.unit == SHARE:
+            return f"{value:.4f}"
+        return f"{value:.6g} {self.unit}".rstrip()
+
+
+ACCURACY = Score(SCORE)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a throughput counts: images, rows, tokens, of which an example has so many."""
+
+    name: str = "images"
+    per_example: int = 1
+
+
+IMAGES = Counted()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A further figure of a task: name, value (None: undefined), unit and direction as a Score."""
+
+    name: str
+    value: float | None
+    unit: str = SHARE
+    better: str = "more"
+
+    @property
+    def key(self) -> str:
+        """Its name in files: with the unit, unless it is a share or a plain number."""
+        return self.name if self.unit in ("", SHARE) else f"{self.name} {self.unit}"

@@ -1,0 +1,293 @@
+"""A training as a run: what is logged, saved and looked at between its steps."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from signal import Signals
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from ninefold.checkpoint.manifest import FORMAT
+from ninefold.checkpoint.writer import Writer
+from ninefold.dataset.loader import LoaderPlan
+from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, require_finite
+from ninefold.engine.evaluation import Evaluations
+from ninefold.engine.parallel import gather, here
+from ninefold.engine.training import Step, Training
+from ninefold.errors import ResourceError, Unended, located, one_line
+from ninefold.logger import Logger
+from ninefold.measure.devices import Load
+from ninefold.measure.probe import Probe
+from ninefold.places import typed_as
+from ninefold.result import Result
+from ninefold.score import IMAGES, Counted
+from ninefold.secrets import redact
+from ninefold.signals import Stop, failure
+from ninefold.train.warmup import WarmUp, warm_up
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class TrainingRun(Training):
+    """A training that logs, saves checkpoints, and ends with one after a signal.
+
+    log_every: steps between log points.
+    checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
+    save_or_stop: whether a checkpoint that cannot be written ends the run.
+    config: the frozen job, YAML, stored in checkpoints.
+    warmup: the undone steps before the training.
+    load: how busy the devices are while the clock runs.
+    layout: the memory format of inputs and weights, by torch's name.
+    loading: how each training process reads its batches.
+    random_inputs: whether the examples were drawn at random.
+    counted: what a throughput is shown in.
+    notes: sentences about where its weights come from and which are trained.
+    left_out: checkpoints that were due while the one before was being written.
+    result: what loggers get at the end; None until the run has ended well.
+    """
+
+    stop: Stop
+    loggers: list[Logger]
+    log_every: int
+    writer: Writer
+    checkpoint_every: int | None
+    save_or_stop: bool
+    config: str
+    warmup: WarmUp
+    load: Load
+    probe: Probe
+    layout: str
+    loading: LoaderPlan
+    random_inputs: bool = False
+    counted: Counted = IMAGES
+    notes: Sequence[str] = ()
+    left_out: int = 0
+    result: Result | None = None
+
+    def before_training(self, step: Step) -> None:
+        warm_up(self, self.warmup, step, self._reserve)
+        self.probe.take()
+        self.memory.start()
+
+    def _reserve(self) -> None:
+        """Take the memory for copies of the state that is saved, all of which there is by now."""
+        content = self.state.content(self.parallel, self.place, self.writer.spread)
+        if self.place.rank == 0 and self.checkpoint_every is not None:
+            self.writer.reserve(content)
+
+    def after_step(self) -> None:
+        """Log, save a checkpoint, or stop after a signal, where one of them is due.
+
+        The inner clock is paused meanwhile. It counts what a write in the background costs steps.
+        """
+        step, every = self.state.step, self.checkpoint_every
+        logs, stops = step % self.log_every == 0, self.stop.due(step)
+        saves = every is not None and every > 0 and step % every == 0
+        failed = self.writer.failed
+        if not (logs or stops or saves or failed):
+            return
+        with self.clock.paused():
+            if failed:
+                wait_for_writer(self)
+            if logs:
+                stops = log_step(self) or stops
+            if stops:
+                save_and_stop(self)
+            if saves and not self.evaluation_due:  # it will be saved after that
+                mean_loss(self)  # a run that has diverged is not worth keeping
+                save(self)
+
+    def interrupted(self) -> bool:
+        return self.stop.wanted
+
+    def after_interruption(self) -> None:
+        save_and_stop(self)
+
+    def after_evaluation(self, found: Evaluations) -> None:
+        """Log the losses and scores, unless that was done before this run was resumed."""
+        state = self.state
+        if state.measured == state.step > 0:  # 0: of a run of no step
+            return
+        values = {"epoch": state.step / self.batches.steps_per_epoch}
+        for split, evaluation in found.by_split().items():
+            values |= {f"{split}_loss": evaluation.loss, f"{split}_accuracy": evaluation.accuracy}
+        values["seconds"] = self.clock.seconds
+        for logger in self.loggers:
+            logger.log(state.step, values)
+
+    def after_epoch(self, best: bool) -> None:
+        if self.checkpoint_every is not None:
+            save(self, best)
+
+
+def log_step(run: TrainingRun) -> bool:
+    """Log the loss of the latest step, over the whole global batch.
+
+    Every process must call it. Returns whether one of them has received a signal to stop. Raises
+    NumericsError as `mean_loss` does.
+    """
+    state, rows = run.state, losses(run, run.stop.signal)
+    values = {
+        "epoch": state.step / run.batches.steps_per_epoch,
+        "loss": rows[:, LAST].mean().item(),
+        "lr": state.optimizer.param_groups[0]["lr"],
+        "scale": state.scaler.get_scale(),
+        "images_per_second": state.step * run.batch_size / run.clock.seconds,
+        **run.clip.metrics(),
+    }
+    for logger in run.loggers:
+        logger.log(state.step, values)
+    require_finite(run, rows)
+    return bool(rows[:, -1].any())
+
+
+def save_and_stop(run: TrainingRun) -> NoReturn:
+    """Save a checkpoint and end the run, on all processes together.
+
+    Every process must call it. Raises Interrupted or Preempted.
+    """
+    signal = torch.tensor(float(run.stop.signal), device=run.place.device)
+    number = int(gather(signal, run.parallel, run.place).max())
+    mean_loss(run)
+    save(run, must=True)
+    # No process leaves before it is written: on GPUs `total` returns at once, reading it waits.
+    run.parallel.total(torch.zeros((), device=run.place.device)).item()
+    folder = run.writer.checkpoints.folder.parent
+    raise failure(number)(
+        "signal",
+        Signals(number).name,
+        "the run was stopped",
+        f"it is saved at step {run.state.step} in {folder}",
+        f"resume with: {typed_as('train')} resume={folder}",
+    )
+
+
+def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
+    """Save the state of the run: rank 0 writes a copy while the training continues.
+
+    A sharded checkpoint is written by all processes before this returns.
+    Every process must call it. With `must` it is on disk when this returns. One that is due while
+    the one before is being written waits for that if it is the `best`, the last one or a `must`,
+    and is left out otherwise.
+    Raises NumericsError if a parameter is not finite, and ResourceError as `wait_for_writer` does.
+    """
+    if not (best or must or run.finished) and being_written(run):
+        run.left_out += 1
+        return
+    run.state.train_seconds = run.clock.seconds
+    content = run.state.content(run.parallel, run.place, run.writer.spread)
+    require_finite_tensors(run, content["model"])
+    if run.place.rank != 0 and not run.writer.spread:
+        return
+    wait_for_writer(run)
+    run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
+    if must:
+        wait_for_writer(run, must)
+
+
+def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> None:
+    """Raise NumericsError on every process if a tensor of the model is not finite on one.
+
+    model: as this process would save it; what it has on the meta device is another's.
+    """
+    bad = [
+        value.is_floating_point() and not value.is_meta and not finite(here(value))
+        for value in model.values()
+    ]
+    flags = torch.tensor(bad, dtype=torch.float32, device=run.place.device)
+    found = gather(flags, run.parallel, run.place).amax(dim=0).tolist()
+    for name, is_bad in zip(model, found, strict=True):
+        if is_bad:
+            wrong = f"not finite after step {run.state.step}"
+            raise numerics_error(run, "parameter", name, wrong, "not saved")
+
+
+def being_written(run: TrainingRun) -> bool:
+    """Whether rank 0 is writing a checkpoint at this moment: the same answer on every process.
+
+    Every process must call it. Waits for the device.
+    """
+    busy = torch.tensor(float(run.writer.busy), device=run.place.device)
+    return bool(gather(busy, run.parallel, run.place).any())
+
+
+def finite(values: Tensor) -> bool:
+    """Whether all are finite. They are if their sum is, which is 20 times as fast to see."""
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
+def wait_for_writer(run: TrainingRun, must: bool = False) -> None:
+    """Wait until the latest checkpoint is on disk.
+
+    Raises ResourceError if it could not be written and `must` be, or checkpoint.on_error=stop;
+    otherwise prints a warning.
+    """
+    try:
+        run.writer.wait()
+    except ResourceError as error:
+        if must or run.save_or_stop:
+            raise
+        log.warning("%s", error)
+        if run.place.rank == 0:
+            print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def closing(run: TrainingRun) -> Iterator[None]:
+    """At the end, also after a failure, finish the latest checkpoint and close the loggers.
+
+    They get `run.result`, or None after a failure. A logger that cannot be closed is a warning:
+    the result is written already. Raises ResourceError as `wait_for_writer` does, unless another
+    exception ends the run.
+    """
+    try:
+        try:
+            yield
+            wait_for_writer(run)
+        except OSError:  # for example a full disk: the checkpoint's own error says more
+            wait_for_writer(run, must=True)
+            raise
+    except BaseException:
+        try:
+            run.writer.wait()
+        except Exception as error:
+            log.warning("%s", error)
+        for logger in run.loggers:
+            try:
+                close(logger, None, run)
+            except Exception as error:
+                log.warning("%s", error)
+        raise
+    for logger in run.loggers:
+        try:
+            close(logger, run.result, run)
+        except Exception as error:
+            said = redact(one_line(located(error, str(error))))
+            line = f"{type(logger).__name__} could not be closed ({said})"
+            log.warning(line)
+            print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
+def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
+    """Close `logger`, or end this process if that takes longer than peers wait for each other."""
+
+    def late() -> Unended:
+        return Unended(
+            "rank",
+            run.place.rank,
+            f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "
+            "the run wrote before is kept; see what it waits for; launch.timeout is the limit",
+        )
+
+    timer = run.stop.end_after(run.stop.patience, late)
+    try:
+        logger.close(result)
+    finally:
+        timer.cancel()
