@@ -122,6 +122,7 @@ def _different_devices(values: Any) -> bool:
 
 # Numbers
 Whole = Annotated[int, Meta(ge=0)]
+Workers = Annotated[int, Meta(ge=0, le=128)]
 Count = Annotated[int, Meta(ge=1)]
 AtLeast2 = Annotated[int, Meta(ge=2)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ninefold.errors import is_users
-from ninefold.places import CONF, PACKAGE
+from ninefold.places import CONF, EXTENSIONS, PACKAGE
 
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
@@ -26,21 +26,33 @@ NOT_OF_A_RUN = (
 def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF) -> str:
     """sha256 of all code that a run executes, so that figures of two hashes are not compared.
 
-    That is conf/, ninefold but for NOT_OF_A_RUN, and the user's own modules among `targets`. A
-    clone and an installed package of the same code have the same hash.
+    That is conf/, ninefold but for NOT_OF_A_RUN, the extensions that `targets` are of, and the
+    user's own modules among them. A clone and an installed package of the same code have the same
+    hash.
     """
     files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
     for file in package.rglob("*.py"):
         part = file.relative_to(package)
         if part.parts[0] not in NOT_OF_A_RUN:
             files[f"ninefold/{part.as_posix()}"] = file
-    files |= {target: path for target in targets if (path := users_module(target)) is not None}
+    for target in targets:
+        files |= {f"extensions/{file.relative_to(EXTENSIONS)}": file for file in _extension(target)}
+        if (path := users_module(target)) is not None:
+            files[target] = path
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):
         content = path.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def _extension(target: str) -> Iterator[Path]:
+    """The files of the extension that a _target_ is of, without its tests; none for another."""
+    first, _, rest = target.partition(".")
+    if first == "ninefold" and (name := rest.partition(".")[0]):
+        yield from (EXTENSIONS / name).glob("*.py")
+        yield from (EXTENSIONS / name).glob("conf/*/*.yaml")
 
 
 def users_module(target: str) -> Path | None:

@@ -169,11 +169,6 @@ class Checked(_Job):
             notes=resume.moved(self.before, (strategy, count)),
         )
 
-    def pack(self) -> dict[str, str] | None:
-        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
-        config, fill_cache = self._with_data()
-        return fill_cache(_completed(config).frozen["threads"])
-
     def _with_data(self) -> tuple[Configuration, FillCache]:
         """Check the data, or find the cache that this command has of it already.
 

@@ -32,6 +32,7 @@ from ninefold.types import (
     StudyFolder,
     Text,
     Whole,
+    Workers,
 )
 
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
@@ -75,7 +76,7 @@ class CheckpointKeys(Section, kw_only=True):
 class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
-    workers: Whole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Threads per training process that read batches ahead, processes for dataset=mapped; auto:
     none for data in memory and for dataset=mapped, else as many as memory and cores allow, up to 8,
     and one on a CPU."""

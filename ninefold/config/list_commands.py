@@ -9,14 +9,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 
-from ninefold.config.conf_files import STUDIES, groups_of
+from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
 from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
 from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
 from ninefold.config.spelling import nearest
 from ninefold.errors import ConfigError, Failure, require_configuration
 from ninefold.files import read_text
-from ninefold.places import CONF, EXPERIMENTS, typed_as
+from ninefold.places import CONF, typed_as
 from ninefold.types import words
 
 WIDTH = 100  # of --help, which is to fit a screen of 24 lines
@@ -147,15 +147,14 @@ def _conf(name: str) -> str:
     if group not in groups:
         known = f"{', '.join(groups)} are groups"
         raise ConfigError("conf", name, f"no such group; {known}; {nearest(group, groups)}")
-    folder = EXPERIMENTS if group == STUDIES else CONF / group
     if not option:
-        return "\n".join(entry(each, about(folder, each)) for each in groups[group]) + "\n"
+        return "\n".join(entry(path.stem, about(path)) for path in files_of(group)) + "\n"
     if option not in groups[group]:
         known = f"{', '.join(groups[group])} are options"
         raise ConfigError(
             "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
         )
-    return read_text(folder / f"{option}.yaml")
+    return read_text(option_file(group, option))
 
 
 def _keys(pattern: str) -> str:

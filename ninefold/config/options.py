@@ -1,9 +1,10 @@
 """Finds the keys of an option's class, with their types, and the combinations that it refuses.
 
-Of a class NAME in a module MODULE they stand beside it in MODULE_keys: its keys are the fields of
-NAMEKeys, a ninefold.types.Section, and REFUSED are its combinations. The launcher imports that
-module alone: a command that checks a configuration imports neither torch nor the option's module.
-Keys of classes in ninefold are in ninefold.config.class_keys.
+Of a class NAME in a module MODULE they stand beside it in MODULE_keys, of one in a package MODULE
+in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section, and REFUSED
+are its combinations. The launcher imports that module alone: a command that checks a configuration
+imports neither torch nor the option's module. Keys of classes in ninefold are in
+ninefold.config.class_keys.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
 from ninefold.errors import ConfigError, located, require_package
 from ninefold.files import read_text
-from ninefold.places import CONF
+from ninefold.places import EXTENSIONS, option_files
 
 
 def find(field: str) -> Key | None:
@@ -54,7 +55,7 @@ def marked(mark: str) -> tuple[str, ...]:
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
-    for path in sorted((CONF / group).glob("*.yaml")):
+    for path in option_files(group):
         if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
             found |= of_class(target[1])
     return found
@@ -95,8 +96,10 @@ def _beside(target: str) -> ModuleType | None:
     """
     if not types.accepts(types.Target, target):
         return None
-    name = f"{target.rpartition('.')[0]}_keys"
-    file = _file(name)
+    module = target.rpartition(".")[0]
+    last = module.rpartition(".")[2]
+    names = (f"{module}_keys", f"{module}.{last}_keys")  # the second of a package MODULE
+    name, file = next(((name, file) for name in names if (file := _file(name))), ("", None))
     spec = spec_from_file_location(name, file) if file else None
     if spec is None or spec.loader is None:
         return None
@@ -122,6 +125,8 @@ def _file(module: str) -> Path | None:
     spec = PathFinder.find_spec(first)
     if spec and spec.origin and not rest:
         return Path(spec.origin)
-    roots = (spec.submodule_search_locations if spec else None) or []
+    roots = [*((spec.submodule_search_locations if spec else None) or [])]
+    if first == "ninefold":
+        roots.append(str(EXTENSIONS))
     files = [Path(root, *rest).with_suffix(".py") for root in roots]
     return next((file for file in files if file.is_file()), None)

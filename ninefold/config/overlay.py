@@ -74,11 +74,11 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
 @functools.cache
 def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """The values in conf/ with these options of the groups."""
-    from ninefold.config.conf_files import read_tree  # imports OmegaConf
+    from ninefold.config.conf_files import option_file, read_tree  # they import OmegaConf
 
     require_configuration()  # without it everything would be set differently
     ours = read_tree(CONF / "train.yaml")
-    options = {group: read_tree(CONF / group / f"{name}.yaml") for group, name in named}
+    options = {group: read_tree(option_file(group, name)) for group, name in named}
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
 
 

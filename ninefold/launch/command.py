@@ -26,7 +26,7 @@ from ninefold.secrets import redact
 def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
     """Call `action` with a command's arguments and print its failures; returns the exit code.
 
-    stopped: what is wrong after a signal, such as "packing was stopped"; `action` is to have
+    stopped: what is wrong after a signal, such as "the export was stopped"; `action` is to have
         removed what it wrote.
     """
     arguments = last_of_each(arguments)

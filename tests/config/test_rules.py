@@ -23,6 +23,7 @@ from ninefold.errors import (
     memory_failure,
 )
 from ninefold.launch.failures import Raised, failure_of
+from ninefold.places import option_files
 from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
@@ -124,7 +125,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "path",
-    [*ROOT.glob("conf/*.yaml"), *ROOT.glob("conf/*/*.yaml"), *ROOT.glob("experiments/*.yaml")],
+    [*ROOT.glob("conf/*.yaml"), *option_files(), *ROOT.glob("experiments/*.yaml")],
     ids=lambda path: path.stem,
 )
 def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:

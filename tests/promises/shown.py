@@ -19,7 +19,6 @@ from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
-from ninefold import pack
 from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.hydra_internal import BasicSweeper
@@ -52,7 +51,7 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export", "ninefold.pack"):
+    elif name in ("ninefold.report", "ninefold.export"):
         command([name.partition(".")[2], *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
         benches(name, arguments)
@@ -85,12 +84,10 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
-    elif name == "pack" and ELIDED not in arguments:
-        pack._job(arguments)
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif name not in ninefold.COMMANDS and not STANDS_FOR.fullmatch(name):
+    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
         raise ValueError(f"there is no command {name}")
 
 

@@ -56,8 +56,8 @@ def hashed(checkout: Path) -> str:
         ("ninefold/launch/elastic.py", False),
         ("ninefold/train/training_run.py", False),
         ("ninefold/dataset/digits.py", False),  # named in conf/ alone
-        ("ninefold/parallel/__init__.py", False),
-        ("ninefold/amp.py", False),
+        ("ninefold/engine/parallel/__init__.py", False),
+        ("ninefold/engine/amp.py", False),
         ("conf/model/convnet.yaml", False),
         ("train.py", True),  # an installed package has none
     ],

@@ -17,7 +17,6 @@ from ninefold.config import losses, untrusted
 from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
-from ninefold.task.landmarks import Landmarks
 from ninefold.task.loss import (
     explained,
     mean_over_examples,
@@ -25,6 +24,7 @@ from ninefold.task.loss import (
     require_usable,
 )
 from ninefold.task.segmentation import Segmentation
+from ninefold.volumes.landmarks import Landmarks
 from tests.conftest import ROOT, Shell, metrics
 
 FOCAL = """
