@@ -1,4 +1,4 @@
-"""Have a wheel hold conf/ and the stored studies, which a clone has beside the package."""
+"""Have a wheel hold conf/, the studies and the extensions, which a clone has beside the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-PATTERNS = ("conf/**/*.yaml", "experiments/*.yaml")  # no recordings
+PATTERNS = (
+    *("conf/**/*.yaml", "experiments/*.yaml"),  # no recordings
+    *("extensions/*.py", "extensions/*/*.py", "extensions/*/conf/*/*.yaml"),  # no tests
+)
 
 
 class BuildPy(build_py):

@@ -35,7 +35,7 @@ from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from ninefold.dataset import Examples, train_and_val
 from ninefold.dataset.cache import Files, keep, kept, make, reader
 from ninefold.dataset.folder import Folder
-from ninefold.dataset.loader import Gathered, gathered
+from ninefold.dataset.loader import HostSource, gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
 from ninefold.train.build import keep_freed
@@ -89,7 +89,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
         if handicap:
             found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
         prepare = ImagePreparation(3, None, MEAN, STD)
-        batches = Batches(Gathered(found), BATCH, 0, prepare, PLACE)
+        batches = Batches(HostSource(found), BATCH, 0, prepare, PLACE)
         order = list(batches.rows(0))
 
         def epoch() -> float:

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from benchmarks.inputs import BATCH, DATA, PLACE, Slowed, examples, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
-from ninefold.dataset.hf import HF
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
+from ninefold.hf import HF
 from ninefold.train.process_settings import keep_freed
 
 COUNT = 1024
@@ -55,7 +55,7 @@ def cached(dataset: HF) -> Examples:
     from ninefold.dataset.cache import make, reader
 
     dataset = replace(dataset, cache="disk", cache_dir=f"{dataset.root}/cache")
-    node = {"_target_": "ninefold.dataset.hf.HF", **asdict(dataset)}
+    node = {"_target_": "ninefold.hf.HF", **asdict(dataset)}
     found: Examples = reader(dataset, make(dataset, node, 1))("train")
     return found
 
@@ -76,7 +76,7 @@ def contestants(
             found = load(HF(name, shape=(3, 32, 32)))
             if handicap:
                 found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
-            batches = Batches(Gathered(found), BATCH, 0, ImagePreparation(3), PLACE)
+            batches = Batches(HostSource(found), BATCH, 0, ImagePreparation(3), PLACE)
             table = datasets.load_dataset(
                 "parquet", data_files=str(Path(name, "train.parquet")), split="train"
             )

@@ -22,7 +22,7 @@ from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least
 from benchmarks.rivals.post import Pictures
 from ninefold.dataset import Examples
 from ninefold.dataset.cifar10 import CIFAR10
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.engine.batches import Batches
@@ -75,7 +75,7 @@ def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:
     found = examples(count)
     if handicap:
         found = Examples(Slowed(found.inputs), found.targets)  # type: ignore[arg-type]
-    return Batches(Gathered(found), BATCH, 0, prepare, PLACE)
+    return Batches(HostSource(found), BATCH, 0, prepare, PLACE)
 
 
 def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> float:

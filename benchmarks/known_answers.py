@@ -31,7 +31,7 @@ from torch import nn
 
 from ninefold.engine.amp import Amp
 from ninefold.files import write_json
-from ninefold.machine import environment
+from ninefold.measure.environment import environment
 from ninefold.stats.verdicts import UNDECIDED
 
 ROOT = Path(__file__).parents[1]

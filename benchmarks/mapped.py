@@ -23,7 +23,7 @@ from torchvision.transforms import (
 
 from benchmarks.inputs import BATCH, MEAN, PLACE, STD, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
 from ninefold.engine.batches import Batches
@@ -87,7 +87,7 @@ def contestants(kind: str, count: int) -> Callable[[bool], AbstractContextManage
             dataset = Mapped(train=node, test=node, shape=(3, side, side))
             if workers:
                 dataset.start_workers(workers, ("train",), 600)
-            source = Gathered(dataset.load("train"), workers)
+            source = HostSource(dataset.load("train"), workers)
             batches = Batches(source, BATCH, 0, TypedPreparation(channels=3), PLACE)
             found[ours(workers)] = epochs(count, batches)
         for workers in WORKERS:

@@ -25,7 +25,7 @@ from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals import raw
 from benchmarks.step import FOREVER, adamw
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import Masks
 from ninefold.engine.batches import Batches, epoch_order
 from ninefold.engine.evaluation import evaluate
@@ -71,7 +71,7 @@ def step(handicap: bool) -> Iterator[Turns]:
         )  # fmt: skip
         with ours.training(*options, test=BATCH) as run:
             examples = in_memory(ours.examples_of(run.batches.source))
-            run.batches.source = Gathered(examples)
+            run.batches.source = HostSource(examples)
             if handicap:
                 ours.slow_down(run, SLOWED)
             model = type(run.state.model)(3, CLASSES, width=16)  # type: ignore[call-arg]
@@ -128,7 +128,7 @@ def inputs(handicap: bool) -> Iterator[Turns]:
             if handicap:
                 epochs = 1
                 found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
-            batches = Batches(Gathered(found, workers), BATCH, 0, prepare, PLACE)
+            batches = Batches(HostSource(found, workers), BATCH, 0, prepare, PLACE)
 
             def rate() -> float:
                 began = time.perf_counter()
@@ -182,7 +182,7 @@ def evaluation(handicap: bool) -> Iterator[Turns]:
     def own() -> float:
         began = time.perf_counter()
         evaluate(
-            objective, Gathered(examples), task=task, batch_size=BATCH,
+            objective, HostSource(examples), task=task, batch_size=BATCH,
             prepare=Passing(), parallel=Single(), place=PLACE,  # type: ignore[arg-type]
         )  # fmt: skip
         return time.perf_counter() - began

@@ -20,7 +20,7 @@ from torch import Tensor
 from ninefold.config import resolvers
 from ninefold.config.job import Settled, asked, check
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Source
 from ninefold.engine.loop import train
@@ -79,12 +79,12 @@ def first(source: Source, count: int) -> Source:
     """The first `count` examples of `source`."""
     if isinstance(source, Resident):
         return Resident(source.inputs[:count], source.targets[:count])
-    return Gathered(examples_of(source).first(count))
+    return HostSource(examples_of(source).first(count))
 
 
 def examples_of(source: Source) -> Examples:
     """The examples of `source`; on a GPU they are on the host with dataset.resident=false."""
-    assert isinstance(source, Gathered)
+    assert isinstance(source, HostSource)
     return source.examples
 
 

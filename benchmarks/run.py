@@ -37,7 +37,7 @@ from benchmarks.measure import (
     verdict,
 )
 from ninefold.files import write_json
-from ninefold.machine import environment
+from ninefold.measure.environment import environment
 from ninefold.report.render.markdown import grid
 
 SUBJECTS = (

@@ -121,7 +121,8 @@ def nine(handicap: bool) -> Iterator[Turns]:
     def sweep() -> float:
         folder = new()
         wall = run(
-            TRAIN, "experiments=nine_way", "study.ask=null", "seed=0", f"hydra.sweep.dir={folder}",
+            TRAIN, "experiments=nine_way", "study.ask=[accuracy]", "seed=0",
+            f"hydra.sweep.dir={folder}",
             delay=10.0 * handicap,
         )  # fmt: skip
         results = sorted(folder.glob("*/result.json"), key=lambda path: path.stat().st_mtime)

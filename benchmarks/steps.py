@@ -34,7 +34,7 @@ from torch.utils import benchmark
 import ninefold
 from benchmarks.known_answers import neighbor
 from ninefold.files import write_json
-from ninefold.machine import environment
+from ninefold.measure.environment import environment
 from ninefold.report.render.markdown import grid
 
 SAME = 0.02  # times that differ by less are no claim

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from ninefold.places import EXTENSIONS
+
 TYPE_CHECKING = False  # True for a type checker; typing itself is not imported for a name in it
 if TYPE_CHECKING:
     from typing import Any
+
+__path__.append(str(EXTENSIONS))
 
 __version__ = "0.1.0"
 # What programs call, and the module that has it: it is imported when it is asked for.

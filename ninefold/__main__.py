@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,8 +18,6 @@ COMMANDS = {
     "compare": "[KEY=VALUE ...]: which of the nine cells trains fastest on this machine?",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER [--against OLD]: write the report of a study, or compare two",
-    "export": "ckpt=RUN format=FORMAT: a trained network as safetensors, ONNX or pt2",
-    "pack": "dataset=NAME [KEY=VALUE ...]: fill a dataset's cache on disk",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
@@ -64,23 +63,28 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
     command: Callable[[Sequence[str]], int]
     if name == "report":
         from ninefold.report.__main__ import main as command
-    elif name == "export":
-        from ninefold.export.__main__ import main as command
-    elif name == "pack":
-        from ninefold.pack import main as command
     elif name in ("compare", "conf", "keys"):
-        from ninefold.config import shown
+        from ninefold.config import list_commands
 
-        command = {"compare": shown.compare, "conf": shown.conf, "keys": shown.keys}[name]
+        command = getattr(list_commands, name)
+    elif name in extensions():
+        command = import_module(f"ninefold.{name}.__main__").main
     else:
         return lambda _: none_of_them(name)
     return command
 
 
+def extensions() -> dict[str, str]:
+    """The commands of extensions, which have a module __main__, with what each is for."""
+    names = sorted(path.parent.name for path in places.EXTENSIONS.glob("*/__main__.py"))
+    return {name: import_module(f"ninefold.{name}").USAGE for name in names}
+
+
 def none_of_them(word: str) -> int:
     """List the commands; exit code 2 if `word` is a mistake."""
+    commands = {**COMMANDS, **extensions()}
     if word in ("", "-h", "--help", "help"):
-        print("\n".join(f"{places.typed_as(name)} {what}" for name, what in COMMANDS.items()))
+        print("\n".join(f"{places.typed_as(name)} {what}" for name, what in commands.items()))
         return 0
     if word == "--version":
         print(f"ninefold {ninefold.__version__}")
@@ -88,8 +92,8 @@ def none_of_them(word: str) -> int:
     from ninefold.config.spelling import nearest
     from ninefold.errors import ConfigError
 
-    allowed = f"{', '.join(COMMANDS)} are allowed"
-    failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, COMMANDS)}")
+    allowed = f"{', '.join(commands)} are allowed"
+    failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, commands)}")
     print(failure, file=sys.stderr)
     return failure.code
 

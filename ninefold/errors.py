@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import functools
 import json
 import sysconfig
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -376,3 +377,10 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
         f"{package} is not installed; the extra {extra} has it; pip install '.[{extra}]' in a "
         f"clone, or pip install 'WHEEL[{extra}]'",
     )
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """The name in `known` that resembles `word`, or if none does, all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=1)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"

@@ -1,6 +1,6 @@
-"""This machine: processor, cores, memory, GPUs, versions, commit, whether a compiler works.
+"""This machine: processor, cores, memory, GPUs, versions of packages, whether a compiler works.
 
-Nothing here imports torch but `environment` and `gpus`.
+Nothing here imports torch but `gpus`.
 """
 
 from __future__ import annotations
@@ -11,52 +11,16 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
-from ninefold.places import INSTALLED, ROOT
 
 GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
-COMMIT = "COMMIT"  # the file of a packed copy, see `benchmarks.gpu --pack`
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
 _shared_cores: int | None = None
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
-
-
-def environment(processes: int = 1) -> dict[str, Any]:
-    """Versions, driver, commit, machine and time (UTC) of this process. Imports torch.
-
-    processes: of the run, all on this host.
-    """
-    import torch
-
-    versions: dict[str, str | None] = {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
-    }
-    for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
-        versions[package] = installed(package)
-    git = ("git", "-C", str(ROOT))
-    packed = _packed_commit(ROOT)  # it counts first: the repository of a folder around is another
-    other = packed or INSTALLED
-    commit = packed if other else _output(*git, "rev-parse", "HEAD")
-    changes = None if other else _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return {
-        "versions": versions,
-        "platform": platform.platform(),
-        "driver": _driver() if torch.cuda.is_available() else None,
-        "commit": commit,
-        "dirty": bool(changes) if commit else None,
-        "hostname": platform.node(),
-        "cpu": cpu(),
-        "cores": cores(),
-        "hosts": [{"name": platform.node(), **this_host(), "ranks": list(range(processes))}],
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    }
 
 
 def installed(package: str) -> str | None:
@@ -68,33 +32,6 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _packed_commit(root: Path) -> str | None:
-    """The commit that files without their repository were copied from, as they say themselves."""
-    file = root / COMMIT
-    return file.read_text().strip() if file.is_file() else None
-
-
-def _output(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _driver() -> str | None:
-    """The version of NVIDIA's driver; nvidia-smi says it too, but takes up to 2 s."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        found = pynvml.nvmlSystemGetDriverVersion()
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return None
-    return found.decode() if isinstance(found, bytes) else str(found)
 
 
 def cores() -> int | None:

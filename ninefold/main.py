@@ -21,7 +21,7 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
 from ninefold import places, plugins, ranks, signals
-from ninefold.config import letters, overrides, resolvers
+from ninefold.config import overrides, resolvers
 from ninefold.config.composition import (
     VERSION,
     Composition,
@@ -30,7 +30,7 @@ from ninefold.config.composition import (
     only_shows,
 )
 from ninefold.config.job import Settled, asked
-from ninefold.config.parse import key_of
+from ninefold.config.parse import key_of, last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
 from ninefold.launch import events
 from ninefold.launch.ready import ready
@@ -60,7 +60,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
     program: what was typed for it, as in `ninefold train`; None: python train.py.
     """
     places.typed_with(program)
-    sys.argv[1:] = overrides.last_of_each(letters.quoted(sys.argv[1:]))
+    sys.argv[1:] = last_of_each(quoted(sys.argv[1:]))
     command = Command(name, sys.argv[1:])
     events.connect()
     open_streams()
@@ -117,9 +117,9 @@ class Command:
             resolvers.register()  # only now, as Hydra then imports all of its plugins
             flags = flags_of(self.argv)
             if flags.help:
-                from ninefold.config import shown
+                from ninefold.config import list_commands
 
-                print(shown.help_text(self.name))
+                print(list_commands.help_text(self.name))
             elif only_shows(flags):
                 self._show()
             elif (composition := compose(self.name, flags)).sweeps:

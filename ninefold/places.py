@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).parent
 INSTALLED = (PACKAGE / "conf").is_dir() or not (PACKAGE.parent / "evaluate.py").is_file()
 ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 CONF, EXPERIMENTS = ROOT / "conf", ROOT / "experiments"
+EXTENSIONS = ROOT / "extensions"  # each folder NAME in it is the package ninefold.NAME
+OPTIONS = (CONF, *sorted(EXTENSIONS.glob("*/conf")))  # the folders with files of options
 
 TYPED = "NINEFOLD_TYPED"  # the program that was typed, one of PROGRAMS; unset: python train.py
 PROGRAMS = ("ninefold", "python -m ninefold")
@@ -45,6 +47,12 @@ def see(group: str = "") -> str:
     if INSTALLED:
         return f"see {typed_as('conf')} {group}".rstrip()
     return f"see conf/{group}/" if group else "see conf/"
+
+
+def option_files(group: str = "*", option: str = "*") -> list[Path]:
+    """The files conf/GROUP/OPTION.yaml, those of the extensions included, by their names."""
+    found = [path for folder in OPTIONS for path in folder.glob(f"{group}/{option}.yaml")]
+    return sorted(found, key=lambda path: (path.parent.name, path.stem))
 
 
 def path_text() -> str:

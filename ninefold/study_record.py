@@ -178,8 +178,8 @@ class StudyRecord:
 
     @property
     def asked(self) -> list[str]:
-        """What it asks by itself, `time` or `accuracy`; empty: both of the same runs."""
-        return _list(self._settings.get("ask"))
+        """What it asks: `time`, `accuracy` or both. Null, in old studies: no times in turns."""
+        return _list(self._settings.get("ask")) or ["accuracy"]
 
     @property
     def allowed_drift(self) -> float | None:

@@ -1,7 +1,6 @@
 """Types of configuration values, with their bounds: what a key accepts.
 
-A type is a Python annotation, against which msgspec checks values and of which it makes a JSON
-Schema. What these cannot say stands behind it in `Annotated`: a sentence (Allowed), a check (If).
+A type is an annotation for msgspec, and in `Annotated` a sentence (Allowed) or a check (If).
 """
 
 from __future__ import annotations
@@ -123,6 +122,7 @@ def _different_devices(values: Any) -> bool:
 
 # Numbers
 Whole = Annotated[int, Meta(ge=0)]
+Workers = Annotated[int, Meta(ge=0, le=128)]
 Count = Annotated[int, Meta(ge=1)]
 AtLeast2 = Annotated[int, Meta(ge=2)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ninefold.errors import KINDS
 
-ROOT = Path(__file__).parents[1] / "ninefold"
+ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).parent / "messages.txt"
 
 
@@ -49,9 +49,13 @@ def sites(tree: ast.AST) -> Iterator[str]:
 def catalog() -> str:
     """What tests/messages.txt is to hold."""
     lines: list[str] = []
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in sorted([*ROOT.glob("ninefold/**/*.py"), *ROOT.glob("extensions/*/*.py")]):
         if found := sorted(sites(ast.parse(path.read_text()))):
-            lines += [str(path.relative_to(ROOT)), *(f"  {line}" for line in found), ""]
+            lines += [
+                path.relative_to(ROOT).as_posix().removeprefix("ninefold/"),
+                *(f"  {line}" for line in found),
+                "",
+            ]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, Shell, only_run, result
 CELLS = ["parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]"]
 
 
-def test_it_imports_nothing_that_the_package_alone_does_not_need() -> None:
+def test_it_imports_nothing_of_others_and_of_its_own_only_where_its_files_are() -> None:
     asked = (
         "import sys; before = {*sys.modules}; import ninefold; print(*({*sys.modules} - before))"
     )
@@ -26,7 +26,7 @@ def test_it_imports_nothing_that_the_package_alone_does_not_need() -> None:
     names = {
         name for name in found.split() if name.partition(".")[0] not in sys.stdlib_module_names
     }
-    assert names == {"ninefold"}
+    assert names == {"ninefold", "ninefold.places"}
 
 
 def test_compare_is_a_sweep_of_the_nine_cells_unless_the_arguments_say_otherwise() -> None:
@@ -39,11 +39,11 @@ def test_compare_is_a_sweep_of_the_nine_cells_unless_the_arguments_say_otherwise
 def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_be_run(
     shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ninefold.config import composition, resolvers, shown
+    from ninefold.config import composition, list_commands, resolvers
     from ninefold.study import checks, sweep
 
     monkeypatch.setenv("NINEFOLD_TYPED", "python -m ninefold")
-    assert shown.compare(["--help"]) == 0
+    assert list_commands.compare(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 100
@@ -121,23 +121,23 @@ def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_
 
 
 def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    from ninefold.config import shown
+    from ninefold.config.list_commands import conf, keys
 
-    assert shown.conf([]) == shown.conf(["amp"]) == shown.conf(["model/mlp"]) == 0
+    assert conf([]) == conf(["amp"]) == conf(["model/mlp"]) == 0
     out = capsys.readouterr().out
     assert "parallel: ddp, dp, fsdp, none, tensor\n" in out
     assert (ROOT / "conf" / "model" / "mlp.yaml").read_text() in out
     assert "experiments: " in out
-    assert shown.keys(["study.t*"]) == 0
+    assert keys(["study.t*"]) == 0
     out = capsys.readouterr().out
     assert "study.time_budget=3" in out
     assert "study.slice" not in out
-    assert shown.keys(["time_budget"]) == 0
+    assert keys(["time_budget"]) == 0
     out = capsys.readouterr().out
     assert " ".join(out.split()).startswith(
         "study.time_budget=3 a number above 0. Minutes of timing"
     )
-    assert shown.keys(["time_bugdet"]) == shown.conf(["mode"]) == shown.conf(["model/mlq"]) == 2
+    assert keys(["time_bugdet"]) == conf(["mode"]) == conf(["model/mlq"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 3
     assert said.startswith("error: keys=time_bugdet: no key has such a name; the nearest is study.")

@@ -132,7 +132,7 @@ def test_files_that_travel_without_their_repository_know_their_commit(tmp_path: 
     shutil.copytree(ROOT / "ninefold", tmp_path / "ninefold")
     shutil.copy(ROOT / "evaluate.py", tmp_path)  # as in a checkout, and not as it is installed
     (tmp_path / "COMMIT").write_text(f"{commit}\n")
-    code = "from ninefold import machine; print(machine.environment()['commit'])"
+    code = "from ninefold.measure.environment import environment; print(environment()['commit'])"
     done = Shell(tmp_path).run("-c", code, env={"PYTHONPATH": str(tmp_path)})
     assert done.stdout.strip() == commit, done.stderr
 

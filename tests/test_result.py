@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from ninefold.files import write_durably, write_json
-from ninefold.machine import environment
+from ninefold.measure.environment import environment
 from ninefold.result import FILE, Result
 from tests.forks import exit_code, fork
 

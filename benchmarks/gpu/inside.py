@@ -22,8 +22,9 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.clock import Clock
 from ninefold.errors import Failure
 from ninefold.files import write_json
-from ninefold.machine import environment, gpus, require_compiler
+from ninefold.machine import gpus, require_compiler
 from ninefold.measure import devices
+from ninefold.measure.environment import environment
 from ninefold.train import training_run
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.gpu.session import ROOT
 from ninefold.errors import ConfigError
-from ninefold.machine import COMMIT
+from ninefold.measure.environment import COMMIT
 
 # What a machine that is made for torch lacks; the compiled ones for each Python that it may have.
 WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime")

@@ -8,17 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from msgspec import Meta
 from torch import Tensor, nn
 
 from ninefold.engine.parallel import Parallel, Place, resolve_device
 from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
 from ninefold.progress import say
-from ninefold.types import Allowed, Count, DeviceList, Filled, If, Whole, different
 
 AT = "parallel.at"
 MIXED = "Expected all tensors to be on the same device"  # PyTorch's words
@@ -37,19 +35,9 @@ class Split(Parallel):
     device: str = "auto"
     processes: int = 1
     max_processes: int = 1
-    devices: DeviceList = None
-    """The devices in the order of the network: numbers of GPUs, or names such as cpu, the first one
-    for inputs and losses; null or auto: all GPUs."""
-    at: Annotated[
-        Annotated[list[Whole | Filled], Meta(min_length=1)] | Literal["auto"],
-        Allowed("a list of different names of modules such as [layer3], or auto, is allowed"),
-        If(different),
-    ] = "auto"
-    """The modules of the network with which the next device begins, such as [layer3]; auto: such
-    that the devices have about the same number of parameters."""
-    chunks: Count = 1
-    """Parts of a batch that go through the devices one after the other, so that these work at the
-    same time."""
+    devices: Sequence[int | str] | str | None = None
+    at: Sequence[int | str] | str = "auto"
+    chunks: int = 1
 
     @property
     def cuts(self) -> list[str] | None:

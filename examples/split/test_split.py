@@ -19,7 +19,7 @@ import pytest
 import torch
 import torchvision
 from split import MIXED, Chunks, Split, cut, moved
-from split_combinations import REFUSED as ROWS
+from split_keys import REFUSED as ROWS
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -25,7 +25,7 @@ from ninefold.api.data import Pair
 from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError
 from ninefold.files import write_json, write_text
-from ninefold.places import CONF
+from ninefold.places import option_files
 
 DIGITS = 12  # of a sha256, where a person sees it
 TARGET = "_target_: ninefold.api.parts."
@@ -370,7 +370,7 @@ def _name_of_data(data: Any) -> str:
 def _option_name(group: str, name: str) -> str:
     """`name` as that of an option, which none of ours has."""
     plain = re.sub(r"[^A-Za-z0-9_]", "", name)[:48].lstrip("_") or group
-    while (CONF / group / f"{plain}.yaml").exists():
+    while option_files(group, plain):
         plain += "_own"
     return plain
 

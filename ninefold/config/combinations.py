@@ -1,6 +1,6 @@
 """Combinations of options that are refused, as a table: add yours to `REFUSED`, or, of what a
 command asks for in place of a run, to `REFUSED_COMMANDS`. What only your own option refuses goes
-into a `REFUSED` of its own, in NAME_combinations.py beside its module NAME.
+into a `REFUSED` of its own, in MODULE_keys.py beside its MODULE.
 
 Each value is allowed by itself (that is checked before, see ninefold.config.rules), and nothing
 here needs data or devices. A row asks what an option can do, by the keys that its yaml has, and
@@ -148,7 +148,7 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
         f"{wrong}; cells are timed in turns, in processes that are alive at the same time; leave "
-        "it out, or set study.ask=null",
+        "it out, or set study.ask=[accuracy]",
     )
 
 

@@ -9,10 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hydra import version
-from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, run_job
@@ -20,6 +16,13 @@ from hydra.errors import SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from ninefold.config.hydra_internal import (
+    Callbacks,
+    ConfigLoaderImpl,
+    Hydra,
+    create_automatic_config_search_path,
+    get_args_parser,
+)
 from ninefold.config.parse import likely_a_sweep, parsed
 from ninefold.places import CONF
 

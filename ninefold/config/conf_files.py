@@ -10,7 +10,7 @@ from omegaconf._utils import get_yaml_loader
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from ninefold.places import CONF, EXPERIMENTS
+from ninefold.places import CONF, EXPERIMENTS, option_files
 
 STUDIES = "experiments"
 
@@ -38,13 +38,18 @@ def groups_of(command: str) -> dict[str, list[str]]:
     """The groups in the defaults list of the configuration, each with its options."""
     defaults = read_tree(CONF / f"{command}.yaml").get("defaults", [])
     names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
-    folders = {name: CONF / name for name in names if " " not in name}
-    if STUDIES in folders:
-        folders[STUDIES] = EXPERIMENTS
-    return {
-        name: sorted(path.stem for path in folder.glob("*.yaml"))
-        for name, folder in folders.items()
-    }
+    return {name: [path.stem for path in files_of(name)] for name in names if " " not in name}
+
+
+def files_of(group: str) -> list[Path]:
+    """The files of a group's options, or the studies, by their names."""
+    return sorted(EXPERIMENTS.glob("*.yaml")) if group == STUDIES else option_files(group)
+
+
+def option_file(group: str, option: str) -> Path:
+    """The file of an option of ours, or where it would be."""
+    files = {path.stem: path for path in files_of(group)}
+    return files.get(option, CONF / group / f"{option}.yaml")
 
 
 def read_tree(path: Path) -> dict[Any, Any]:
@@ -68,7 +73,7 @@ def keys_near(key: str) -> set[str]:
 def keys_of() -> set[str]:
     """Every key in the files of conf/: at the top, in sections, in the groups' options."""
     found: set[str] = set()
-    for path in sorted(CONF.rglob("*.yaml")):
+    for path in [*sorted(CONF.glob("*.yaml")), *option_files()]:
         group = "" if path.parent == CONF else f"{path.parent.name}."
         found.add(group.rstrip("."))
         for key, value in read_tree(path).items():

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from ninefold.errors import is_users
-from ninefold.places import CONF, PACKAGE
+from ninefold.places import CONF, EXTENSIONS, PACKAGE
 
-# Packages of which every module may take part in a run; the others are found by their imports.
-NAMED_IN_CONF = ("dataset", "logger", "model", "parallel", "task")
-# `import ninefold.x`, and `from ninefold.x import a, b` with or without parentheses.
-IMPORT = re.compile(
-    r"^ *(?:from|import) +(ninefold[\w.]*)(?: +import +(\([^)]*\)|.*))?", re.MULTILINE
+# What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
+NOT_OF_A_RUN = (
+    "export",
+    "report",
+    "stats",
+    "study",
+    "__main__.py",
+    "main.py",
+    "pack.py",
+    "plugins.py",
 )
 
 
 def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF) -> str:
     """sha256 of all code that a run executes, so that figures of two hashes are not compared.
 
-    That is conf/, what a worker imports of ninefold, and the user's own modules among `targets`.
-    The report and the study's own modules are not: they change no run. A clone and an installed
-    package of the same code have the same hash.
+    That is conf/, ninefold but for NOT_OF_A_RUN, the extensions that `targets` are of, and the
+    user's own modules among them. A clone and an installed package of the same code have the same
+    hash.
     """
     files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
-    for module in _worker_modules(package):
-        files[f"ninefold/{module.relative_to(package).as_posix()}"] = module
+    for file in package.rglob("*.py"):
+        part = file.relative_to(package)
+        if part.parts[0] not in NOT_OF_A_RUN:
+            files[f"ninefold/{part.as_posix()}"] = file
     for target in targets:
+        files |= {f"extensions/{file.relative_to(EXTENSIONS)}": file for file in _extension(target)}
         if (path := users_module(target)) is not None:
             files[target] = path
     digest = hashlib.sha256()
@@ -40,28 +47,12 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
     return digest.hexdigest()
 
 
-def _worker_modules(package: Path) -> set[Path]:
-    """Files of ninefold that a launcher's processes import, late imports included."""
-    found: set[Path] = set()
-    queue = [package / "launch" / "worker.py", package / "launch" / "elastic.py"]
-    queue += [path for name in NAMED_IN_CONF for path in (package / name).glob("*.py")]
-    while queue:
-        path = queue.pop()
-        if path in found or not path.is_file():
-            continue
-        found.add(path)
-        queue.append(path.parent / "__init__.py")
-        for name in _imported(path):
-            module = package.joinpath(*name.split(".")[1:])
-            queue += [module.with_suffix(".py"), module / "__init__.py"]
-    return found
-
-
-def _imported(path: Path) -> Iterator[str]:
-    """Names that a file imports from ninefold: of modules, and of what it takes from them."""
-    for module, names in IMPORT.findall(path.read_text(encoding="utf-8")):
-        yield module
-        yield from (f"{module}.{name}" for name in re.findall(r"\w+", names))
+def _extension(target: str) -> Iterator[Path]:
+    """The files of the extension that a _target_ is of, without its tests; none for another."""
+    first, _, rest = target.partition(".")
+    if first == "ninefold" and (name := rest.partition(".")[0]):
+        yield from (EXTENSIONS / name).glob("*.py")
+        yield from (EXTENSIONS / name).glob("conf/*/*.yaml")
 
 
 def users_module(target: str) -> Path | None:

@@ -154,10 +154,6 @@ class TaskKeys(OptionKeys, kw_only=True):
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
     """Millimeters between voxels along z, y, x: dataset.spacing."""
-    sigma: Positive = 4.0
-    """Standard deviation in mm of the Gaussian heatmaps of landmarks."""
-    within: Positive = 4.0
-    """Error in mm up to which a landmark counts for the score."""
 
 
 class ModelKeys(Section, kw_only=True):

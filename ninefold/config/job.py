@@ -6,11 +6,10 @@ does to count GPUs.
 
 from __future__ import annotations
 
-import copy
 import pickle
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from ninefold.config import (
     combinations,
     data,
     environment,
-    needs,
     options,
     processes,
     resume,
@@ -34,10 +32,10 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config import overrides as messages
+from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.config.spelling import spelled
-from ninefold.config.yaml_text import yaml_text
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
@@ -45,66 +43,57 @@ from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
+KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
 # Keys and groups that result.json has as fields.
-SAID = ("classes", "shape")  # keys of a dataset that the data may say where they are null
 FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
-# Keys that result.json omits: runs that differ in these only would be taken for one cell's.
-UNSAID = ("resume", "logger", "profile", "dataset.root", "dataset.download")
+# Runs that differ in these only would be taken for one cell's, as result.json omits them.
+KEYS_NOT_IN_RESULT = ("resume", "logger", "profile", "dataset.root", "dataset.download")
 
-
-Tree = dict[str, Any]
 FillCache = Callable[[int], dict[str, str] | None]  # with so many threads; returns its files
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The job that a command asks for, as composed: nothing of it is checked.
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """What a job has in each of its phases.
 
-    command: `train` or `evaluate`.
-    composed: the configuration, without Hydra's own settings and without `of_command`.
-    resolved: the same as plain data, environment included, for checks.
-    stored: the same to be written, with references to the environment as they are, so that no
-        secret reaches a file.
-    unresolved: why it cannot be resolved, if so; both trees are then as composed.
-    of_command: the keys that no run has, such as `study` and `trust`.
+    config: its configuration, without Hydra's own settings and without keys of a command alone.
     choices: the option of each group.
     overrides: as typed.
-    in_sweep: whether it is a run of a sweep.
     resume: folder of the run to resume; None for a new run, AUTO for the newest unfinished one.
     """
 
-    command: str
-    composed: DictConfig
-    resolved: Tree
-    stored: Tree
-    unresolved: list[Failure]
-    of_command: Tree
+    config: Configuration
     choices: Tree
     overrides: list[str]
-    in_sweep: bool
     resume: str | None
 
     @property
-    def evaluates(self) -> bool:
-        return self.command == "evaluate"
+    def resolved(self) -> Tree:
+        """The configuration with the values of the environment, for checks."""
+        return self.config.resolved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(_Job):
+    """The job that a command asks for, as composed: nothing of it is checked.
+
+    unresolved: why its references cannot be resolved, if so.
+    of_command: the keys that no run has, such as `study` and `trust`.
+    in_sweep: whether it is a run of a sweep.
+    """
+
+    unresolved: list[Failure]
+    of_command: Tree
+    evaluates: bool
+    in_sweep: bool
+
+    @property
+    def command(self) -> str:
+        return "evaluate" if self.evaluates else "train"
 
     def as_attempt(self) -> Asked:
-        """This job as an attempt of a search for the largest batch, which is no run of a study.
-
-        It has only the loggers that log attempts as well: no tracker shows it.
-        """
-        kept = {
-            name: node
-            for name, node in self.stored["logger"].items()
-            if options.declares(str(node["_target_"]), "of_attempts")
-        }
-        composed = self.composed.copy()
-        with open_dict(composed.logger):
-            for name in set(composed.logger) - kept.keys():
-                composed.logger.pop(name)
-        own = {"logger": kept}
-        resolved, stored = {**self.resolved, **own}, {**self.stored, **own}
-        return replace(self, composed=composed, resolved=resolved, stored=stored)
+        """This job as an attempt of a search, which is no run of a study and logs nothing."""
+        return replace(self, config=self.config.with_values({"logger": {}}))
 
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
@@ -112,64 +101,46 @@ class Asked:
         Keys that affect no result are left out. Raises CheckpointError.
         """
         run = resume.read(folder, schema.top_level(evaluates=False))
-        now = copy.deepcopy(self.stored)
-        open_keys = [key for key in SAID if (now.get("dataset") or {}).get(key, 0) is None]
-        if open_keys:  # the data says them
-            config = self.composed.copy()
-            with open_dict(config):
-                for key in open_keys:
-                    config.dataset[key] = resume.select(run.frozen, f"dataset.{key}")
-            with environment.kept():
-                now |= {**_container(_resolvable(config)), "resume": now["resume"]}
-        _complete(now)
-        ours = flat({**now, "choices": self.choices})
-        theirs = flat({**run.frozen, "choices": run.choices})
+        before = run.config.frozen
+        dataset = self.resolved.get("dataset") or {}
+        open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
+        said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
+        now = _completed(self.config.with_values(said)).frozen
         # The machine determines their values.
         automatic = [
             key
             for key in ("threads", "parallel.processes")
-            if resume.select(self.stored, key) == "auto"
+            if resume.select(self.resolved, key) == "auto"
         ]
-        return [
-            f"{key}={spelled(ours.get(key, resume.MISSING))} "
-            f"(was {spelled(theirs.get(key, resume.MISSING))})"
-            for key in {**ours, **theirs}
-            if ours.get(key, resume.MISSING) != theirs.get(key, resume.MISSING)
-            and key not in automatic
-            and not schema.is_any_of(key, (*options.marked(NO_EFFECT), "choices.logger"))
-        ]
+        return schema.differences(
+            {**before, "choices": run.choices},
+            {**now, "choices": self.choices},
+            (*options.marked(NO_EFFECT), "choices.logger", *automatic),
+        )
 
 
-@dataclass(frozen=True)
-class Checked:
+@dataclass(frozen=True, kw_only=True)
+class Checked(_Job):
     """A job in which nothing wrong is found without reading data or asking for devices.
 
-    resolved, stored, choices, overrides: as of Asked. If a run is resumed, they are its own, but
-        for the keys that may change.
+    If a run is resumed, it is that run's, but for the keys that may change.
+
     before: strategy and processes of that run.
     """
 
     asked: Asked
-    resolved: Tree
-    stored: Tree
-    choices: Tree
-    overrides: list[str]
-    resume: str | None
     before: tuple[str, int] | None = None
 
     def continuing(self, run: Stored, keys: list[str]) -> Checked:
         """The job of `run`, with this command's values of those `keys` that may change."""
-        stored, choices = resume.carried_over(run, keys, self.stored, self.choices)
-        with environment.noted():
-            resolved = _container(OmegaConf.create(stored))
+        config, choices = resume.carried_over(run, keys, self.config, self.choices)
         return Checked(
-            self.asked,
-            resolved,
-            stored,
-            choices,
-            resume.all_overrides(run.folder, self.overrides),
-            str(run.folder),
-            before=(run.choices["parallel"], run.frozen["parallel"]["processes"]),
+            asked=self.asked,
+            config=config,
+            choices=choices,
+            overrides=resume.all_overrides(run.folder, self.overrides),
+            resume=str(run.folder),
+            before=(run.choices["parallel"], run.config.frozen["parallel"]["processes"]),
         )
 
     def settle(self) -> Settled:
@@ -178,106 +149,82 @@ class Checked:
         Last, the examples are decoded into dataset.cache. Raises Failure.
         """
         if not self.asked.evaluates:
-            needs.require_packages(self.resolved)
+            options.require_packages(self.resolved)
             if (mode := self.resolved["compile"]["mode"]) is not None:
                 on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
                 machine.require_compiler(mode, on_gpu)
-        composed, resolved, stored, fill_cache = self._with_data()
-        _complete(stored)  # after the number of classes, which other keys may refer to
-        parallel = stored["parallel"]
-        parallel["processes"] = processes.number(
-            parallel["processes"],
-            parallel["max_processes"],
-            resolved,
-            self.choices["parallel"],
+        config, fill_cache = self._with_data()
+        strategy, parallel = str(self.choices["parallel"]), config.resolved["parallel"]
+        count = processes.number(
+            parallel["processes"], parallel["max_processes"], config.resolved, strategy
         )
-        now = str(self.choices["parallel"]), int(parallel["processes"])
-        resolved["parallel"]["processes"] = now[1]  # a failure is recorded with what is resolved
+        config = _completed(config, {"parallel.processes": count})
         return Settled(
-            self.asked,
-            composed,
-            resolved,
-            stored,
-            self.choices,
-            self.overrides,
-            self.resume,
-            now[1],
-            fill_cache(stored["threads"]),
-            resume.moved(self.before, now),
-            as_yaml(stored, self.choices),
-            sorted(set(map(str, untrusted.targets_in(resolved).values()))),
+            asked=self.asked,
+            config=config,
+            choices=self.choices,
+            overrides=self.overrides,
+            resume=self.resume,
+            cache=fill_cache(config.frozen["threads"]),
+            notes=resume.moved(self.before, (strategy, count)),
         )
 
-    def pack(self) -> dict[str, str] | None:
-        """Check the data and decode it into dataset.cache; returns its files. Raises Failure."""
-        *_, stored, fill_cache = self._with_data()
-        _complete(stored)
-        return fill_cache(stored["threads"])
-
-    def _with_data(self) -> tuple[DictConfig, Tree, Tree, FillCache]:
+    def _with_data(self) -> tuple[Configuration, FillCache]:
         """Check the data, or find the cache that this command has of it already.
 
-        Returns composed, resolved and stored with the number of classes in the data in place of
-        null, and what fills the cache, once `threads` is known. Raises Failure.
+        Returns the configuration with what the data says of keys that are null, and what fills the
+        cache, once `threads` is known. Raises Failure.
         """
-        composed = self.asked.composed
-        resolved, stored = copy.deepcopy(self.resolved), copy.deepcopy(self.stored)
-        node, evaluates = resolved.get("dataset"), self.asked.evaluates
+        config, evaluates = self.config, self.asked.evaluates
+        node = config.resolved.get("dataset")
         if node is None or (evaluates and data.refers_elsewhere(node)):
             # It takes that of its checkpoint, or refers to something that only the checkpoint has.
-            return composed, resolved, stored, lambda threads: None
+            return config, lambda threads: None
         began = evaluates or self.before is not None  # what a run that is resumed asks, it has
-        asking = None if began else _refers_to_classes(composed)
+        asking = None if began else _refers_to_classes(config.tree)
         dataset, cache, found = data.prepare(node, self.choices["dataset"], asking)
-        if found:
-            composed = composed.copy()
-            with open_dict(composed):
-                composed.dataset.update(found)
-            with environment.noted():
-                resolved = _container(composed, resolve=not evaluates)
-            with environment.kept():
-                before = {key: stored[key] for key in ("resume",) if key in stored}
-                stored |= {**_container(composed, resolve=not evaluates), **before}
-            if "shape" in found and not evaluates and (wrong := combinations.problems(resolved)):
-                raise Refused(wrong)  # which could not be seen without it
+        config = config.with_values({f"dataset.{key}": value for key, value in found.items()})
+        if "shape" in found and not evaluates and (wrong := combinations.problems(config.resolved)):
+            raise Refused(wrong)  # which could not be seen without it
 
         def fill_cache(threads: int) -> dict[str, str] | None:
             if cache is not None:
                 return cache
-            return data.fill_cache(dataset, resolved["dataset"], threads, asked=node)
+            return data.fill_cache(dataset, config.resolved["dataset"], threads, asked=node)
 
-        return composed, resolved, stored, fill_cache
+        return config, fill_cache
 
 
-@dataclass(frozen=True)
-class Settled:
+@dataclass(frozen=True, kw_only=True)
+class Settled(_Job):
     """A job that can be run: its data is there, and no value is left open.
 
-    composed: as of Asked, with the number of classes in the data.
-    resolved, stored, choices, overrides, resume: as of Checked.
-    processes: how many it has.
     cache: where its decoded examples are: the path of each file by name.
     notes: sentences for result.json.
-    text: what is written to config.yaml, and read by the workers.
-    targets: the `_target_`s that it names.
     """
 
     asked: Asked
-    composed: DictConfig
-    resolved: Tree
-    stored: Tree
-    choices: Tree
-    overrides: list[str]
-    resume: str | None
-    processes: int
     cache: dict[str, str] | None
     notes: list[str]
-    text: str
-    targets: list[str]
 
     @property
     def evaluates(self) -> bool:
         return self.asked.evaluates
+
+    @property
+    def processes(self) -> int:
+        """How many processes it has."""
+        return int(self.resolved["parallel"]["processes"])
+
+    @cached_property
+    def text(self) -> str:
+        """What is written to config.yaml, and read by the workers."""
+        return as_yaml(self.config.frozen, self.choices)
+
+    @property
+    def targets(self) -> list[str]:
+        """The `_target_`s that it names."""
+        return sorted(set(map(str, untrusted.targets_in(self.resolved).values())))
 
     @property
     def variant(self) -> list[str]:
@@ -289,57 +236,54 @@ class Settled:
         return data.training_examples(self.resolved["dataset"])
 
 
-def asked(config: DictConfig, hydra: HydraConf) -> Asked:
+def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
     """The job that a composed configuration describes."""
-    composed: DictConfig = pickle.loads(pickle.dumps(config))  # as copy(), in a third of it
-    with open_dict(composed):
-        composed.pop("hydra", None)
-        if isinstance(given := composed.get("compile"), bool):
-            composed["compile"] = {"mode": "default" if given else None}
-        _make_root_absolute(composed)
-    evaluates = "ckpt" in composed.keys()  # noqa: SIM118  (`in` denies a `???`)
+    tree: DictConfig = pickle.loads(pickle.dumps(composed))  # as copy(), in a third of it
+    with open_dict(tree):
+        tree.pop("hydra", None)
+        if isinstance(given := tree.get("compile"), bool):
+            tree["compile"] = {"mode": "default" if given else None}
+    evaluates = "ckpt" in tree.keys()  # noqa: SIM118  (`in` denies a `???`)
     in_sweep = hydra.mode == RunMode.MULTIRUN
     known = hydra.runtime.choices
     choices = {key: known.get(key) for key in (*GROUPS, "experiments") if key in known}
     if in_sweep:
-        _leave_out_keys_of_other_strategies(composed, choices.get("parallel"))
+        _leave_out_keys_of_other_strategies(tree, choices.get("parallel"))
     # as written: `key=${other}` reads like a reference to OmegaConf
     overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
-    unresolved: list[Failure] = []
-    # An evaluation's groups refer to each other through the checkpoint's configuration, so only its
-    # worker can resolve them.
-    resolves = not evaluates
-    with environment.noted():
-        try:
-            resolved = _container(_resolvable(composed), resolve=resolves)
-        except OmegaConfBaseException:
-            unresolved = messages.unresolved(composed)
-            if not unresolved:
-                raise
-            resolves = False
-            resolved = _container(composed, resolve=False)
-    keys = () if evaluates else rules.OF_A_COMMAND
-    of_command = {k: resolved.pop(k) for k in keys if k in resolved}
-    with open_dict(composed):
+    config, unresolved = _resolved_or_not(Configuration(tree=tree, resolves=not evaluates))
+    keys = () if evaluates else rules.COMMAND_SECTIONS
+    of_command = {key: config.resolved[key] for key in keys if key in config.resolved}
+    with open_dict(tree):
         for key in of_command:
-            composed.pop(key)
-    with environment.kept():
-        stored = _container(_resolvable(composed), resolve=resolves)
-    resumed = None if evaluates or composed.resume is None else str(composed.resume)
-    if resumed == resume.AUTO:
-        stored["resume"] = None  # the same run, however it was started
+            tree.pop(key)
+    config = replace(config, tree=tree)
+    place = config.resolved.get("resume")
+    if place == resume.AUTO:
+        config = config.with_values({"resume": None})  # the same run, however it was started
     return Asked(
-        "evaluate" if evaluates else "train",
-        composed,
-        resolved,
-        stored,
-        unresolved,
-        of_command,
-        choices,
-        overrides,
-        in_sweep,
-        resumed,
+        config=config,
+        choices=choices,
+        overrides=overrides,
+        resume=None if place is None else str(place),
+        unresolved=unresolved,
+        of_command=of_command,
+        evaluates=evaluates,
+        in_sweep=in_sweep,
     )
+
+
+def _resolved_or_not(config: Configuration) -> tuple[Configuration, list[Failure]]:
+    """`config`, and why its references cannot be resolved, which then stay as they are."""
+    try:
+        _ = config.resolved
+        return config, []
+    except OmegaConfBaseException:
+        with environment.noted():
+            found = messages.unresolved(config.tree)
+        if not found:
+            raise
+        return replace(config, resolves=False), found
 
 
 def problems(asked: Asked) -> list[Failure]:
@@ -365,18 +309,24 @@ def check(asked: Asked) -> Checked:
     found, job = problems(asked), unchecked(asked)
     if asked.evaluates:
         try:
-            job.stored["checkpoint_file"] = str(_checkpoint(asked.resolved["ckpt"]))
+            file = str(_checkpoint(asked.resolved["ckpt"]))
+            job = replace(job, config=job.config.with_values({"checkpoint_file": file}))
         except Failure as failure:
             found.append(failure)
     if found:
         raise Refused(found)
-    return job if job.resume in (None, resume.AUTO) else _taken_up(job, job.resume)
+    return job if job.resume in (None, resume.AUTO) else _resumed(job, job.resume)
 
 
 def unchecked(asked: Asked) -> Checked:
-    """The job as it was asked for, for a command that looks at some of its problems only."""
-    stored, overrides = copy.deepcopy(asked.stored), list(asked.overrides)
-    return Checked(asked, asked.resolved, stored, asked.choices, overrides, asked.resume)
+    """The unvalidated job, for commands that run a subset of the checks."""
+    return Checked(
+        asked=asked,
+        config=asked.config,
+        choices=asked.choices,
+        overrides=asked.overrides,
+        resume=asked.resume,
+    )
 
 
 def settle(job: Checked, root: Path) -> Settled:
@@ -388,7 +338,7 @@ def settle(job: Checked, root: Path) -> Settled:
     if job.resume != resume.AUTO:
         return settled
     known = schema.top_level(evaluates=False)
-    run = resume.newest_unfinished(root, settled.composed, settled.stored, job.choices, known)
+    run = resume.newest_unfinished(root, settled.config, job.choices, known)
     if run is None:
         print(f"resume=auto: no unfinished run of this job under {root}, starting one")
         return replace(settled, resume=None)
@@ -397,14 +347,13 @@ def settle(job: Checked, root: Path) -> Settled:
     return job.continuing(run, list(options.marked(MAY_CHANGE))).settle()
 
 
-def _taken_up(job: Checked, place: str) -> Checked:
+def _resumed(job: Checked, place: str) -> Checked:
     """The job of the run in folder `place`, except for keys that may change. Raises Refused."""
     folder, known = Path(place), schema.top_level(evaluates=False)
     try:
-        with environment.noted():
-            run = resume.read(folder, known)
+        run = resume.read(folder, known)
         untrusted.require_known_targets(
-            run.frozen,
+            run.config.frozen,
             "resume",
             folder,
             user=untrusted.targets_in(job.resolved),
@@ -413,13 +362,11 @@ def _taken_up(job: Checked, place: str) -> Checked:
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     keys = resume.named(job.overrides)
-    now, values = copy.deepcopy(job.stored), copy.deepcopy(job.resolved)
-    for tree in (now, values, run.values):
-        _complete(tree)
-    if wrong := resume.differences(run, keys, now, values, job.choices):
+    now, before = _completed(job.config), replace(run, config=_completed(run.config))
+    if wrong := resume.differences(before, keys, now, job.choices):
         raise Refused([resume.refusal(folder, wrong)])
-    if started_by() and "parallel.processes" not in keys:
-        job.stored["parallel"]["processes"] = "auto"  # their launcher determines it
+    if started_by() and "parallel.processes" not in keys:  # their launcher determines it
+        job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
         keys.append("parallel.processes")
     continued = job.continuing(run, keys)
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
@@ -440,10 +387,10 @@ def _checkpoint(given: Any) -> Path:
     return manifest.required("ckpt", given)
 
 
-def _leave_out_keys_of_other_strategies(composed: DictConfig, strategy: Any) -> None:
+def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
     own = rules.keys_of_option("parallel", strategy)
-    node = composed.get("parallel")
+    node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return
     with open_dict(node):
@@ -457,15 +404,15 @@ def variant(overrides: Sequence[str]) -> list[str]:
     return [
         text
         for text in overrides
-        if (key := key_of(text)) not in UNSAID
+        if (key := key_of(text)) not in KEYS_NOT_IN_RESULT
         and (key not in FIELDS or "={" in text)  # a mapping is no name of an option
-        and key.partition(".")[0] not in rules.OF_A_COMMAND
+        and key.partition(".")[0] not in rules.COMMAND_SECTIONS
     ]
 
 
-def as_yaml(stored: Tree, choices: Tree) -> str:
+def as_yaml(frozen: Tree, choices: Tree) -> str:
     """A job as config.yaml holds it."""
-    return yaml_text({**stored, "choices": choices})
+    return OmegaConf.to_yaml(OmegaConf.create({**frozen, "choices": choices}))
 
 
 def not_a_name(group: str, option: object) -> ConfigError:
@@ -477,54 +424,22 @@ def not_a_name(group: str, option: object) -> ConfigError:
     )
 
 
-def _container(config: Any, resolve: bool = True) -> Tree:
-    tree = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve)
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
-
-
-def _resolvable(config: DictConfig) -> DictConfig:
-    """`config`, in which references into dataset.shape stay as they are while that is null."""
-    if OmegaConf.select(config, "dataset") is None or config.dataset.get("shape", 0) is not None:
-        return config
-    found = OmegaConf.create(_kept(OmegaConf.to_container(config)))
-    assert isinstance(found, DictConfig)
-    return found
-
-
-def _kept(tree: Any) -> Any:
-    """`tree` with such references as text that nothing resolves."""
-    if isinstance(tree, dict):
-        return {key: _kept(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return list(map(_kept, tree))
-    inner = isinstance(tree, str) and re.search(r"(?<!\\)\${dataset\.shape[.\[]", tree)
-    return tree.replace("${dataset.shape", r"\${dataset.shape") if inner else tree
-
-
-def _refers_to_classes(config: DictConfig) -> str | None:
+def _refers_to_classes(tree: DictConfig) -> str | None:
     """The key, such as task.classes, whose value is the number of the dataset's classes."""
-    groups = {name: config.get(name) for name in ("task", "model")}
+    groups = {name: tree.get(name) for name in ("task", "model")}
     for key, value in flat(OmegaConf.to_container(OmegaConf.create(groups))).items():
         if "${dataset.classes}" in str(value):
             return key
     return None
 
 
-def _make_root_absolute(config: DictConfig) -> None:
-    """Where keys of the dataset refer to its root: a run folder is used from anywhere."""
-    dataset = OmegaConf.to_container(config.dataset) if config.get("dataset") else None
-    root = dataset.get("root") if isinstance(dataset, dict) else None
-    if isinstance(root, str) and "${" not in root and "${dataset.root}" in str(dataset):
-        config.dataset.root = str(Path(root).expanduser().absolute())
-
-
-def _complete(job: Tree) -> None:
-    """Resolve threads=auto and relative paths in a job."""
-    if job["threads"] == "auto":
-        job["threads"] = machine.cores()
-    dataset = job.get("dataset") or {}
-    for node, key in ((dataset, "root"), (dataset, "cache_dir"), (job, "init")):
-        path = node.get(key)
+def _completed(config: Configuration, values: Mapping[str, Any] | None = None) -> Configuration:
+    """`config` with these values, threads=auto resolved, and relative paths made absolute."""
+    now, found = flat(config.frozen), {**(values or {})}
+    if now["threads"] == "auto":
+        found["threads"] = machine.cores()
+    for key in ("dataset.root", "dataset.cache_dir", "init"):
+        path = now.get(key)
         if isinstance(path, str) and "${" not in path:  # a run folder is used from anywhere
-            node[key] = str(Path(path).expanduser().absolute())
+            found[key] = str(Path(path).expanduser().absolute())
+    return config.with_values(found)

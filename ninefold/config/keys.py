@@ -32,6 +32,7 @@ from ninefold.types import (
     StudyFolder,
     Text,
     Whole,
+    Workers,
 )
 
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # OpenMP crashes on very many
@@ -75,7 +76,7 @@ class CheckpointKeys(Section, kw_only=True):
 class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
-    workers: Whole | Literal["auto"] = "auto"
+    workers: Workers | Literal["auto"] = "auto"
     """Threads per training process that read batches ahead, processes for dataset=mapped; auto:
     none for data in memory and for dataset=mapped, else as many as memory and cores allow, up to 8,
     and one on a CPU."""
@@ -262,8 +263,9 @@ class StudyKeys(Section, kw_only=True):
     """Rounds; null: one for each seed of the sweep, auto: until the answer is settled."""
     ask: Questions = None
     """The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, all
-    alive at once. accuracy: whole runs, without a check for drift. null: both from the same whole
-    runs."""
+    alive at once. accuracy: whole runs. null: both, where only parallel, amp and
+    parallel.processes have several values and cells can take turns (not with launch.inline or
+    another launcher of Hydra's than basic); else accuracy."""
     pairs: Literal["best", "all"] = "best"
     """What timing rounds decide. best: which cell is the fastest, and cells that cannot be are not
     measured further; all: every pair of cells."""
@@ -282,19 +284,10 @@ class StudyKeys(Section, kw_only=True):
     number of processes; weak: batch_size times the processes is."""
     budget: Positive | None = None
     """Minutes of rounds: another starts if it is expected to end in time; null: no limit."""
-    burn_in: Whole = 50
-    """Steps of a first run that is not counted, where cells are repeated; 0: none."""
-    drift: Positive = 0.1
-    """Share by which the machine may become slower within a round before the round is repeated."""
-    retries: Whole = 2
-    """How often a round is repeated at most."""
     max_batch: bool = False
     """Also find the largest batch that fits, for each cell."""
     resume: StudyFolder = None
     """Folder of an interrupted study to resume."""
-    mixed: bool = False
-    """Resume even if code or machine changed; runs from before and after are reported in separate
-    tables."""
 
 
 class ReportKeys(Section, kw_only=True):

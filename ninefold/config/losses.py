@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
-from typing import Any
-
-from ninefold.config.spelling import suggestion
-from ninefold.errors import ConfigError, Failure
 
 # Those of torch.nn that take an output and a target, with their arguments. A number, a flag or a
 # word can do no harm as one of these; a tensor of class weights is built from numbers: TENSOR.
@@ -40,31 +35,3 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
         for name, arguments in TORCH.items()
     }
     return {PLACE: losses, f"{PLACE}.weight": TENSOR, f"{PLACE}.pos_weight": TENSOR}
-
-
-def problems(task: Any) -> list[Failure]:
-    """What can be seen of `task.loss` without importing it: a target that cannot exist."""
-    loss = task.get("loss") if isinstance(task, Mapping) else None
-    target = loss.get("_target_") if isinstance(loss, Mapping) else None
-    if not isinstance(target, str):
-        return []
-    name, top = target.removeprefix(PREFIX), target.partition(".")[0]
-    if target.startswith(PREFIX) and "." not in name and name not in TORCH:
-        return [
-            ConfigError(
-                PLACE,
-                target,
-                "torch.nn has no such loss of an output and a target; "
-                f"{suggestion(name, TORCH)}; correct the _target_",
-            )
-        ]
-    if find_spec(top) is None:
-        return [
-            ConfigError(
-                PLACE,
-                target,
-                f"there is no module {top}; a class or function that Python can import is "
-                "allowed; put its folder on PYTHONPATH, or correct the _target_",
-            )
-        ]
-    return []

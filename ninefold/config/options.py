@@ -1,36 +1,33 @@
-"""Finds the keys that an option's class declares, with their types, to check values before a run.
+"""Finds the keys of an option's class, with their types, and the combinations that it refuses.
 
-A key is a field with a type of ninefold.types and a docstring below it, before the first method.
-Inherited fields and fields of other types are skipped: their values are not checked. The source is
-parsed, not imported: a command that checks a configuration imports neither torch nor the module of
-an option. Combinations that an option refuses are code, in a module of their own beside it.
+Of a class NAME in a module MODULE they stand beside it in MODULE_keys, of one in a package MODULE
+in its own MODULE_keys. Its keys are the fields of NAMEKeys, a ninefold.types.Section, and REFUSED
+are its combinations. The launcher imports that module alone: a command that checks a configuration
+imports neither torch nor the option's module. Keys of classes in ninefold are in
+ninefold.config.class_keys.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
-from contextlib import suppress
+import sys
+from collections.abc import Mapping
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from ninefold import types
+from ninefold.config import class_keys
 from ninefold.config.combinations import Combination
-from ninefold.config.schema import BY_OPTION, GROUPS, KEYS, OPTIONS, Key, documented
-from ninefold.errors import ConfigError, located
+from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
+from ninefold.errors import ConfigError, located, require_package
 from ninefold.files import read_text
-from ninefold.places import CONF
-
-# What a field's annotation may name; with any other name the field is skipped.
-NAMES = {**vars(types), "types": types}
-TYPED = r"\bninefold\.types\b|\bninefold import .*\btypes\b|\bmsgspec\b"  # in a module with such
-# A class up to its first method: to parse whole modules takes 25 ms for all options.
-FIELDS = r"(?m)^class {}\b[^:]*:.*\n(?:(?:    .*)?\n)*?(?=    def |    @|    async |\S|\Z)"
+from ninefold.places import EXTENSIONS, option_files
 
 
 def find(field: str) -> Key | None:
@@ -58,7 +55,7 @@ def marked(mark: str) -> tuple[str, ...]:
 def of_group(group: str) -> dict[str, Key]:
     """The keys that only one option in conf/GROUP/ has, by their names in it."""
     found: dict[str, Key] = {}
-    for path in sorted((CONF / group).glob("*.yaml")):
+    for path in option_files(group):
         if target := re.search(r"^_target_: (\S+)", read_text(path), re.MULTILINE):
             found |= of_class(target[1])
     return found
@@ -66,113 +63,70 @@ def of_group(group: str) -> dict[str, Key]:
 
 @functools.cache
 def of_class(target: str) -> dict[str, Key]:
-    """The keys that the class with the dotted name `target` declares.
-
-    A field of a type that ninefold.types does not have is skipped: its values are not checked.
-    """
-    found: dict[str, Key] = {}
-    for node in _classes(target, TYPED):
-        for field, sentence in documented(node):
-            with suppress(NameError, TypeError):
-                kind = eval(ast.unparse(field.annotation), NAMES)
-                msgspec.json.schema(kind)  # raises TypeError for a type that msgspec cannot check
-                key = Key(kind, _constant(field.value), sentence.__str__)
-                found[ast.unparse(field.target)] = key
-    return found
+    """The keys of the class with the dotted name `target`. Raises ConfigError, see `_beside`."""
+    name = f"{target.rpartition('.')[2]}Keys"
+    ours = getattr(class_keys, name, None) if target.startswith("ninefold.") else None
+    section = ours or getattr(_beside(target), name, None)
+    return keys_of(section) if section else {}
 
 
-@functools.cache
-def declares(target: str, fact: str) -> bool:
-    """Whether the class with the dotted name `target` has `fact: ClassVar[bool] = True` itself."""
-    return any(
-        ast.unparse(each) == f"{fact}: ClassVar[bool] = True"
-        for node in _classes(target, fact)
-        for each in node.body
-    )
-
-
-@functools.cache
-def extra_of(target: str) -> str | None:
-    """The package that our option with the dotted name `target` needs, which is no dependency.
-
-    Its module says so, as `EXTRA = "mlflow"`: so are the package, its extra and the option called.
-    """
-    module = target.rpartition(".")[0]
-    if not module.startswith("ninefold."):
-        return None
-    said = re.search(r'(?m)^EXTRA = "(\w+)"', _source(module))
-    return said and said[1]
-
-
-@functools.cache
 def refused_by(target: str) -> tuple[Combination, ...]:
-    """The combinations that an option refuses: `REFUSED` in NAME_combinations.py.
+    """The combinations that an option refuses. Raises ConfigError, see `_beside`."""
+    return tuple(getattr(_beside(target), "REFUSED", ()))
 
-    That file is beside the module NAME that `target`, a dotted name in it, is defined in. It is
-    run in the launcher, so it should import nothing but ninefold.config.combinations and
-    ninefold.types. Raises ConfigError if it does not run.
+
+def require_packages(job: Mapping[str, Any]) -> None:
+    """See that the network and the loggers of `job` have the packages that they say they need.
+
+    A module MODULE_keys says so as PACKAGE: so are the package, the option and our extra called.
+    Raises ConfigError.
+    """
+    nodes = [("model", job["model"]["net"])]
+    nodes += [("logger", node) for node in (job["logger"] or {}).values()]
+    for group, node in nodes:
+        if package := getattr(_beside(str(node["_target_"])), "PACKAGE", None):
+            require_package(group, package, package, package)
+
+
+@functools.cache
+def _beside(target: str) -> ModuleType | None:
+    """The module MODULE_keys beside the MODULE that the dotted name `target` is in, if any.
+
+    Raises ConfigError if it does not run, or has a key of a type that msgspec cannot check.
     """
     if not types.accepts(types.Target, target):
-        return ()
-    module = f"{target.rpartition('.')[0]}_combinations"
-    try:
-        file = _file(module)
-    except (OSError, ValueError):
-        return ()
-    spec = spec_from_file_location(module, file) if file else None
+        return None
+    module = target.rpartition(".")[0]
+    last = module.rpartition(".")[2]
+    names = (f"{module}_keys", f"{module}.{last}_keys")  # the second of a package MODULE
+    name, file = next(((name, file) for name in names if (file := _file(name))), ("", None))
+    spec = spec_from_file_location(name, file) if file else None
     if spec is None or spec.loader is None:
-        return ()
-    beside = module_from_spec(spec)
+        return None
+    found = sys.modules[name] = module_from_spec(spec)  # where msgspec looks for its names
     try:
-        spec.loader.exec_module(beside)
-        return tuple(beside.REFUSED)
+        spec.loader.exec_module(found)
+        for each in vars(found).values():
+            if isinstance(each, type) and issubclass(each, types.Section):
+                msgspec.json.schema(each)
     except Exception as error:
         wrong = located(error, f"{type(error).__name__}: {error}")
         raise ConfigError(
             "_target_",
             target,
-            f"the combinations that it refuses cannot be read; {wrong}; correct {file}",
+            f"its keys, and what it refuses, cannot be read; {wrong}; correct {file}",
         ) from error
-
-
-def _classes(target: str, pattern: str) -> list[ast.ClassDef]:
-    """Parse the class with this dotted name, up to its first method; [] if it is not found.
-
-    Modules of others are parsed only if `pattern` is found in their text.
-    """
-    module, _, name = target.rpartition(".")
-    if not types.accepts(types.Target, target):
-        return []
-    try:
-        text = _source(module)
-        ours = module.startswith("ninefold.") or re.search(pattern, text)
-        found = re.search(FIELDS.format(name), text) if ours else None
-        return [n for n in ast.parse(found[0]).body if isinstance(n, ast.ClassDef)] if found else []
-    except (OSError, ValueError, SyntaxError):  # a user's: who builds the class tells of it
-        return []
-
-
-def _constant(default: ast.expr | None) -> Any:
-    """The value of a field, BY_OPTION where it has none or one that has to be computed."""
-    try:
-        return BY_OPTION if default is None else ast.literal_eval(default)
-    except ValueError:
-        return BY_OPTION
-
-
-def _source(module: str) -> str:
-    """The text of a module, which is not imported; empty if it is not found. Raises OSError."""
-    file = _file(module)
-    return "" if file is None else read_text(file)
+    return found
 
 
 def _file(module: str) -> Path | None:
     """The file of a module, which is not imported; None if it is not found."""
     first, *rest = module.split(".")
     spec = PathFinder.find_spec(first)
-    roots = (spec.submodule_search_locations if spec else None) or []
-    paths = [Path(root, *rest) for root in roots]
-    files = [file for path in paths for file in (path.with_suffix(".py"), path / "__init__.py")]
     if spec and spec.origin and not rest:
-        files.append(Path(spec.origin))
+        return Path(spec.origin)
+    roots = [*((spec.submodule_search_locations if spec else None) or [])]
+    if first == "ninefold":
+        roots.append(str(EXTENSIONS))
+    files = [Path(root, *rest).with_suffix(".py") for root in roots]
     return next((file for file in files if file.is_file()), None)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ninefold.config.rules import NAME, OF_A_COMMAND
+from ninefold.config.rules import COMMAND_SECTIONS, NAME
 from ninefold.errors import require_configuration
 from ninefold.files import flat
 from ninefold.places import CONF
@@ -25,7 +25,7 @@ NOT_TAKEN = (
     "logger",
     "clock.ceiling",
     "clock.probe",
-    *OF_A_COMMAND,
+    *COMMAND_SECTIONS,
 )
 # Keys whose values are called: a report from anybody must not choose what is called.
 CALLED = ("_target_", "()", "class")
@@ -74,11 +74,11 @@ def overlay_of(config: DictConfig) -> dict[str, Any] | None:
 @functools.cache
 def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """The values in conf/ with these options of the groups."""
-    from ninefold.config.conf_files import read_tree  # imports OmegaConf
+    from ninefold.config.conf_files import option_file, read_tree  # they import OmegaConf
 
     require_configuration()  # without it everything would be set differently
     ours = read_tree(CONF / "train.yaml")
-    options = {group: read_tree(CONF / group / f"{name}.yaml") for group, name in named}
+    options = {group: read_tree(option_file(group, name)) for group, name in named}
     return {key: ours[key] for key in ours if key not in ("defaults", "hydra")} | options
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence, Set
@@ -9,23 +10,22 @@ from traceback import walk_tb
 from typing import Any, NoReturn
 
 import yaml
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ninefold.config import letters, search_path
+from ninefold.config import search_path
 from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
-from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, value_of
+from ninefold.config.hydra_internal import get_args_parser
+from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, quoted, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
-from ninefold.config.spelling import nearest, spelled, suggestion
-from ninefold.errors import ConfigError, Failure, ResourceError, not_installed
+from ninefold.config.spelling import nearest, spelled
+from ninefold.errors import ConfigError, Failure, ResourceError, not_installed, suggestion
 from ninefold.places import CONF, see, typed_as
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
-READ_FLAGS = {"hydra._internal.hydra", "hydra._internal.utils"}
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options
 EXTRAS = {  # of plugins
     "hydra/sweeper/optuna": "sweepers",
@@ -38,13 +38,12 @@ EXTRAS = {  # of plugins
 def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
     """All problems of a command line that can be found before the configuration is composed.
 
-    Hydra stops at the first mistake and accepts some, such as two values for one key.
-    `command` is the name of a configuration in conf/.
+    Hydra stops at the first mistake. `command` is the name of a configuration in conf/.
     """
-    if odd := letters.problems(arguments):
+    if odd := unreadable(arguments):
         return odd
     try:
-        flags = _parser(command).parse_args(letters.quoted(arguments))
+        flags = _parser(command).parse_args(quoted(arguments))
     except ConfigError as failure:
         return [failure]
     found = [] if flags.config_path else search_path.problems(flags)
@@ -69,13 +68,11 @@ def of_arguments(arguments: Sequence[str], command: str) -> list[Failure]:
             found.append(_not_an_override(text))
             continue
         key = override.get_key_element().lstrip("+~")
-        before = given.setdefault(key, override)
-        if before is not override and not before.is_delete():
-            found.append(given_twice(key, _value(override), _value(before)))
+        given[key] = override
         found += _wrong_value(override, key, likely_a_sweep(flags), known=bool(command))
         if looks:
             found += _wrong_key(override, key, groups, sections)
-    return [*found, *_said_twice(given)]
+    return [*found, *_two_folders(given)]
 
 
 def _not_an_override(text: str) -> ConfigError:
@@ -90,69 +87,52 @@ def _not_an_override(text: str) -> ConfigError:
     )
 
 
-def _said_twice(given: Mapping[str, Override]) -> list[Failure]:
-    """Two keys of a command, each with its override, that say the same thing."""
-    found: list[Failure] = []
-    if "compile" in given and "compile.mode" in given:
-        found.append(
-            ConfigError(
-                "compile",
-                _value(given["compile"]),
-                f"it is said twice; compile.mode={_value(given['compile.mode'])} compiles as "
-                "well; leave one of them out",
-            )
+def _two_folders(given: Mapping[str, Override]) -> list[Failure]:
+    """A failure of a command, its overrides by key, that says twice where to write."""
+    return [
+        ConfigError(
+            folder,
+            _value(given[folder]),
+            f"{what}; {key}={_value(given[key])} says which; leave {folder} out",
         )
-    for folder, key, none, what in (
-        ("hydra.run.dir", "resume", (None, "auto"), "a resumed run goes on in its folder"),
-        ("hydra.sweep.dir", "study.resume", (None,), "a study that goes on does so in its folder"),
-    ):
-        if folder in given and key in given and given[key].value() not in none:
-            found.append(
-                ConfigError(
-                    folder,
-                    _value(given[folder]),
-                    f"{what}; {key}={_value(given[key])} says which; leave {folder} out",
-                )
-            )
-    return found
+        for folder, key, what in (
+            ("hydra.run.dir", "resume", "a resumed run goes on in its folder"),
+            ("hydra.sweep.dir", "study.resume", "a study that goes on does so in its folder"),
+        )
+        if folder in given and key in given and given[key].value() not in (None, "auto")
+    ]
 
 
-def last_of_each(arguments: Sequence[str]) -> list[str]:
-    """The arguments without those whose key has another plain value later: the last one wins.
-
-    Lists of values for a sweep, and keys that are added or taken away, are all left as they are.
-    """
-    kept: list[str | None] = []
-    place: dict[str, int] = {}  # of the last one
-    for before, word in zip(["", *arguments], arguments, strict=False):
-        of_flag = before.startswith("-") and before not in ("-m", "--multirun")
-        if re.match(r"[\w./@]+=", word) and not of_flag and not _is_swept(word):
-            key = word.partition("=")[0]
-            if key in place:
-                kept[place[key]] = None
-            place[key] = len(kept)
-        kept.append(word)
-    return [word for word in kept if word is not None]
-
-
-def _is_swept(word: str) -> bool:
-    value = word.partition("=")[2]
-    if not re.search(r"[,(]", value):
-        return False
+def unreadable(arguments: Sequence[str]) -> list[Failure]:
+    """What Hydra or the files of a run cannot hold: in the arguments or the directory's name."""
     try:
-        return any(override.is_sweep_override() for override in parsed([word]))
-    except Exception:  # see `of_arguments`, which tells it
-        return True
+        here = os.getcwd()
+    except OSError as error:
+        gone = "the working directory is gone"
+        return [ResourceError("directory", "?", gone, error.strerror or "", "cd to another")]
+    for field, text in (("directory", here), *(("arguments", word) for word in arguments)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            named = os.fsencode(text).decode(errors="replace")
+            do = "rename it, or set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
+            wrong, allowed = "it is not UTF-8, or this locale is not", "the files of a run are"
+            return [ConfigError(field, named, wrong, allowed, do)]
+    return reference_in("directory", here)
 
 
-def given_twice(key: str, value: str, before: str) -> ConfigError:
-    """The failure of an argument whose key has another before it."""
-    return ConfigError(
-        key,
-        value,
-        f"it is given twice, before as {before}; one value for a key is allowed; leave one of them "
-        "out",
-    )
+def reference_in(field: str, path: str) -> list[Failure]:
+    """A failure if a `path`, fully resolved, would be taken for a reference of OmegaConf's."""
+    if "${" not in path:
+        return []
+    return [
+        ConfigError(
+            field,
+            path,
+            "its name holds ${; Hydra takes that for a reference, also in the path of a folder; "
+            "choose or rename a folder so that it does not",
+        )
+    ]
 
 
 def unknown_key(key: str, value: str, known: Set[str]) -> ConfigError:
@@ -168,24 +148,17 @@ def _parser(command: str) -> ArgumentParser:
     parser = get_args_parser()
 
     def error(message: str) -> NoReturn:
-        if override := re.search(r"unrecognized arguments: ([^-\s]\S*)", message):
-            raise ConfigError(
-                "arguments",
-                override[1],
-                "it stands behind a flag, others before it; flags are allowed before all "
-                "key=value or behind them; put the flags first",
-            )
-        word = (re.search(r"(?:unrecognized arguments: |argument )(\S+)", message) or [""] * 2)[1]
-        word = word.split("/")[0].rstrip(":")
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        flags = [flag for flag in flags if flag.startswith("--")]
-        raise ConfigError(
-            "arguments",
-            word or "?",
-            message,
-            suggestion(word, flags) if word not in flags else "see what it takes",
-            f"{typed_as(command)} --hydra-help lists them",
-        )
+        found = re.search(r"(?:unrecognized arguments: |argument )(\S+)", message)
+        word = found[1] if found else "?"
+        word = re.split("[/:]", word)[0] if word.startswith("-") else word
+        flags = {flag for action in parser._actions for flag in action.option_strings}
+        do = f"{typed_as(command)} --hydra-help lists them"
+        if not word.startswith("-"):
+            do = "put the flags first"
+        elif word not in flags:
+            do = suggestion(word, [flag for flag in flags if flag.startswith("--")])
+        allowed = "flags are allowed before all key=value or behind them"
+        raise ConfigError("arguments", word, message, allowed, do)
 
     parser.error = error  # type: ignore[method-assign]
     return parser
@@ -281,20 +254,24 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
     """
     if isinstance(error, HydraException | OmegaConfBaseException | yaml.YAMLError):
         return _of_composition(error, given)
-    if isinstance(error, ValueError) and "Config group override must be" in str(error):
-        return _of_nulls(given)
     if isinstance(error, OSError):
         return None  # what the system refused to a plugin is told as it is to others
-    return _of_flags(error, given) or _of_plugin(error)
-
-
-def _of_nulls(given: Sequence[str]) -> ConfigError | None:
-    """The failure of GROUP=null on a command line, which Hydra refuses without naming it."""
-    groups = groups_of("train")
-    for word in given:
-        key, _, value = word.partition("=")
-        if key in groups and value in ("null", "[]", "{}"):
-            return _of_null(key, value, groups[key])
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    if plugins := [name.split(".")[1] for name in modules if name.startswith("hydra_plugins.")]:
+        given_wrong = isinstance(error, ValueError | TypeError | KeyError)
+        return (ConfigError if given_wrong else ResourceError)(
+            "hydra",
+            plugins[-1],
+            f"{type(error).__name__}: {error}; this Hydra plugin failed; correct what it was "
+            "given; HYDRA_FULL_ERROR=1 shows where",
+        )
+    if isinstance(error, ValueError) and modules[-1].startswith("hydra."):
+        flags = " ".join(word for word in given if word.startswith("-"))
+        return ConfigError(
+            "arguments",
+            flags or "?",
+            f"{error!s}; Hydra does not accept them; correct them; --hydra-help lists all flags",
+        )
     return None
 
 
@@ -311,15 +288,9 @@ def _of_null(key: str, value: str, options: Sequence[str]) -> ConfigError:
 def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     """The failure of a configuration that could not be composed."""
     if isinstance(error, yaml.YAMLError):
-        mark = getattr(error, "problem_mark", None)
-        return ConfigError(
-            "config",
-            getattr(mark, "name", None) or "?",
-            "it is not YAML",
-            f"{getattr(error, 'problem', None) or error}"
-            + (f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""),
-            "correct the file",
-        )
+        file = getattr(getattr(error, "problem_mark", None), "name", "?")
+        what = " ".join(str(error).split())
+        return ConfigError("config", file, f"it is not YAML; {what}; correct the file")
     text = " ".join(str(error).split())
     if isinstance(error, MissingConfigException) or "config directory" in text:
         if isinstance(error, MissingConfigException) and error.options is not None:
@@ -378,39 +349,6 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
     return ConfigError(key, _given(key, given), f"{what}; {see()}; correct the override")
-
-
-def _raised_in(error: Exception) -> list[str]:
-    """The modules of its traceback, the innermost last."""
-    return [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
-
-
-def _of_plugin(error: Exception) -> Failure | None:
-    """The failure of a Hydra plugin; None if `error` was not raised in one."""
-    plugins = [m.split(".")[1] for m in _raised_in(error) if m.startswith("hydra_plugins.")]
-    if not plugins:
-        return None
-    given = isinstance(error, ValueError | TypeError | KeyError)
-    return (ConfigError if given else ResourceError)(
-        "hydra",
-        plugins[-1],
-        f"{type(error).__name__}: {error}; this Hydra plugin failed; correct what it was given; "
-        "HYDRA_FULL_ERROR=1 shows where",
-    )
-
-
-def _of_flags(error: Exception, given: Sequence[str]) -> ConfigError | None:
-    """The failure of flags that Hydra does not accept together; None for another `error`."""
-    flags = " ".join(word for word in given if word.startswith("-"))
-    by_flags = not READ_FLAGS.isdisjoint(_raised_in(error)[-1:])
-    if not isinstance(error, ValueError) or not flags or not by_flags:
-        return None
-    return ConfigError(
-        "arguments",
-        flags,
-        f"{error!s}; Hydra does not accept this combination; correct them; --hydra-help lists "
-        "all flags",
-    )
 
 
 def _given(key: str, given: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ninefold.config.conf_files import STUDIES
+from ninefold.config.conf_files import files_of
 from ninefold.config.options import option_keys
 from ninefold.config.schema import (
     BY_OPTION,
@@ -24,7 +24,7 @@ from ninefold.config.schema import (
     own_keys,
 )
 from ninefold.config.untrusted import EVALUATED
-from ninefold.places import CONF, EXPERIMENTS, ROOT
+from ninefold.places import CONF, ROOT
 from ninefold.types import MAY_CHANGE, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
@@ -87,7 +87,7 @@ def table() -> str:
         "`+optimizer.eps=1e-6`.",
     ]
     for group, described in GROUPS.items():
-        options = [f"| `{name}` | {about(CONF / group, name)} |" for name in options_of(group)]
+        options = [f"| `{path.stem}` | {about(path)} |" for path in files_of(group)]
         parts += [
             f"### {group}",
             described.meaning,
@@ -119,13 +119,12 @@ def _rows(keys: Mapping[str, Key]) -> str:
 
 def options_of(group: str) -> list[str]:
     """The options of a group: the names of its files."""
-    folder = EXPERIMENTS if group == STUDIES else CONF / group
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    return [path.stem for path in files_of(group)]
 
 
-def about(folder: Path, option: str) -> str:
+def about(path: Path) -> str:
     """The first comment in an option's file."""
-    for line in (folder / f"{option}.yaml").read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             return line.removeprefix("# ")
         if not line.startswith("#"):

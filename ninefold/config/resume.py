@@ -3,8 +3,8 @@
 Who decides that a run is resumed:
 
 - its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
-- Slurm, which requeues the command, and torchrun, which restarts all ranks: `ready` in
-  launch/ready.py
+- Slurm, which requeues the command, and torchrun, which restarts all ranks:
+  `ready` in launch/ready.py
 - torch elastic, which restarts the workers (launch.max_restarts): `work` in launch/worker.py
 - a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py
 
@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from ninefold.checkpoint import manifest
-from ninefold.config import environment, schema, untrusted
+from ninefold.config import schema, untrusted
+from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
 from ninefold.config.parse import key_of, parsed
-from ninefold.config.rules import OF_A_COMMAND
+from ninefold.config.rules import COMMAND_SECTIONS
 from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
@@ -33,21 +34,17 @@ from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE
 
 AUTO = "auto"
-MISSING = "absent"
 STRATEGY = "parallel"
 # Keys that may change, but not so that resume=auto takes runs that differ in them for one job.
 ONLY_IF_NAMED = (STRATEGY, "optimizer.fused")
 
-Tree = dict[str, Any]
-
 
 @dataclass(frozen=True)
 class Stored:
-    """The frozen job of a run folder. values: the same with the environment resolved."""
+    """The frozen job of a run folder, and the option of each of its groups."""
 
     folder: Path
-    frozen: Tree
-    values: Tree
+    config: Configuration
     choices: Tree
 
 
@@ -75,7 +72,9 @@ def read(folder: Path, known: set[str]) -> Stored:
         ]
         if wrong:
             raise ValueError(", ".join(wrong))
-        values = OmegaConf.to_container(OmegaConf.create(tree), resolve=True)
+        choices = tree.pop("choices")
+        config = Configuration(tree=OmegaConf.create(tree))
+        _ = config.resolved
     except Exception as error:  # OmegaConf's too, for what the environment no longer holds
         raise CheckpointError(
             "resume",
@@ -84,10 +83,7 @@ def read(folder: Path, known: set[str]) -> Stored:
             str(error).partition("\n")[0],
             "start a new run in a new folder",
         ) from error
-    assert isinstance(values, dict)
-    choices = tree.pop("choices")
-    values.pop("choices")
-    return Stored(folder, tree, {str(key): value for key, value in values.items()}, choices)
+    return Stored(folder, config, choices)
 
 
 def named(overrides: list[str]) -> list[str]:
@@ -99,7 +95,9 @@ def named(overrides: list[str]) -> list[str]:
             found += flat(value, key)
         else:
             found.append(key)
-    return [key for key in found if key != "resume" and key.partition(".")[0] not in OF_A_COMMAND]
+    return [
+        key for key in found if key != "resume" and key.partition(".")[0] not in COMMAND_SECTIONS
+    ]
 
 
 def all_overrides(folder: Path, now: list[str]) -> list[str]:
@@ -117,10 +115,10 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     return list({key_of(text): text for text in (*texts, *now)}.values())
 
 
-def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: Tree) -> list[str]:
+def differences(run: Stored, keys: list[str], now: Configuration, choices: Tree) -> list[str]:
     """The `keys` that may not change and whose value differs, as `key=now (was before)`.
 
-    now, values, choices: the command's job as frozen, the same resolved, and its groups' options.
+    now, choices: the command's job, and the option of each of its groups.
     """
     found = []
     for key in keys:
@@ -130,44 +128,41 @@ def differences(run: Stored, keys: list[str], now: Tree, values: Tree, choices: 
             if choices[key] != run.choices.get(key):
                 found.append(f"{key}={choices[key]} (was {run.choices.get(key)})")
             continue
-        ours, theirs = select(values, key), select(run.values, key)
-        if ours != theirs:
-            found.append(
-                f"{key}={spelled(select(now, key))} (was {spelled(select(run.frozen, key))})"
-            )
+        if select(now.resolved, key) != select(run.config.resolved, key):
+            ours, theirs = select(now.frozen, key), select(run.config.frozen, key)
+            found.append(f"{key}={spelled(ours)} (was {spelled(theirs)})")
     return found
 
 
-def carried_over(run: Stored, keys: list[str], now: Tree, choices: Tree) -> tuple[Tree, Tree]:
+def carried_over(
+    run: Stored, keys: list[str], now: Configuration, choices: Tree
+) -> tuple[Configuration, Tree]:
     """The run's frozen job and options, with the command's values of `keys` that may change."""
-    job = OmegaConf.create(run.frozen)
-    options = dict(run.choices)
+    options, values = dict(run.choices), {}
     # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
     keys = ["logger" if key.startswith("logger") else key for key in keys if may_change(key)]
-    if "launch.timeout" in keys and select(now, "parallel.timeout") != MISSING:
+    if "launch.timeout" in keys and select(now.frozen, "parallel.timeout") != schema.ABSENT:
         keys.append("parallel.timeout")
     if choices.get(STRATEGY) == options.get(STRATEGY):  # repeated: only what is named with it
         keys = [key for key in keys if key != STRATEGY]
     for key in keys:
-        value = select(now, key)
-        if value == MISSING:
+        value = select(now.frozen, key)
+        if value == schema.ABSENT:
             continue
-        OmegaConf.update(job, key, value, merge=False, force_add=True)
+        values[key] = value
         if key in ("logger", STRATEGY):
             options.pop(key, None)
             if key in choices:  # not where several are chosen, in a list
                 options[key] = choices[key]
-    tree = OmegaConf.to_container(job)
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}, options
+    return run.config.with_values(values), options
 
 
 def newest_unfinished(
-    root: Path, config: DictConfig, frozen: Tree, choices: Tree, known: set[str]
+    root: Path, config: Configuration, choices: Tree, known: set[str]
 ) -> Stored | None:
     """Find the newest run under `root` that has a checkpoint, has not ended, and is of this job.
 
-    config: the command's configuration. frozen: its frozen job, settled.
+    config, choices: of the command's job, settled.
     """
     for folder in unfinished(root):
         try:
@@ -179,7 +174,7 @@ def newest_unfinished(
             for group, option in choices.items()
             if group not in ("logger", "experiments")
         )
-        if same_options and fixed(run.frozen) == fixed(_as_if(config, frozen, run.frozen)):
+        if same_options and fixed(run.config.frozen) == fixed(_as_if(config, run.config.frozen)):
             return run
     return None
 
@@ -215,24 +210,18 @@ def saved_step(folder: Path) -> int:
     return max((entry["step"] for entries in files.values() for entry in entries), default=0)
 
 
-def _as_if(config: DictConfig, frozen: Tree, before: Tree) -> Tree:
+def _as_if(config: Configuration, before: Tree) -> Tree:
     """The job that the command would freeze with the run's values of the keys that may change.
 
     Other keys are computed from these: a cosine's T_max from epochs.
     """
-    config = config.copy()
-    with open_dict(config):
-        for key, value in flat(before).items():
-            if may_vary(key) and not key.startswith("logger"):
-                OmegaConf.update(config, key, value, merge=False, force_add=True)
-    with environment.kept():
-        tree = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(tree, dict)
-    tree["threads"] = frozen["threads"]
-    if "root" in frozen["dataset"]:  # not every dataset has one
-        tree["dataset"]["root"] = frozen["dataset"]["root"]
-    tree["init"] = frozen["init"]
-    return {str(key): value for key, value in tree.items()}
+    return config.with_values(
+        {
+            key: value
+            for key, value in flat(before).items()
+            if may_vary(key) and not key.startswith("logger")
+        }
+    ).frozen
 
 
 def fixed(job: Mapping[str, Any]) -> Tree:
@@ -251,14 +240,14 @@ def may_vary(key: str) -> bool:
 
 
 def select(tree: Any, key: str) -> Any:
-    """The value of a dotted key, or MISSING."""
+    """The value of a dotted key, or schema.ABSENT."""
     for part in key.split("."):
         if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
             tree = tree[int(part)]
         elif isinstance(tree, Mapping) and part in tree:
             tree = tree[part]
         else:
-            return MISSING
+            return schema.ABSENT
     return tree
 
 

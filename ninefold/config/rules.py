@@ -8,17 +8,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ninefold.config import combinations, losses, options
+from ninefold.config import combinations, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
-from ninefold.config.spelling import spelled, suggestion
-from ninefold.errors import ConfigError, Failure
-from ninefold.places import CONF
+from ninefold.config.spelling import spelled
+from ninefold.errors import ConfigError, Failure, suggestion
+from ninefold.places import option_files
 from ninefold.types import Call, accepts, allowed
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-OF_A_SWEEP = ("study", "report")  # sections that no run has
-OF_A_COMMAND = (*OF_A_SWEEP, "find", "find_lr", "trust")  # what no run has
+SWEEP_SECTIONS = ("study", "report")  # sections that no run has
+COMMAND_SECTIONS = (*SWEEP_SECTIONS, "find", "find_lr", "trust")  # what no run has
 SECTIONS = [name for name, key in KEYS.items() if key.is_section and name not in GROUPS]
 
 
@@ -68,7 +68,7 @@ def problems(
         node = job.get(section) if section else job
         if isinstance(node, Mapping) and name in node and not key.is_section:
             found += _breach(field, key, node[name])
-    return found or combinations.problems(job, refused) + losses.problems(job.get("task"))
+    return found or combinations.problems(job, refused)
 
 
 def breach(field: str, value: Any) -> list[Failure]:
@@ -102,8 +102,8 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
 
 def keys_of_option(group: str, option: object) -> set[str] | None:
     """The keys in the yaml of an option; None if it is in another folder, of the user."""
-    path = CONF / group / f"{option}.yaml"
-    return set(map(str, _load(path))) if path.is_file() else None
+    files = {path.stem: path for path in option_files(group)}
+    return set(map(str, _load(files[str(option)]))) if str(option) in files else None
 
 
 @functools.cache  # all runs of a sweep read the same files
@@ -131,7 +131,7 @@ def _missing(key: str) -> ConfigError:
     """The failure of a job without a key, or without a section for a group of options."""
     if key not in GROUPS:
         return ConfigError(key, "nothing", f"it is missing; a run needs it; do not take {key} away")
-    ours = sorted(path.stem for path in (CONF / key).glob("*.yaml"))
+    ours = [path.stem for path in option_files(key)]
     return ConfigError(
         key,
         "nothing",

@@ -15,9 +15,13 @@ from msgspec.structs import fields
 
 from ninefold.config.group_keys import Groups
 from ninefold.config.keys import CommandKeys, EvaluateKeys, SweepKeys, TrainKeys
-from ninefold.files import read_text
+from ninefold.config.spelling import spelled
+from ninefold.files import flat, read_text
 from ninefold.types import Section
 
+Tree = dict[str, Any]
+
+ABSENT = "absent"  # the value of a key that a job lacks
 BY_OPTION = NODEFAULT  # the default of a key that has one in each option
 
 
@@ -67,9 +71,11 @@ def keys_of(section: type[Section], prefix: str = "") -> dict[str, Key]:
 def _sentence(section: type[Section], field: str) -> str:
     """The sentence of a field of a section, or of a section it inherits from; "": its own."""
     places = (
-        _sentences(inspect.getfile(each)).get((each.__name__, field)) for each in section.__mro__
+        _sentences(inspect.getfile(each)).get((each.__name__, field))
+        for each in section.__mro__
+        if issubclass(each, Section)
     )
-    return next(filter(None, places))
+    return next(filter(None, places), "")
 
 
 @functools.cache
@@ -135,6 +141,16 @@ def required(evaluates: bool) -> list[str]:
         of_groups += [f"{group}._target_" for group in BUILT]
         of_groups += ["model.net"]
     return [*own_keys(evaluates), *of_groups]
+
+
+def differences(before: Tree, now: Tree, ignored: tuple[str, ...]) -> list[str]:
+    """How two jobs differ, as `key=now (was before)`, but for `ignored` keys and those below."""
+    theirs, ours = flat(before), flat(now)
+    return [
+        f"{key}={spelled(ours.get(key, ABSENT))} (was {spelled(theirs.get(key, ABSENT))})"
+        for key in {**ours, **theirs}
+        if ours.get(key, ABSENT) != theirs.get(key, ABSENT) and not is_any_of(key, ignored)
+    ]
 
 
 def is_any_of(name: str, prefixes: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The folders in which Hydra looks for options besides conf/: the studies, and the user's own."""
+"""The folders in which Hydra looks for options besides conf/: studies, extensions, the user's."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 from ninefold.config.conf_files import STUDIES
+from ninefold.config.hydra_internal import FileConfigSource
 from ninefold.config.parse import key_of, parsed
 from ninefold.errors import ConfigError, Failure
-from ninefold.places import CONF, EXPERIMENTS, ROOT
+from ninefold.places import CONF, EXPERIMENTS, OPTIONS, ROOT
 
 SEARCHED = "hydra.searchpath"
 VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PATH
@@ -44,13 +44,18 @@ class Studies(FileConfigSource):
 
 
 class Ours(SearchPathPlugin):
-    """Has Hydra find experiments/, and what NINEFOLD_CONFIG_DIR names, in our commands alone."""
+    """Has Hydra find the studies, the options of extensions, and what NINEFOLD_CONFIG_DIR names.
+
+    In our commands alone.
+    """
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         main = [each.path for each in search_path.get_path() if each.provider == "main"]
         if str(main[0] if main else "").removeprefix("file://") != str(CONF):
             return  # a configuration of the user's, or another program
         search_path.append("ninefold", f"{Studies.scheme()}://{ROOT}")
+        for folder in OPTIONS[1:]:
+            search_path.append("ninefold", f"file://{folder}")
         for place in of_environment():
             search_path.append(VARIABLE, place)
 
@@ -130,7 +135,7 @@ def _root_of(place: str) -> Any:
 
 def _both(root: Any) -> Iterator[tuple[Any, Path]]:
     """Pairs (file below `root`, ours) of the same name and different content."""
-    ours = {path: path.relative_to(CONF) for path in sorted(CONF.rglob("*.yaml"))}
+    ours = {path: path.relative_to(each) for each in OPTIONS for path in each.rglob("*.yaml")}
     ours |= {path: path.relative_to(ROOT) for path in sorted(EXPERIMENTS.glob("*.yaml"))}
     for path, name in ours.items():
         own = root

@@ -1,10 +1,11 @@
-"""How error lines spell values, and which known name is nearest to a mistyped one."""
+"""How error lines spell values, and advise names."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
+
+from ninefold.errors import suggestion
 
 
 def spelled(value: Any) -> Any:
@@ -17,13 +18,6 @@ def spelled(value: Any) -> Any:
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
-    """Advice for a `word` that is not in `options`: the nearest one."""
+    """Advice for a `word` that is not in `options`, which the line lists: the nearest one."""
     near = suggestion(word, options)
     return near if near.startswith("did you mean") else "name one of them"
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The names in `known` that resemble `word`, or all of them."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names)}"

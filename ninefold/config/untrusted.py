@@ -19,10 +19,9 @@ from omegaconf import OmegaConf
 from ninefold.config import losses, rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, require_configuration
-from ninefold.files import flat, require_plain_yaml
-from ninefold.places import CONF
+from ninefold.files import require_plain_yaml
+from ninefold.places import PACKAGE, option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
 EVALUATED = (
@@ -36,13 +35,6 @@ EVALUATED = (
 CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
-# Modules that fetch and read pretrained weights for a builder of another module than their own.
-FETCHING = {"torchvision.models.get_model": "ninefold.model.torchvision_segmentation"}
-# Where a package is now that a stored configuration may name as it was before.
-MOVED = {
-    "ninefold.amp.": "ninefold.engine.amp.",
-    "ninefold.parallel.": "ninefold.engine.parallel.",
-}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -52,7 +44,7 @@ NEEDED = {
 def parse(text: str) -> dict[str, Any]:
     """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
 
-    Targets that have MOVED are named as they are now.
+    Our classes that have moved to another package are named as they are now.
     """
     try:
         require_plain_yaml(text)
@@ -63,12 +55,25 @@ def parse(text: str) -> dict[str, Any]:
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
-    for _, node in _nodes(tree, ""):
-        target = node.get("_target_")
-        for before, now in MOVED.items():
-            if isinstance(node, dict) and str(target).startswith(before):
-                node["_target_"] = now + str(target).removeprefix(before)
+    for place, node in _nodes(tree, ""):
+        if isinstance(node, dict) and (now := _moved(place, node.get("_target_"))):
+            node["_target_"] = now
     return {str(key): value for key, value in tree.items()}
+
+
+def _moved(place: str, target: Any) -> str | None:
+    """What the class of ours that was called `target` is called now; None: it has not moved."""
+    first, *names = target.split(".") if isinstance(target, str) else [""]
+    if (
+        first != "ninefold"
+        or len(names) < 2
+        or PACKAGE.joinpath(*names[:-1]).with_suffix(".py").is_file()
+    ):
+        return None
+    known = allowed().get(place, {})
+    end = f".{names[-2]}.{names[-1]}"
+    found = (each for each in known if each.startswith("ninefold.") and each.endswith(end))
+    return None if target in known else next(found, None)
 
 
 @functools.cache
@@ -79,7 +84,7 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
     """
     require_configuration()  # without it nothing would be allowed
     found = losses.allowed()
-    for path in CONF.glob("*/*.yaml"):
+    for path in option_files():
         for place, node in _nodes_of(path):
             if "_target_" in node:
                 targets = found.setdefault(place, {})
@@ -196,20 +201,11 @@ def edited(saved: object, now: str) -> list[str]:
     if not isinstance(saved, str):
         return []
     try:
-        before, after = (_fixed(parse(text)) for text in (saved, now))
+        before, after = parse(saved), parse(now)
     except ValueError:
         return []  # the weights have been verified, and that text has no other use here
-    return [
-        f"{key}={spelled(after.get(key, 'absent'))} (was {spelled(before.get(key, 'absent'))})"
-        for key in {**before, **after}
-        if before.get(key, "absent") != after.get(key, "absent")
-    ]
-
-
-def _fixed(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The values, flat, that a resumed run must have in common with the run that it continues."""
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
-    return {k: v for k, v in flat(job).items() if not schema.is_any_of(k, other)}
+    return schema.differences(before, after, other)
 
 
 def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,7 +215,7 @@ def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = set(net)
     target = str(net.get("_target_"))
-    for path in CONF.glob("model/*.yaml"):
+    for path in option_files("model"):
         if target in path.read_text():  # each run comes here: to parse all files takes 0.1 s
             known.update(*(node for _, node in _nodes_of(path) if node.get("_target_") == target))
     return {**net, **dict.fromkeys(PRETRAINED & known)}
@@ -233,7 +229,7 @@ def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:
 
 def fetching(target: str) -> str | None:
     """The module with `fetch` and `pretrained` for what `target` builds; None for a user's own."""
-    module = FETCHING.get(target, target.rpartition(".")[0])
+    module = target.rpartition(".")[0]
     return module if module.partition(".")[0] in LIBRARIES else None
 
 

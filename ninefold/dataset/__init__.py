@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ninefold.dataset.arrays import Array, Rows, Selected, Split, Unread, in_epoch
+from ninefold.dataset.arrays import Array, LazyArray, Rows, Selected, Split, in_epoch
 from ninefold.errors import DataError
 from ninefold.tree import Tree, each, leaves
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.engine.batches import Preparation
 
-__all__ = ["Dataset", "Examples", "Selected", "Split", "Unread", "as_dataset"]
+__all__ = ["Dataset", "Examples", "LazyArray", "Selected", "Split", "as_dataset"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
@@ -12,6 +12,10 @@ import numpy.typing as npt
 
 from ninefold.tree import Tree
 
+if TYPE_CHECKING:  # the launcher does without it
+    from torch import Tensor
+
+Ahead = Generator[list["Tensor"], None, None]
 Split = Literal["train", "val", "test"]
 Rows = npt.NDArray[np.int64]
 
@@ -31,7 +35,7 @@ class Array(Protocol):
     def __getitem__(self, rows: slice, /) -> Array: ...
 
 
-class Unread(ABC):
+class LazyArray(ABC):
     """A lazy array: its rows are read when they are indexed."""
 
     @property
@@ -46,9 +50,12 @@ class Unread(ABC):
         """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
         return False
 
-    def in_processes(self) -> bool:
-        """Whether worker processes read its rows, which threads of this one only wait for."""
-        return False
+    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
+        """What worker processes read of examples in these batches: all arrays of each.
+
+        None: there are no such processes.
+        """
+        return None
 
     def in_epoch(self, seed: int, epoch: int) -> Array:
         """This array as training with `seed` reads it in `epoch`."""
@@ -67,7 +74,7 @@ class Unread(ABC):
         return self.read(rows)
 
 
-class Decoded(Unread):
+class FileArray(LazyArray):
     """Examples in files, each decoded to an array of one size when it is read.
 
     paths: the file, or the files, of each example. size: of what it is decoded to.
@@ -97,7 +104,7 @@ class Decoded(Unread):
 
 
 @dataclass(frozen=True)
-class Selected(Unread):
+class Selected(LazyArray):
     """Some rows of an array, in the order of `rows` (int64 [n])."""
 
     array: Array
@@ -113,8 +120,8 @@ class Selected(Unread):
     def varies(self) -> bool:
         return varies(self.array)
 
-    def in_processes(self) -> bool:
-        return in_processes(self.array)
+    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
+        return ahead(self.array, [self.rows[rows] for rows in batches])
 
     def in_epoch(self, seed: int, epoch: int) -> Selected:
         return Selected(in_epoch(self.array, seed, epoch), self.rows)
@@ -122,30 +129,30 @@ class Selected(Unread):
 
 def varies(array: Array) -> bool:
     """Whether the rows of `array` differ from epoch to epoch."""
-    return isinstance(array, Unread) and array.varies()
+    return isinstance(array, LazyArray) and array.varies()
 
 
-def in_processes(array: Array) -> bool:
-    """Whether worker processes read the rows of `array`."""
-    return isinstance(array, Unread) and array.in_processes()
+def ahead(array: Array, batches: Sequence[Rows]) -> Ahead | None:
+    """See `LazyArray.ahead`."""
+    return array.ahead(batches) if isinstance(array, LazyArray) else None
 
 
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:
     """`array` as training with `seed` reads it in `epoch`; the same where its rows never vary."""
-    return array.in_epoch(seed, epoch) if isinstance(array, Unread) else array
+    return array.in_epoch(seed, epoch) if isinstance(array, LazyArray) else array
 
 
 @dataclass(frozen=True)
-class Sides:
+class InputShape:
     """The shape of one input, as a leaf of a tree."""
 
     numbers: tuple[int, ...]
 
 
 def sides(shape: Any) -> Tree:
-    """`dataset.shape` as a tree of Sides: of [[3], [4]] two, of [3, 4] one."""
+    """`dataset.shape` as a tree of InputShape: of [[3], [4]] two, of [3, 4] one."""
     if isinstance(shape, Mapping):
         return {str(key): sides(value) for key, value in shape.items()}
     if any(not isinstance(number, int) for number in shape):
         return tuple(map(sides, shape))
-    return Sides(tuple(shape))
+    return InputShape(tuple(shape))

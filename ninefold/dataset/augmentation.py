@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
+from ninefold.dataset.items import parts_of
 from ninefold.dataset.preparation import random_bits, to_device
 from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError
+from ninefold.tree import Tree
 
 # Streams of random numbers, each independent of the others and of those of flip and crop.
 MIXUP, CUTMIX, EITHER, CENTERS, SIZES, PLACES, ERASED, OPERATIONS = range(1, 9)
@@ -97,7 +99,7 @@ class Augmented:
                 None if mixed is None else mixed[number],
             )
 
-    def __call__(self, inputs: Tensor, targets: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+    def __call__(self, inputs: Tree, targets: Tree, draw: Draw) -> tuple[Tree, Tree]:
         """To inputs of the same shape and, if they are mixed, targets float32 [n, classes].
 
         Raises ConfigError for inputs or targets that an augmentation that is on cannot handle.
@@ -147,7 +149,7 @@ class Augmented:
         down, across = uniform(random_bits(seed, epoch, rows, CENTERS))
         return np.stack([share, down, across, side], axis=-1)
 
-    def _mixed(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
+    def _mixed(self, inputs: Tree, targets: Tree, draw: Tensor) -> tuple[Tensor, Tensor]:
         key, value = ("mixup", self.mixup) if self.mixup else ("cutmix", self.cutmix)
         shares = self._shares_of(targets)
         if shares is None:
@@ -157,7 +159,7 @@ class Augmented:
                 f"the targets are {described(targets)}",
                 "classes [n], whose number is known, and labels [n, classes] can be mixed",
             )
-        if not inputs.is_floating_point():
+        if not isinstance(inputs, Tensor) or not inputs.is_floating_point():
             raise wrong(key, value, f"the inputs are {described(inputs)}", "floats can be mixed")
         half = len(inputs) // 2
         assert 2 * half == len(inputs), "refused before"
@@ -177,8 +179,10 @@ class Augmented:
         others = torch.cat([shares[half:], shares[:half]])
         return mixed, shares * share[:, None] + others * (1 - share)[:, None]
 
-    def _shares_of(self, targets: Tensor) -> Tensor | None:
+    def _shares_of(self, targets: Tree) -> Tensor | None:
         """Classes [n] or labels [n, classes] as float32 [n, classes]; None: they are neither."""
+        if not isinstance(targets, Tensor):
+            return None
         if targets.ndim == 2 and targets.shape[1] == self.classes:
             return targets.to(torch.float32)
         if targets.ndim != 1 or targets.is_floating_point() or self.classes is None:
@@ -186,22 +190,25 @@ class Augmented:
         classes = torch.arange(self.classes, device=targets.device)
         return (targets[:, None] == classes).to(torch.float32)
 
-    def _require_images(self, key: str, value: float, inputs: Tensor) -> None:
-        if inputs.ndim != 4:
+    def _require_images(self, key: str, value: float, inputs: Tree) -> None:
+        if not isinstance(inputs, Tensor) or inputs.ndim != 4:
             raise wrong(key, value, f"the inputs are {described(inputs)}", "images are allowed")
 
-    def _require_bytes(self, inputs: Tensor, targets: Tensor) -> None:
+    def _require_bytes(self, inputs: Tree, targets: Tree) -> None:
         key, value = "randaugment", self.randaugment
-        if inputs.dtype != torch.uint8 or inputs.ndim != 4 or inputs.shape[1] not in (1, 3):
+        plain = isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.ndim == 4
+        if not plain or inputs.shape[1] not in (1, 3):
             found = f"the inputs are {described(inputs)}"
             raise wrong(key, value, found, "images uint8 of 1 or 3 channels are allowed")
-        if targets.ndim > 1:
+        if not isinstance(targets, Tensor) or targets.ndim > 1:
             found = f"the targets are {described(targets)}, which it would not move"
             raise wrong(key, value, found, "classes [n] are allowed")
 
 
-def described(values: Tensor) -> str:
+def described(values: Tree) -> str:
     """The dtype of a batch and the shape of one of it, such as `uint8 [3, 32, 32]`."""
+    if not isinstance(values, Tensor):
+        return parts_of(values)
     return f"{str(values.dtype).removeprefix('torch.')} {list(values.shape[1:])}"
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.cache_folder import META, damage, write
-from ninefold.dataset.packing import Content, Part, part_of
+from ninefold.dataset.packing import CacheContent, NpyFile, npy_file
 from ninefold.files import opener, read_json
 from ninefold.machine import installed
 from ninefold.secrets import redacted
@@ -157,9 +157,9 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _content(dataset: Dataset, node: Mapping[str, Any]) -> Content:
+def _content(dataset: Dataset, node: Mapping[str, Any]) -> CacheContent:
     """All that is written into the cache of a dataset."""
-    parts: list[Part] = []
+    parts: list[NpyFile] = []
     held: dict[str, Any] = {}
     for split in dataset.splits:
         examples = dataset.load(split)
@@ -167,7 +167,7 @@ def _content(dataset: Dataset, node: Mapping[str, Any]) -> Content:
         for what, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
             arrays = leaves(tree)
             names = [f"{split}.{what}{n or ''}.npy" for n in range(len(arrays))]
-            parts += map(part_of, names, arrays)
+            parts += map(npy_file, names, arrays)
             held[split][what] = filled(tree, names)
     root = node.get("root")
     title = str(node.get("_target_")) if root is None else os.path.basename(str(root).rstrip("/"))
@@ -182,4 +182,4 @@ def _content(dataset: Dataset, node: Mapping[str, Any]) -> Content:
             for part in parts
         },
     }
-    return Content(title, parts, redacted(json.loads(_text(meta))))
+    return CacheContent(title, parts, redacted(json.loads(_text(meta))))

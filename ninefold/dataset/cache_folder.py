@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.dataset.packing import Content, refused, size_text
+from ninefold.dataset.packing import CacheContent, refused, size_text
 from ninefold.errors import ResourceError
 from ninefold.files import (
     mount_of,
     opener,
     read_json,
     replace_durably,
-    sha256_of,
     sync,
     write_durably,
 )
@@ -27,7 +26,7 @@ META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
 
 
-def write(folder: Path, content: Content, processes: int) -> None:
+def write(folder: Path, content: CacheContent, processes: int) -> None:
     """Write a cache unless an undamaged one exists, after waiting for a process that writes it.
 
     Raises what decoding raises, and ResourceError.
@@ -66,7 +65,7 @@ def _warned(folder: Path) -> bool:
     return wrong is not None
 
 
-def _write(folder: Path, content: Content, processes: int) -> None:
+def _write(folder: Path, content: CacheContent, processes: int) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
     _require_room(folder.parent, content.size)
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
@@ -79,7 +78,6 @@ def _write(folder: Path, content: Content, processes: int) -> None:
         content.pack([str(path) for path in paths], processes)
         for path in paths:
             sync(path)
-            content.meta["arrays"][path.name]["sha256"] = sha256_of(path)
         write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")
         if folder.exists():
             os.replace(folder, old)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset.arrays import Decoded
+from ninefold.dataset.arrays import FileArray
 from ninefold.dataset.images import ImageTree
 from ninefold.errors import ConfigError
 
@@ -102,7 +102,7 @@ def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> n
 
 
 @dataclass(frozen=True)
-class DecodedMasks(Decoded):
+class DecodedMasks(FileArray):
     """Masks in files, decoded to class numbers [n, *size] when they are read."""
 
     paths: Sequence[str]

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.digits import packaged
 from ninefold.errors import DataError
-from ninefold.types import Positive
 
 if TYPE_CHECKING:
     from ninefold.engine.batches import Preparation
@@ -32,9 +31,7 @@ class Diabetes(Dataset):
     """
 
     target_mean: float = 152.0
-    """Mean of the targets of dataset=diabetes, by which model=mlp shifts its outputs."""
-    target_std: Positive = 77.0
-    """Their standard deviation, by which model=mlp scales its outputs."""
+    target_std: float = 77.0
     classes: int = 1
     shape: Sequence[int] = (COLUMNS,)
 

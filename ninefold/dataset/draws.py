@@ -12,8 +12,6 @@ import numpy as np
 
 from ninefold.dataset.arrays import Rows
 
-WORD = 0xFFFFFFFF  # the bits of a word
-
 
 @contextmanager
 def generators(*key: int) -> Iterator[None]:
@@ -72,54 +70,8 @@ def seeded_once(words: Iterable[int]) -> Callable[[], str | None]:
 
 
 def seeds(seed: int, epoch: int, rows: Rows) -> list[list[int]]:
-    """What SeedSequence((seed, epoch, row)).generate_state(2) is for each row: two numbers each.
-
-    NumPy's own takes 10 µs for each. The algorithm is seed_seq_fe of M. E. O'Neill (2015,
-    "Developing a seed_seq alternative") with a pool of four words, as NumPy has it. Rows are below
-    2^32: an epoch's order of more would not fit into memory.
-    """
-    entropy = [*_words(seed), *_words(epoch), rows.astype(np.uint32)]
-    entropy += [0] * (4 - len(entropy))
-    hashed = _hashing(0x43B0D7E5, 0x931E8875)
-    pool = [hashed(word) for word in entropy[:4]]
-    for source in range(4):
-        for into in range(4):
-            if source != into:
-                pool[into] = _mixed(pool[into], hashed(pool[source]))
-    for word in entropy[4:]:
-        pool = [_mixed(each, hashed(word)) for each in pool]
-    hashed = _hashing(0x8B51F9DD, 0x58F38DED)
-    found: list[list[int]] = np.stack([hashed(each) for each in pool[:2]], axis=1).tolist()
-    return found
-
-
-def _words(number: int) -> list[Any]:
-    """The 32-bit words of a number, the lowest first."""
-    found = [number & WORD]
-    while number := number >> 32:
-        found.append(number & WORD)
-    return found
-
-
-# Words are numbers, or arrays of uint32, whose products are cut to 32 bits anyway.
-
-
-def _hashing(constant: int, factor: int) -> Callable[[Any], Any]:
-    def hashed(word: Any) -> Any:
-        nonlocal constant
-        found = word ^ constant
-        constant = constant * factor & WORD
-        found = _product(found, constant)
-        return found ^ (found >> 16)
-
-    return hashed
-
-
-def _mixed(one: Any, other: Any) -> Any:
-    found = _product(one, 0xCA01F9DD) - _product(other, 0x4973F715)
-    found = found & WORD if isinstance(found, int) else found
-    return found ^ (found >> 16)
-
-
-def _product(word: Any, factor: int) -> Any:
-    return word * factor & WORD if isinstance(word, int) else word * np.uint32(factor)
+    """What the generators are seeded by for each row: two numbers of 32 bits each."""
+    return [
+        np.random.SeedSequence((seed, epoch, row)).generate_state(2).tolist()
+        for row in rows.tolist()
+    ]

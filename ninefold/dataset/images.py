@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from ninefold.dataset.arrays import Decoded, Split
+from ninefold.dataset.arrays import FileArray, Split
 from ninefold.errors import DataError, Failure
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -215,7 +215,7 @@ def require_limit(image: Image.Image) -> None:
 
 
 @dataclass(frozen=True)
-class ImageFiles(Decoded):
+class ImageFiles(FileArray):
     """Images in files, decoded to uint8 [n, channels, height, width] as `pixels` does it."""
 
     paths: Sequence[str]

@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Rows, Sides, Unread, sides
+from ninefold.dataset.arrays import Ahead, InputShape, LazyArray, Rows, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
 from ninefold.dataset.draws import generators, seed_by, seed_torch, seeded_once, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
 
-Ask = Callable[[Rows, int, int], Sequence[npt.NDArray[Any]]]
-Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
+Reader = Callable[[Sequence[Rows], int, int], Ahead]
 
 LOOKED_AT = 8  # items that are looked at before the start
 DIVIDE = "divide black and white masks by 255 in the class"
@@ -59,7 +58,7 @@ class Items:
         target: str,
         log: str,
         draws: bool = True,
-        ask: Ask | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
         class, for errors.
@@ -67,7 +66,7 @@ class Items:
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
         log: where the traceback of an error in the class can be read.
         draws: whether items may draw from the generators of the process.
-        ask: a worker process for rows of an epoch, instead of reading them here.
+        reader: the worker processes, for batches of an epoch; None: there are none.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
@@ -75,7 +74,7 @@ class Items:
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._log = field, target, log
-        self._draws, self._ask = draws, ask
+        self._draws, self.reader = draws, reader
         # Most classes draw from torch's generator alone, and to seed the others takes 10 µs: that
         # is done for each item once one of them was seen to draw from these.
         self._seed: Callable[[Sequence[int]], None] = seed_torch
@@ -98,7 +97,7 @@ class Items:
                 self._seed = seed_by
             both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
-        self._sides = each(lambda kind: Sides(kind.shape), self.inputs)
+        self._sides = each(lambda kind: InputShape(kind.shape), self.inputs)
         self.kinds: list[Kind] = leaves((self.inputs, self.targets))
         if isinstance(first, tuple) and type(first[-1]) is int and is_value(first[0]):
             array = np.asarray(first[0])
@@ -107,10 +106,6 @@ class Items:
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def in_processes(self) -> bool:
-        return self._ask is not None
 
     @property
     def shape(self) -> Tree:
@@ -150,8 +145,6 @@ class Items:
         return found
 
     def _read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
-        if self._ask is not None:
-            return self._ask(rows, seed, epoch)
         with generators(seed, epoch) if self._draws else nullcontext():
             return self.read(rows, seed, epoch)
 
@@ -160,14 +153,13 @@ class Items:
         rows: Rows,
         seed: int,
         epoch: int,
-        empty: Empty = np.empty,
         note: Callable[[int], None] | None = None,
     ) -> Sequence[npt.NDArray[Any]]:
         """The values of all `kinds` of these items; it leaves the generators as the last item does.
 
-        empty: makes the arrays. note: called with the number of each item before it is read.
+        note: called with the number of each item before it is read.
         """
-        found = [empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
+        found = [np.empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
         if not self._draws:
             self._fill(found, rows, note)
             return found
@@ -266,7 +258,11 @@ class Items:
         try:
             return self._data[number]
         except (Exception, SystemExit) as error:
-            raise raised(self._field, self._target, f"item {number}", error, self._log) from error
+            raise self.raised(f"item {number}", error) from error
+
+    def raised(self, what: str, error: BaseException) -> Failure:
+        """The failure for an error of the class. what: what was asked of it."""
+        return raised(self._field, self._target, what, error, self._log)
 
     def _as_the_first(self, item: Any) -> tuple[npt.NDArray[Any], int] | None:
         """A tensor or array and a class that are like those of item 0, which were taken as they
@@ -363,7 +359,7 @@ class Items:
 
     def _inputs(self, number: int, value: Any) -> Tree:
         """The input as an array, or as a tree of arrays."""
-        if isinstance(self._sides, Sides) and not isinstance(value, Mapping):
+        if isinstance(self._sides, InputShape) and not isinstance(value, Mapping):
             return self._input(number, "input", value, self._sides)  # lists are an array too
         found = self._structure(number, value, "input")
         if self._sides is None:
@@ -416,7 +412,9 @@ class Items:
                 )
         return found
 
-    def _input(self, number: int, name: str, value: Any, wanted: Sides | None) -> npt.NDArray[Any]:
+    def _input(
+        self, number: int, name: str, value: Any, wanted: InputShape | None
+    ) -> npt.NDArray[Any]:
         """One input as an array of the shape `wanted`, None: as the value has it."""
         array = self._array(number, value, name)
         item = f"item {number}" if name == "input" else f"{name} of item {number}"
@@ -524,7 +522,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Column(Unread):
+class Column(LazyArray):
     """The values at one place of items: number `part` of their `kinds`.
 
     seed, epoch: what their random transforms are drawn by.
@@ -545,8 +543,9 @@ class Column(Unread):
     def varies(self) -> bool:
         return True
 
-    def in_processes(self) -> bool:
-        return self.items.in_processes
+    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
+        reader = self.items.reader
+        return None if reader is None else reader(batches, self.seed, self.epoch)
 
     def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.arrays import Array, Rows, Selected, in_processes, varies
-from ninefold.dataset.loader_workers import AHEAD
+from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
 from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import Read
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, filled, leaves
 
+AHEAD = 2  # batches that a worker reads ahead at most, as those of a DataLoader
 MOST = 8  # threads that `auto` starts at most
 SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
@@ -30,7 +30,7 @@ UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @dataclass(frozen=True)
-class Gathered:
+class HostSource:
     """Examples in arrays or files, of which each batch is read by the host. See `gathered`."""
 
     examples: Examples
@@ -44,14 +44,19 @@ class Gathered:
     def __len__(self) -> int:
         return len(self.examples)
 
-    def in_epoch(self, seed: int, epoch: int) -> Gathered:
+    def in_epoch(self, seed: int, epoch: int) -> HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
         inputs, targets = self.examples.inputs, self.examples.targets
         ready = small_targets(targets, rows, device)
         arrays = leaves((inputs, targets) if ready is None else inputs)
-        with closing(gathered(arrays, rows, self.workers, self.pinned)) as source:
+        reading = ahead(arrays[0], rows) if self.workers else None
+        if reading is None:
+            reading = gathered(arrays, rows, self.workers, self.pinned)
+        elif self.pinned:
+            reading = pinned(reading)
+        with closing(reading) as source:
             for number in range(len(rows)):
                 read = iter(next(source))
                 yield (
@@ -78,7 +83,7 @@ def small_targets(
 
 
 @dataclass(frozen=True)
-class Loading:
+class LoaderPlan:
     """How each process of a run reads its batches.
 
     workers: that read ahead; 0: none. processes: whether they are processes, not threads.
@@ -100,7 +105,7 @@ class Loading:
     @property
     def slots(self) -> int:
         """Batches in memory at the same time: those read ahead, and the one in use."""
-        return slots(self.workers, self.processes)
+        return slots(self.workers)
 
     def __str__(self) -> str:
         if self.resident:
@@ -118,12 +123,12 @@ class Loading:
         )
 
 
-def slots(workers: int, processes: bool = False) -> int:
-    """Batches in memory; processes have a copy of each that is read ahead, in shared memory."""
-    return (1 + processes) * AHEAD * workers + 1
+def slots(workers: int) -> int:
+    """Batches in memory, or in memory that processes share."""
+    return AHEAD * workers + 1
 
 
-def loading(
+def plan_loading(
     examples: Examples,
     rows: int,
     place: Place,
@@ -133,7 +138,7 @@ def loading(
     pinned: bool | Literal["auto"],
     free: int | None,
     cores: int | None,
-) -> Loading:
+) -> LoaderPlan:
     """How to read batches of `rows` examples of `examples` in each process.
 
     workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
@@ -160,9 +165,8 @@ def loading(
             "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // place.local_size
-    processes = any(map(in_processes, leaves(examples.inputs)))
-    ahead = slots(1, processes) - 1
-    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // ahead
+    processes = ahead(leaves(examples.inputs)[0], []) is not None
+    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto":
         spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
@@ -170,7 +174,7 @@ def loading(
         count = 0 if none else max(0, min(MOST, fitting, spare))
     else:
         count = workers
-    needed = slots(count, processes)
+    needed = slots(count)
     if count and allowed is not None and needed * batch > allowed:
         raise ResourceError(
             "loader.workers",
@@ -181,7 +185,14 @@ def loading(
         )
     inputs, targets = ("+".join(str(a.dtype) for a in arrays) for arrays in read.values())
     dtypes, page_locked = (inputs, targets), on_gpu and pinned is not False
-    return Loading(count, page_locked, batch, prepared, dtypes, processes=processes)
+    return LoaderPlan(count, page_locked, batch, prepared, dtypes, processes=processes)
+
+
+def pinned(reading: Ahead) -> Ahead:
+    """The same in page-locked memory."""
+    with closing(reading):
+        for tensors in reading:
+            yield [tensor.pin_memory() for tensor in tensors]
 
 
 def in_memory(array: Array) -> bool:
@@ -204,8 +215,7 @@ def gathered(
 
     workers: threads that read ahead, each a whole batch; 0: read when asked for. Decoding images
         and reading files release the GIL, so training computes meanwhile. Closing the generator
-        ends them, after the batches that they are reading. Where worker processes read, a thread
-        waits for each batch that these have ahead.
+        ends them, after the batches that they are reading.
     pinned: read into page-locked memory, for copies to a GPU. torch keeps the memory of earlier
         batches and uses it again once it is copied, so that it is locked once.
 
@@ -219,13 +229,12 @@ def gathered(
     if not workers:
         yield from map(read, batches)
         return
-    ahead: deque[Future[list[Tensor]]] = deque()
-    threads = workers * (AHEAD if any(map(in_processes, arrays)) else 1)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="loader")
+    waiting: deque[Future[list[Tensor]]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="loader")
     try:
         for rows in batches:
             try:
-                ahead.append(pool.submit(read, rows))
+                waiting.append(pool.submit(read, rows))
             except RuntimeError as error:  # the first ones start a thread each
                 raise ResourceError(
                     "loader.workers",
@@ -233,9 +242,9 @@ def gathered(
                     f"no loader thread can be started ({error}); each takes some memory and "
                     "counts as a process; lower loader.workers; 0 starts none",
                 ) from error
-            if len(ahead) > AHEAD * workers:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+            if len(waiting) > AHEAD * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)

@@ -14,16 +14,17 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import Rows, Sides, sides
+from ninefold.dataset.arrays import InputShape, sides
 from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Ask, Items, Kind, first_cause, raised
-from ninefold.dataset.loader_workers import LoaderWorkers, Slot
+from ninefold.dataset.items import Items, Kind, Reader, first_cause, raised
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 from ninefold.tree import Tree
-from ninefold.types import ItemKeys
 
+if TYPE_CHECKING:  # they import torch, which the checks before the start do not need
+    from ninefold.dataset.item_loader import ItemLoader
+    from ninefold.engine.batches import Preparation
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.engine.batches import Preparation
 
@@ -43,22 +44,14 @@ class Mapped(Dataset):
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
-    keys: ItemKeys = None
-    """Keys of the input and the target, in items that are mappings: [image, label], or
-    [[ids, mask], label] for several inputs. Places, in items that are tuples: [[0, 1], 2]."""
+    keys: Sequence[Any] | None = None
     shape: Any = None
     thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
-    # Of a worker process: what it has read from.
-    _read_by_worker: dict[str, Items] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
     # What was built for each split: a class may read all of its files when it is built.
     _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _workers: list[LoaderWorkers] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
+    _loaders: list[ItemLoader] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
         """Build both classes and read some items, in the launcher: what they download is there
@@ -90,25 +83,19 @@ class Mapped(Dataset):
             return
         for split in splits:
             self._data(split, _log())
-        self._workers.append(LoaderWorkers(count, self._answer, patience))
+        from ninefold.dataset.item_loader import ItemLoader  # it imports torch
 
-    def _answer(self, question: tuple[Split, Rows, int, int], slot: Slot) -> None:
-        """In a worker process: read items into the slot. question: see `_ask`."""
-        split, rows, seed, epoch = question
-        items = self._read_by_worker.get(split)
-        if items is None:
-            items = self._read_by_worker[split] = self._items(split, _log())
-        items.read(rows, seed, epoch, slot.empty, slot.note)
+        self._loaders.append(ItemLoader(lambda split: self._items(split, _log()), count, patience))
 
-    def _ask(self, split: Split) -> Ask | None:
-        """What asks the worker processes for items of a split; None: there are none."""
-        if not self._workers:
+    def _reader(self, split: Split) -> Reader | None:
+        """The worker processes that read the items of a split; None: there are none."""
+        if not self._loaders:
             return None
-        (workers,) = self._workers
-        return lambda rows, seed, epoch: workers.ask((split, rows, seed, epoch))
+        (loader,) = self._loaders
+        return lambda batches, seed, epoch: loader.read([(split, b, seed, epoch) for b in batches])
 
     def load(self, split: Split) -> Examples:
-        items = self._items(split, _log(), self._ask(split))
+        items = self._items(split, _log(), self._reader(split))
         examples = Examples(*items.columns(), tuple(self.class_names or ()))
         return examples.first(self.limit_of(split))
 
@@ -128,7 +115,7 @@ class Mapped(Dataset):
     def counts(self) -> str:
         """Images and volumes, or rows of a table or anything else."""
         one = sides(self.shape)
-        return "images" if isinstance(one, Sides) and len(one.numbers) in (3, 4) else "rows"
+        return "images" if isinstance(one, InputShape) and len(one.numbers) in (3, 4) else "rows"
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""
@@ -161,7 +148,7 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split, log: str, ask: Ask | None = None) -> Items:
+    def _items(self, split: Split, log: str, reader: Reader | None = None) -> Items:
         """The items of a split. log: where the traceback of an error in the class can be read."""
         data, target = self._data(split, log), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
@@ -174,7 +161,7 @@ class Mapped(Dataset):
             target,
             log,
             draws=not self.thread_safe,
-            ask=ask,
+            reader=reader,
         )
 
     def _data(self, split: Split, log: str) -> Any:

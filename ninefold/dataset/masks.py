@@ -24,7 +24,6 @@ from ninefold.dataset.images import (
 from ninefold.dataset.mask_files import USE_VALUES, MaskFiles
 from ninefold.errors import ConfigError
 from ninefold.progress import bar
-from ninefold.types import GrayLevels, String
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
     from ninefold.engine.batches import Preparation
@@ -61,12 +60,9 @@ class Masks(Dataset):
     classes: int = 2
     shape: Sequence[int] = (3, 256, 256)
     ignore: int | None = 255
-    values: GrayLevels = None
-    """The gray level or palette index of each class in a mask, in the order of the classes; null:
-    they are the class numbers."""
+    values: Sequence[int] | None = None
     class_names: Sequence[str] | None = None
-    mask_suffix: String = ""
-    """What the name of a mask has after the name of its image, such as _mask."""
+    mask_suffix: str = ""
     flip: bool = True
 
     @property

@@ -26,7 +26,7 @@ BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
 
 
 @dataclass(frozen=True)
-class Part:
+class NpyFile:
     """An array to be written as one .npy file: C order, little endian.
 
     name: of the file.
@@ -68,14 +68,14 @@ class Part:
             yield first, min(first + step, len(self.array))
 
 
-def part_of(name: str, array: Array) -> Part:
+def npy_file(name: str, array: Array) -> NpyFile:
     """`array` as a part. Decodes one of its rows if the array does not say its dtype."""
     dtype = getattr(array, "dtype", None)
-    return Part(name, array, np.dtype(dtype or array[np.arange(len(array))[:1]].dtype))
+    return NpyFile(name, array, np.dtype(dtype or array[np.arange(len(array))[:1]].dtype))
 
 
 @dataclass(frozen=True)
-class Content:
+class CacheContent:
     """What a cache is to hold.
 
     title: of the progress bar.
@@ -83,7 +83,7 @@ class Content:
     """
 
     title: str
-    parts: list[Part]
+    parts: list[NpyFile]
     meta: dict[str, Any]
 
     @property
@@ -121,7 +121,7 @@ def size_text(size: float) -> str:
 
 
 def pack(
-    parts: Sequence[Part],
+    parts: Sequence[NpyFile],
     paths: Sequence[str],
     processes: int,
     packed: Callable[[int, int], object],
@@ -215,7 +215,7 @@ def _work(connection: Connection, parent: int) -> None:
         return
 
 
-def _pack_chunk(part: Part, path: str, first: int, last: int) -> None:
+def _pack_chunk(part: NpyFile, path: str, first: int, last: int) -> None:
     try:
         values = part.array[np.arange(first, last)]
     except Failure:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, Gathered, Loading, amount, in_memory
+from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory
 from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, random_bits, to_device
 from ninefold.engine.batches import Preparation, Read, Source
 from ninefold.errors import ConfigError, ResourceError
@@ -139,11 +139,11 @@ def padded_once(
     return hollow, Padded(prepare, prepare.padded(inputs), masks)
 
 
-def source_of(examples: Examples, how: Loading, device: torch.device) -> Source:
+def source_of(examples: Examples, how: LoaderPlan, device: torch.device) -> Source:
     """`examples` as `how` says that they are read."""
     if how.resident:
         return Resident.copied(examples, device)
-    return Gathered(examples, how.workers, how.pinned)
+    return HostSource(examples, how.workers, how.pinned)
 
 
 def resident_bytes(

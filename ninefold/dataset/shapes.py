@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
-from ninefold.types import Count
 
 if TYPE_CHECKING:
     from ninefold.engine.batches import Preparation
@@ -36,11 +35,8 @@ class Shapes(Dataset):
     """
 
     masks: bool = False
-    """Whether the targets of dataset=shapes are a mask of each shape, in place of a label."""
-    train_count: Count = 4096
-    """Training examples of dataset=shapes or synthetic."""
-    test_count: Count = 512
-    """Test examples of dataset=shapes or synthetic."""
+    train_count: int = 4096
+    test_count: int = 512
     classes: int = len(SHAPES)
     shape: Sequence[int] = (1, 16, 16)
 

@@ -9,17 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.types import Count
 
 
 @dataclass(frozen=True)
 class Synthetic(Dataset):
     """Bytes and labels drawn uniformly, the same in every run."""
 
-    train_count: Count = 4096
-    """Training examples of dataset=synthetic."""
-    test_count: Count = 512
-    """Test examples of dataset=synthetic."""
+    train_count: int = 4096
+    test_count: int = 512
     classes: int = 10
     shape: Sequence[int] = (3, 32, 32)
     random_inputs: ClassVar[bool] = True

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
 from ninefold.files import read_text
-from ninefold.types import Count
 
 if TYPE_CHECKING:
     from ninefold.engine.batches import Preparation
@@ -29,11 +28,8 @@ class Text(Dataset):
     last tenth of the text is the test set. root: a text file, UTF-8; None: ours.
     """
 
-    context: Count = 64
-    """Characters of an example of dataset=text: how far a model looks back."""
-    stride: Count = 4
-    """Characters from where a training example of dataset=text begins to where the next does; those
-    of the test set do not overlap."""
+    context: int = 64
+    stride: int = 4
 
     counts = "rows"
 

@@ -25,7 +25,7 @@ EVALUATED, VALUES = 1024, 2**22  # see `evaluation_batch`
 
 
 class Source(Protocol):
-    """Examples to take batches of: Gathered on the host, or Resident on the device."""
+    """Examples to take batches of: HostSource on the host, or Resident on the device."""
 
     @property
     def shape(self) -> Tree:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from omegaconf import DictConfig
 
-from ninefold.config import letters, overrides, resolvers
+from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
+from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import ConfigError, Failure, Refused, require_configuration
 from ninefold.launch.run import failure_of
 from ninefold.process import (
@@ -25,10 +26,10 @@ from ninefold.secrets import redact
 def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
     """Call `action` with a command's arguments and print its failures; returns the exit code.
 
-    stopped: what is wrong after a signal, such as "packing was stopped"; `action` is to have
+    stopped: what is wrong after a signal, such as "the export was stopped"; `action` is to have
         removed what it wrote.
     """
-    arguments = overrides.last_of_each(arguments)
+    arguments = last_of_each(arguments)
     failures: list[Failure]
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
     try:
@@ -59,9 +60,9 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
-    if wrong := letters.problems(arguments):
+    if wrong := overrides.unreadable(arguments):
         raise Refused(wrong)
-    words = letters.quoted(arguments)
+    words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:
         raise ConfigError(
             "arguments",

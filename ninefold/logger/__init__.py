@@ -38,12 +38,7 @@ class Run:
 
 
 class Logger(Protocol):
-    """Takes metrics. Its yaml names a function or class that is called with a Run.
-
-    of_attempts: whether it also logs the attempts of a search for the largest batch, which are no
-        runs. The launcher reads it from the source of the logger's own class; False if it is not
-        there.
-    """
+    """Takes metrics. Its yaml names a function or class that is called with a Run."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Take the values of a log point, or of an evaluation (which has test_loss)."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import ClassVar
 
 from ninefold.files import finite, lines, opener, write_durably
 from ninefold.logger import Run
@@ -15,8 +14,6 @@ LONGEST = 1 << 30  # bytes of the file: ten million lines
 
 class JSONLines:
     """Appends to metrics.jsonl; a resumed run first drops the lines after its checkpoint."""
-
-    of_attempts: ClassVar[bool] = True
 
     def __init__(self, run: Run) -> None:
         path = run.folder / "metrics.jsonl"

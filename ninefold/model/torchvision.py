@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ from torchvision import models
 from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, suggestion
 from ninefold.model import Input, Pretrained, hub
 
 FIELD = "model.net.weights"
@@ -54,13 +53,11 @@ def known(name: str) -> str:
     names: list[str] = models.list_models(module=models)
     if name in names:
         return name
-    near = difflib.get_close_matches(str(name), names, n=1)
     raise ConfigError(
         "model.net.name",
         name,
-        "torchvision has no such model",
-        f"did you mean {near[0]}?" if near else f"it has {', '.join(names)}",
-        "name one of its classification models",
+        f"torchvision has no such model; {suggestion(str(name), names)}; name one of its "
+        "classification models",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ninefold.score import SCORE
 
 MISSING = "–"  # stands where a number is not known
+EQUAL = "equal"  # stands where there is no difference at all
 NOT_KNOWN = "not known yet"  # stands where more runs would tell it
 
 
@@ -109,12 +110,26 @@ def difference(value: float | None, unit: str) -> str:
     """Return a difference of scores with its sign: of shares, in percent, with two decimals."""
     if value is None or not math.isfinite(value):
         return MISSING
+    if value == 0:
+        return EQUAL
     return signed(value, 2 if unit == "%" else max(2, decimals_for(value or 1.0)))
 
 
 def unit_of_difference(unit: str) -> str:
     """Return the unit of a difference of values: points where these are in percent."""
     return "points" if unit == "%" else unit
+
+
+def difference_with_unit(value: float | None, unit: str) -> str:
+    """Return a difference of scores with its unit: `-0.21 points`, or `equal`."""
+    text = difference(value, unit)
+    return text if text == EQUAL else with_unit(text, unit_of_difference(unit))
+
+
+def percent_longer(ratio: float) -> str:
+    """Return a ratio of times that should be 1 as a share: `1.2 % longer`, `0.4 % less time`."""
+    share = 100 * (ratio - 1)
+    return f"{abs(share):.1f} % {'less time' if share < 0 else 'longer'}"
 
 
 def in_words(what: str, unit: str) -> str:

@@ -33,6 +33,7 @@ def standing(
     candidates: Sequence[Name],
     settings: Settings,
     floor: float = 0.0,
+    by: Sequence[Name] | None = None,
 ) -> Standing:
     """Return how the candidates stand against the best of them.
 
@@ -45,6 +46,7 @@ def standing(
     names: of the rows that `seen` was computed from
     seen: of the logarithms of a measure of which less is better
     floor: the noise floor, a share; a difference below it shows nothing, unless it is a tie
+    by: the candidates of which one has to be ahead of what is out; None: all
     """
     # Matrices [candidate, candidate]: of the row, held against the column.
     rows = [names.index(cell) for cell in candidates]
@@ -56,6 +58,8 @@ def standing(
         ahead[unclear] = 1.0
         near = np.where(unclear, np.maximum(near, near.T), near)
     np.fill_diagonal(ahead, 1.0)
+    if by is not None:
+        ahead[[cell not in by for cell in candidates]] = 1.0
     beaten = ahead.min(axis=0)  # by column: the smallest level at which it is not the best
     # At which the row is within `same` of the column, or that one is not the best.
     open_to = np.minimum(near, beaten)

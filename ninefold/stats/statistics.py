@@ -155,13 +155,15 @@ def stand(
     settings: Settings,
     floor: float,
     hosts: Hosts | None = None,
+    by: Sequence[Name] | None = None,
 ) -> Standing:
     """Return how the candidates stand against the fastest of them; see `best.standing`.
 
-    The other cells lend their noise. floor: as of a Comparison. hosts: as of `compare`
+    The other cells lend their noise. floor: as of a Comparison. hosts: as of `compare`. by: as of
+    `best.standing`
     """
     seen = differences(_table(seconds, logs=True, hosts=hosts))
-    return standing(list(seconds), seen, candidates, settings, floor)
+    return standing(list(seconds), seen, candidates, settings, floor, by)
 
 
 def _table(values: Values, logs: bool = False, hosts: Hosts | None = None) -> Array:

@@ -9,9 +9,9 @@ from typing import Any
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from ninefold.config import combinations, letters, rules
+from ninefold.config import combinations, overrides, rules
 from ninefold.config.composition import Composition
-from ninefold.config.job import GROUPS, UNSAID, not_a_name
+from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.config.parse import value_of
 from ninefold.errors import Failure
 from ninefold.places import CONF
@@ -27,7 +27,7 @@ def of_a_run(composition: Composition) -> list[Failure]:
     return (
         plan.not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or letters.references("hydra.run.dir", config.hydra.run.dir)
+        or overrides.reference_in("hydra.run.dir", config.hydra.run.dir)
     )
 
 
@@ -41,7 +41,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         or odd_options(given)
         or plan.not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or letters.references("hydra.sweep.dir", config.hydra.sweep.dir)
+        or overrides.reference_in("hydra.sweep.dir", config.hydra.sweep.dir)
     )
     if not problems and sweeper != plan.SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
@@ -68,7 +68,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     found: list[Failure] = []
     for override in overrides:
         group = override.key_or_group
-        if group in UNSAID and override.is_sweep_override():
+        if group in KEYS_NOT_IN_RESULT and override.is_sweep_override():
             found.append(plan.in_one_cell(group, value_of(override)))
         if group not in (*GROUPS, "experiments"):
             continue

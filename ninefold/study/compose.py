@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 
-from hydra._internal.config_loader_impl import get_overrides_dirname
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.parse import parsed
 
 

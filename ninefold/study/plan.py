@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ninefold.config import rules
 from ninefold.config.conf_files import read_tree
-from ninefold.config.job import UNSAID, Asked, asked
+from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
 from ninefold.config.spelling import spelled
@@ -64,8 +64,7 @@ class Plan:
 
     cells: in the command's order.
     seeds: of the rounds, by number; as many as there may be.
-    stages: counts of rounds after which drifted ones are repeated and, with repeats=auto, the
-        results are looked at.
+    stages: counts of rounds after which, with repeats=auto, the results are looked at.
     looks: how many stages there are.
     swept: the keys with several values besides the seed, and those values as written.
     """
@@ -86,16 +85,20 @@ class Plan:
         self.cells = [self._cell(each, config, study) for each, config in composed.items()]
         self.seeds, self.stages = _repeated(_seeds(jobs, list(composed.values())), study["repeats"])
         self.looks = len(self.stages)
-        self._require_folders(bool(study["mixed"] or (self.compares and study["retries"])))
+        self._require_folders()
 
     @property
     def compares(self) -> bool:
         """Whether several cells are run several times, to be compared.
 
-        Only then are the rounds shuffled, is there a burn-in, and are drifted rounds repeated. Any
-        other sweep is run in the command's order.
+        Only then are the rounds shuffled. Any other sweep is run in the command's order.
         """
         return len(self.cells) > 1 and self.stages[-1] > 1
+
+    @property
+    def compares_cells(self) -> bool:
+        """Whether its cells differ in strategy, precision or processes, and in nothing else."""
+        return len(self.cells) > 1 and self.swept.keys() <= {"parallel", "amp", PROCESSES}
 
     def order(self, number: int, shuffled: bool) -> list[PlannedCell]:
         """The cells of round `number`, in the order in which they are run.
@@ -155,10 +158,10 @@ class Plan:
         found = {cell.name: overlay_of(self._compose(cell.overrides)) for cell in self.cells}
         return {name: overlay for name, overlay in found.items() if overlay is not None}
 
-    def _require_folders(self, again: bool) -> None:
-        """Raise ConfigError if two runs would share a folder. again: rounds may be repeated."""
+    def _require_folders(self) -> None:
+        """Raise ConfigError if two runs would share a folder."""
         runs = [(cell, 0) for cell in self.cells]
-        runs += [(self.cells[0], 1)] * (len(self.seeds) > 1) + [(self.cells[0], 0)] * again
+        runs += [(self.cells[0], 1)] * (len(self.seeds) > 1)
         names = [self.folder_name(*run, number) for number, run in enumerate(runs)]
         if len(set(names)) < len(names):
             name = next(name for name in names if names.count(name) > 1)
@@ -212,13 +215,13 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
         values += [value] * (value not in values)
     swept = {key: texts for key, texts in given.items() if len(texts) > 1 and key != "seed"}
     for key, texts in swept.items():
-        if key.partition(".")[0] in rules.OF_A_SWEEP:
+        if key.partition(".")[0] in rules.SWEEP_SECTIONS:
             raise ConfigError(
                 key,
                 ",".join(texts),
                 "it has several values; it is one for the whole sweep; choose one",
             )
-        if key in UNSAID:
+        if key in KEYS_NOT_IN_RESULT:
             raise in_one_cell(key, ",".join(texts))
     return swept
 
@@ -313,7 +316,7 @@ def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
 def problems(config: DictConfig) -> list[Failure]:
     """What is wrong with the values in the sections of a sweep."""
     sections: dict[str, Any] = {
-        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.OF_A_SWEEP
+        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
     }
     return [
         failure

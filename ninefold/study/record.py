@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -17,11 +16,7 @@ from ninefold.result import TIMING, Result
 from ninefold.secrets import redacted
 from ninefold.study_record import FILE, SUPERSEDED, Round, StudyRecord
 
-BURN_IN = "burn_in"  # folder of a run in a study's
 ENDED = ("ok", "diverged")  # statuses of a run that needs no repetition
-# Throttle reasons that count as drift. A power or clock limit that the user has set does not: it is
-# the same for all cells.
-SLOWDOWNS = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
 
 
 @dataclass(kw_only=True)
@@ -76,7 +71,7 @@ class StudyFolder(StudyRecord):
         moved = (self.folder / SUPERSEDED).glob("*")
         self.superseded = sorted(f"{SUPERSEDED}/{path.name}" for path in moved)
         made = sum(len(entry.runs) for entry in self.rounds)
-        self.runs = made + len(self.superseded) + (self.burn_in is not None)
+        self.runs = made + len(self.superseded)
         self.wall_seconds = self.seconds
         write_json(self.folder / FILE, redacted(self.content()))
 
@@ -119,51 +114,6 @@ class StudyFolder(StudyRecord):
             return False
         return bool(manifest.read(self.folder / name / "checkpoints"))
 
-    def count(self, entry: Round) -> None:
-        """Use `entry` in the results, and no other attempt at the same round in its segment."""
-        for other in self.attempts(entry):
-            other.counted = other is entry
-
-    def attempts(self, entry: Round) -> list[Round]:
-        """All attempts at the round of `entry` in its segment."""
-        place = (entry.round, entry.segment)
-        return [other for other in self.rounds if (other.round, other.segment) == place]
-
-    def find_drift(self, allowed: float | None) -> list[tuple[Round, str]]:
-        """Find the rounds of this segment in which the machine was slower, by their runs' probes.
-
-        A run is compared with the fastest probe of its segment on the same devices and threads. Its
-        own faster probe is used: a slow one alone may be a short disturbance, and what lasts
-        through a run slows both probes, or both of the next run. allowed: largest share that is no
-        drift; None: any. Returns the rounds that were not known to have drifted, and why they did.
-        """
-        entries = self.rounds_of(self.segment)
-        names = [name for entry in entries for name in entry.runs]
-        results = {name: result for name in names if (result := self.result(name))}
-        burn_in = self.result(self.burn_in) if self.burn_in else None
-        best: dict[tuple[frozenset[str], int | None], float] = {}
-        for result in [*results.values(), *([burn_in] if burn_in else [])]:
-            for seconds in result.probe_seconds:
-                best[_machine(result)] = min(seconds, best.get(_machine(result), seconds))
-        slower = {
-            name: min(result.probe_seconds) / best[_machine(result)] - 1
-            for name, result in results.items()
-            if result.probe_seconds and best[_machine(result)]
-        }
-        found = []
-        for entry in entries:
-            entry.drift = max((slower[name] for name in entry.runs if name in slower), default=None)
-            if allowed is None:
-                continue
-            reasons = {why for n in entry.runs if n in results for why in _throttled(results[n])}
-            why = f"a GPU was throttled ({', '.join(sorted(reasons))})" if reasons else ""
-            if entry.drift is not None and entry.drift > allowed:
-                why = f"the machine was up to {entry.drift:.0%} slower than at its best"
-            if why and not entry.drifted:
-                found.append((entry, why))
-            entry.drifted = bool(why)
-        return found
-
     def timing_rounds(self) -> list[Round]:
         """The timing rounds of this segment."""
         return self.timing_of(self.segment)
@@ -173,20 +123,3 @@ class StudyFolder(StudyRecord):
         number = len(self.timing)
         shutil.rmtree(self.folder / TIMING / str(number), ignore_errors=True)
         return number
-
-
-def _machine(result: Result) -> tuple[frozenset[str], int | None]:
-    """The devices and threads that the probe of a run measures: see measure.probe."""
-    return frozenset(result.devices), result.threads if "cpu" in result.devices else None
-
-
-def _throttled(result: Result) -> set[str]:
-    """Why GPUs of a run were throttled."""
-    return {
-        why
-        for gpu in result.gpus
-        for when in ("before", "after")
-        if isinstance(state := gpu.get(when), Mapping)
-        for why in state.get("throttle") or ()
-        if why in SLOWDOWNS
-    }

@@ -1,6 +1,6 @@
-"""Decides what a study runs next: unfinished rounds, new ones, drifted ones again, in budget.
+"""Decides what a study runs next: unfinished rounds, then new ones, within the budget.
 
-A round is one run of each cell with one seed. It drifted if the machine became slower meanwhile.
+A round is one run of each cell with one seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ class RoundSchedule:
     """The rounds and runs still to be made in this segment, until the plan or the budget ends.
 
     settings: the section `study` of the configuration (budget in minutes).
-    guarded: whether rounds in which the machine drifted are repeated.
     note: tells why a round is not begun.
     cut_short: whether the budget ended the study.
     """
@@ -28,38 +27,30 @@ class RoundSchedule:
         plan: Plan,
         recording: StudyFolder,
         settings: dict[str, Any],
-        guarded: bool,
         note: Callable[[str], None],
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
-        self._guarded, self._note = guarded, note
+        self._note = note
         self._left: dict[int, list[int]] = {}  # index in recording.rounds -> runs to be made
         self.cut_short = False
-        self._count_complete_repeats()
         self._find_missing_runs()
 
     def next(self, stage: int) -> Round | None:
-        """The round to run: an incomplete one, a new one of the first `stage`, or a repetition.
-
-        Drifted rounds are repeated after all others: a disturbance is likely to last for a while,
-        and the machine's full speed is known best at the end.
-        """
+        """The round to run: an incomplete one, or else a new one of the first `stage`."""
         recording = self._recording
         for place, left in self._left.items():
             if left:
                 return recording.rounds[place]
         due = self._due(stage)
-        number = due[0] if due else self._to_repeat()
-        if number is None or not self._is_within_budget(due):
+        if not due or not self._is_within_budget(due):
             return None
+        number = due[0]
         entry = Round(
             number,
             self._plan.seeds[number],
-            attempt=sum(other.round == number for other in recording.rounds),
             segment=recording.segment,
             shuffled=self._plan.compares,
         )
-        entry.counted = not recording.attempts(entry)
         self._left[len(recording.rounds)] = list(range(len(self._plan.cells)))
         recording.rounds.append(entry)
         return entry
@@ -69,7 +60,7 @@ class RoundSchedule:
         return self._left[self._recording.rounds.index(entry)]
 
     def to_come(self, stage: int) -> int:
-        """Number of runs left; more if further rounds have to be repeated."""
+        """Number of runs left."""
         return sum(map(len, self._left.values())) + len(self._plan.cells) * len(self._due(stage))
 
     def done(self) -> int:
@@ -78,16 +69,6 @@ class RoundSchedule:
             len(entry.runs) - sum(index < len(entry.runs) for index in self._left.get(place, ()))
             for place, entry in enumerate(self._recording.rounds)
         )
-
-    def _count_complete_repeats(self) -> None:
-        """Count the last attempt at each round if it is complete.
-
-        A command that is interrupted in the last run of a repetition ends before it does this.
-        """
-        last = {(entry.round, entry.segment): entry for entry in self._recording.rounds}
-        for entry in last.values():
-            if not self._missing(entry):
-                self._recording.count(entry)
 
     def _missing(self, entry: Round) -> list[int]:
         """Places in a round's order of the runs that were not made, or failed."""
@@ -105,13 +86,10 @@ class RoundSchedule:
         """
         rounds = self._recording.rounds
         for place, entry in enumerate(rounds):
-            missing, continues = self._missing(entry), self._continues(entry)
-            replaced = not entry.counted and any(
-                other.round == entry.round for other in rounds[place + 1 :]
-            )
-            if continues and not replaced:
+            missing = self._missing(entry)
+            if self._continues(entry):
                 self._left[place] = missing
-            elif missing and not continues:
+            elif missing:
                 entry.counted = entry.counted and self._was_tried(entry)
 
     def _continues(self, entry: Round) -> bool:
@@ -134,16 +112,6 @@ class RoundSchedule:
         }
         return [number for number in range(stage) if number not in begun]
 
-    def _to_repeat(self) -> int | None:
-        """The number of a round that drifted and may be repeated, if there is one."""
-        if not self._guarded:
-            return None
-        for entry in self._recording.rounds:
-            drifted = self._continues(entry) and entry.counted and entry.drifted
-            if drifted and len(self._recording.attempts(entry)) <= self._settings["retries"]:
-                return entry.round
-        return None
-
     def _is_within_budget(self, due: list[int]) -> bool:
         """Whether another round is expected to end within the budget; notes it if it is not."""
         budget = self._settings["budget"]
@@ -154,10 +122,9 @@ class RoundSchedule:
             return True
         if not self.cut_short:
             seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
-            what = f"seeds {seeds} were not run" if due else "drifted rounds were not repeated"
             self._note(
                 f"study.budget={budget}: {duration(spent)} are spent, and a round "
-                f"takes about {duration(expected)}: {what}"
+                f"takes about {duration(expected)}: seeds {seeds} were not run"
             )
         self.cut_short = True
         return False

@@ -1,4 +1,4 @@
-"""Runs a study: a burn-in, rounds of all cells, repetitions of drifted rounds; or resumes it."""
+"""Runs a study: timing rounds, then rounds of whole runs of all cells; or resumes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ninefold.result import Result
 from ninefold.score import SHARE
 from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Plan, PlannedCell
-from ninefold.study.record import BURN_IN, StudyFolder
+from ninefold.study.record import StudyFolder
 from ninefold.study.rounds import RoundSchedule
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
@@ -44,9 +44,8 @@ class Study:
     settings: the section `study` of the configuration.
     launch: makes runs, and waits for them.
     largest: finds the largest batch of a cell.
-    timing: runs the timing rounds; None where times come from whole runs.
-    concurrent: whether the launcher makes runs at the same time. It is then given whole rounds,
-        and drift is not judged, as concurrent runs slow each other.
+    timing: runs the timing rounds; None where no times were asked.
+    concurrent: whether the launcher makes runs at the same time. It is then given whole rounds.
     screen: shows how far it is.
     finished: whether everything planned has been run.
     """
@@ -65,12 +64,9 @@ class Study:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._launch, self._largest, self._concurrent = launch, largest, concurrent
         self._timing = timing
-        self._trains = settings["ask"] is None or "accuracy" in settings["ask"]
+        self._trains = "accuracy" in settings["ask"]
         self._screen = screen
-        # Where their times decide nothing, a slow minute does no harm.
-        self._compares_times = plan.compares and settings["ask"] is None
-        self._guarded = self._compares_times and not concurrent
-        self._schedule = RoundSchedule(plan, recording, settings, self._guarded, screen.note)
+        self._schedule = RoundSchedule(plan, recording, settings, screen.note)
         self.finished = False
 
     @property
@@ -84,7 +80,6 @@ class Study:
 
     def run(self) -> None:
         """Make the planned runs that are still missing."""
-        self._find_drift()  # the last command may have been interrupted before it did
         self._recording.write()
         self._screen.begin([cell.name for cell in self._plan.cells])
         try:
@@ -102,8 +97,6 @@ class Study:
 
     def _train(self) -> None:
         """Make the planned training runs that are still missing."""
-        if self._burn_in_is_due():
-            self._burn_in()
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:
                 self._run_round(entry, stage)
@@ -114,29 +107,6 @@ class Study:
         """The stages that are left; those with fewer rounds than were begun are over."""
         begun = max((entry.round + 1 for entry in self._recording.rounds), default=0)
         return [stage for stage in self._plan.stages if stage >= begun] or self._plan.stages[-1:]
-
-    def _burn_in_is_due(self) -> bool:
-        """Before the first round of a segment, as the first run is slower or faster than usual."""
-        recording = self._recording
-        begun = any(entry.segment == recording.segment for entry in recording.rounds)
-        return self._compares_times and self._settings["burn_in"] > 0 and not begun
-
-    def _burn_in(self) -> None:
-        """A short run of the first cell, in a folder of its own, that is not counted."""
-        recording, cell = self._recording, self._plan.order(0, shuffled=True)[0]
-        if (recording.folder / BURN_IN).exists():
-            recording.supersede(BURN_IN)
-        recording.burn_in = BURN_IN
-        recording.write()
-        steps = self._settings["burn_in"]
-        given = self._plan.job(cell, 0).resolved["max_steps"]
-        steps = steps if given is None else min(steps, given)
-        what = f"burn-in  {cell.name}, {steps} steps, not counted"
-        self._screen.running(what)
-        # It is no run of a tracker.
-        instead = (f"max_steps={steps}", f"hydra.sweep.subdir={BURN_IN}", "logger=quiet")
-        self._launch([self._plan.overrides(cell, 0, *instead)], 0)
-        self._screen.ended(what)
 
     def _run_round(self, entry: Round, stage: int) -> None:
         """Make the runs of a round that are left."""
@@ -155,8 +125,6 @@ class Study:
                 require_reachable(recording.settings["report"].get("target"), result)
             ends = [End.of(*each) for each in zip(cells, results, strict=True)]
             self._screen.ended(what, ends, self._seconds_left(stage))
-        recording.count(entry)  # which is written with the next round, or at the end
-        self._find_drift()
         self._update()
 
     def _batches(self, indices: list[int]) -> Iterator[list[int]]:
@@ -193,7 +161,7 @@ class Study:
         numbers = f"run {done + 1}" if count == 1 else f"runs {done + 1} to {done + count}"
         words = [f"{numbers} of {done + self._schedule.to_come(stage)}"]
         if self._plan.stages[-1] > 1:
-            words.append(f"round {entry.round + 1}" + " again" * (entry.attempt > 0))
+            words.append(f"round {entry.round + 1}")
         words.append(f"{cells[0]} seed {entry.seed}" if count == 1 else f"seed {entry.seed}")
         return "  ".join(words)
 
@@ -213,15 +181,6 @@ class Study:
         """Whether the runs so far answer what was asked."""
         self._recording.write()
         return _settled(self.folder)
-
-    def _find_drift(self) -> None:
-        """Find the rounds in which the machine drifted, and print them."""
-        allowed, retries = self._settings["drift"], self._settings["retries"]
-        for entry, why in self._recording.find_drift(allowed if self._guarded else None):
-            then = "it is to be repeated"
-            if len(self._recording.attempts(entry)) > retries:
-                then = f"it counts all the same, study.retries={retries} being used up"
-            self._screen.note(f"round {entry.round + 1} (seed {entry.seed}): {why}; {then}")
 
     def _find_largest_batches(self) -> None:
         """Search for the largest batch of each cell where none was made, or the search failed.

@@ -82,17 +82,12 @@ def resume(
         )
     now = segment.of(plan.targets(), launcher)
     if changed := segment.changes(recording.segments[-1], now):
-        if not settings["study"]["mixed"]:
-            raise ConfigError(
-                "study.resume",
-                folder,
-                f"{', '.join(changed)} changed since; figures of before and after are not "
-                "comparable; put it back, or set study.mixed=true to have what is new reported "
-                "apart",
-            )
-        print(f"{', '.join(changed)} changed since: new runs are reported apart", flush=True)
-        recording.segments.append(now)
-        recording.max_batch = None  # of another machine, or other code
+        raise ConfigError(
+            "study.resume",
+            folder,
+            f"{', '.join(changed)} changed since; figures of before and after are not "
+            "comparable; put it back, or start a new study",
+        )
     # A command that adds rounds has seen the results, and looks at them once more.
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
 from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
 from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed
@@ -75,7 +75,7 @@ def planned(composition: Composition) -> PlannedStudy:
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
-        for section in rules.OF_A_SWEEP
+        for section in rules.SWEEP_SECTIONS
     }
     resumed, settings["study"]["resume"] = settings["study"]["resume"], None
     # Without the .. that a path may have, as Hydra names the folders of runs. It may be named after
@@ -90,6 +90,9 @@ def planned(composition: Composition) -> PlannedStudy:
     cells = plan.Plan(jobs, compose, settings["study"])
     if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
+    if settings["study"]["ask"] is None:
+        turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
+        settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]
     return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher)
 
 
@@ -118,7 +121,7 @@ def begun(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        asked, quiet = settings["study"]["ask"] or [], len(planned.plan.cells) > 1
+        asked, quiet = settings["study"]["ask"], len(planned.plan.cells) > 1
         recording.words = words_of_a_run(argv, planned.plan, config)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta
 from torch import Tensor, nn
 
 from ninefold.engine.task import Scores, unlabeled
@@ -25,10 +23,6 @@ class Language(nn.Module):
     Scored by the cross entropy in nats per token, less is better; further the perplexity, which is
     its exponential, and the share of the tokens that are guessed right.
     """
-
-    padding: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None
-    """The number of tokens in a target that do not count, such as -100 (task=language); null: all
-    count."""
 
     # 0.02 nats are 2 % of the perplexity, whatever that is.
     score = Score("cross entropy", unit="nats", better="less", margin=0.02)

@@ -15,7 +15,6 @@ from ninefold.engine.task import Scores, named, unlabeled
 from ninefold.errors import ConfigError, DataError
 from ninefold.score import Figure
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
-from ninefold.types import AnyNumber
 
 
 class MultiLabel(nn.Module):
@@ -35,9 +34,6 @@ class MultiLabel(nn.Module):
     """
 
     score = "mean F1"
-    threshold: AnyNumber | None
-    """Output above which task=multilabel decides that a label holds; null: 0, of a logit, and 0.5
-    with torch.nn.BCELoss, which takes probabilities."""
 
     def __init__(
         self,

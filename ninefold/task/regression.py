@@ -16,7 +16,6 @@ from ninefold.engine.task import Scores, named
 from ninefold.errors import ConfigError, DataError
 from ninefold.score import Figure, Score
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
-from ninefold.types import Positive, String
 
 LOSSES: dict[str, Callable[..., Tensor]] = {
     "mse": F.mse_loss,
@@ -35,15 +34,6 @@ class Regression(nn.Module):
     targets gives, and it may be negative. Several outputs have errors over all of them, and the
     mean of their R2.
     """
-
-    metric: Literal["rmse", "mae", "r2"]
-    """What task=regression scores by: the root of the mean squared error, the mean absolute error,
-    or the coefficient of determination."""
-    unit: String | None
-    """Unit of the targets of task=regression, such as m; null: none."""
-    margin: Positive | None
-    """What a cell may lose of the score of task=regression and still be safe, in its unit; null: of
-    R2 0.01, of an error nothing, until report.margin is set."""
 
     def __init__(
         self,

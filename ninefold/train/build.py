@@ -19,10 +19,10 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import Rows, Sides, sides
+from ninefold.dataset.arrays import InputShape, Rows, sides
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import Gathered, Loading
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.resident import padded_once, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
@@ -147,7 +147,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=channels if isinstance(sides(shape), Sides) else None,
+        channels=channels if isinstance(sides(shape), InputShape) else None,
         size=size,
         mean=dataset.mean,
         std=dataset.std,
@@ -313,7 +313,7 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 
 def loading_of(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
-) -> Loading:
+) -> LoaderPlan:
     """How batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
     return reading(job.loader, resident, sets, job.batch_size, parallel, place)
@@ -350,7 +350,7 @@ def first(examples: Examples, count: int = 2) -> tuple[Any, Any]:
 
 
 def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
-    with closing(Gathered(examples).batches([rows], torch.device("cpu"))) as reading:
+    with closing(HostSource(examples).batches([rows], torch.device("cpu"))) as reading:
         return next(reading)
 
 
@@ -373,7 +373,7 @@ def try_step(
 ) -> None:
     """Try a training step. few: the first examples. Raises ConfigError, see Trial.step."""
     rows = np.arange(min(2, len(train)))[None]
-    shape = Gathered(train).shape
+    shape = HostSource(train).shape
     (draw,) = prepare.draws(job.seed, 0, rows, shape, torch.device("cpu"))
     least = min(parts(job.batch_size // place.data_size // job.accumulate, len(place.devices)))
     trial.step(prepare(*few, draw), least, job.batch_size)

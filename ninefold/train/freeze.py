@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, suggestion
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
@@ -46,7 +45,7 @@ def below(names: Sequence[str], prefixes: Sequence[str] | None, field: str) -> l
             raise ConfigError(
                 field,
                 f"[{prefix}]",
-                f"no parameter begins so; did you mean {nearest(prefix, names)}?; name the "
+                f"no parameter begins so; {suggestion(prefix, beginnings(names))}; name the "
                 "beginning of parameters, or leave it out",
             )
     return [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
@@ -62,11 +61,10 @@ def under(name: str, prefix: str) -> bool:
     return f"{name}.".startswith(f"{prefix.rstrip('.')}.")
 
 
-def nearest(prefix: str, names: Sequence[str]) -> str:
-    """The beginning of one of `names` that is most like `prefix`."""
+def beginnings(names: Sequence[str]) -> list[str]:
+    """What the names of parameters begin with: `a`, `a.b` and `a.b.weight`."""
     parts = [name.split(".") for name in names]
-    known = {".".join(part[: end + 1]): None for part in parts for end in range(len(part))}
-    return max(known, key=lambda name: difflib.SequenceMatcher(None, prefix, name).ratio())
+    return list(dict.fromkeys(".".join(p[: end + 1]) for p in parts for end in range(len(p))))
 
 
 class PartlyFrozen(nn.Module):

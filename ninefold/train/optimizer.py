@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
-import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,7 +12,7 @@ import torch
 from torch import nn
 
 from ninefold.engine.parallel import Parallel, Place, of_rank_0_text
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, suggestion
 
 SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
 
@@ -39,7 +37,7 @@ def parameter_groups(
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                f"{wrong(glob, names, trained)}; the nearest is {nearest(glob, names)}; correct "
+                f"{wrong(glob, names, trained)}; {suggestion(glob, names)}; correct "
                 "the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
@@ -144,8 +142,8 @@ def require_options(
                 raise ConfigError(
                     field,
                     value,
-                    f"{type(optimizer).__name__} has no such option; {', '.join(sorted(known))} "
-                    f"are allowed; the nearest is {nearest(option, [*known])}",
+                    f"{type(optimizer).__name__} has no such option; "
+                    f"{suggestion(option, known)}; correct it",
                 )
             if type(known[option]) in (int, float) and not _is_at_least_0(value):
                 raise ConfigError(
@@ -181,12 +179,6 @@ def wrong(glob: str, names: Sequence[str], trained: Sequence[str]) -> str:
     if not any(fnmatchcase(name, glob) for name in trained):
         return "all parameters that it matches are frozen"
     return "earlier groups have taken all parameters that it matches"
-
-
-def nearest(glob: str, names: Sequence[str]) -> str:
-    """The name that is most like `glob` without its wildcards."""
-    plain = re.sub(r"[*?\[\]]", "", glob)
-    return max(names, key=lambda name: difflib.SequenceMatcher(None, plain, name).ratio())
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

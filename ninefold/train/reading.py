@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Loading, loading
+from ninefold.dataset.loader import LoaderPlan, plan_loading
 from ninefold.dataset.resident import resident_bytes
 from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.machine import available_memory, cores
@@ -22,13 +22,13 @@ def reading(
     batch_size: int,
     parallel: Parallel,
     place: Place,
-) -> Loading:
+) -> LoaderPlan:
     """How batches of `sets`, of which the first one is trained on, are read.
 
     settings: the section `loader`. resident: dataset.resident.
     Every process must call it. Raises ResourceError, ConfigError.
     """
-    own = loading(
+    own = plan_loading(
         sets[0],
         max(1, batch_size // place.data_size),
         place,

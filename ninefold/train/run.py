@@ -19,8 +19,8 @@ from ninefold.engine import loop
 from ninefold.engine.amp import Amp
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import Place, device_names, gather
-from ninefold.machine import environment
 from ninefold.measure.devices import gpu_memory
+from ninefold.measure.environment import environment
 from ninefold.measure.memory import memory_by_kind
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity

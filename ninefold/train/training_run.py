@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
-from ninefold.dataset.loader import Loading
+from ninefold.dataset.loader import LoaderPlan
 from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, here
@@ -64,7 +64,7 @@ class TrainingRun(Training):
     load: Load
     probe: Probe
     layout: str
-    loading: Loading
+    loading: LoaderPlan
     random_inputs: bool = False
     counted: Counted = IMAGES
     notes: Sequence[str] = ()

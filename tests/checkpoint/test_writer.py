@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged, lock
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered, Loading
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine import loop
 from ninefold.engine.amp import Amp
@@ -225,9 +225,9 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         state=State(model, optimizer, Schedule(scheduler), scaler, Average(model, None), losses),
         forward=objective,
         objective=objective,
-        batches=Batches(Gathered(examples), 2, 0, prepare, ALONE),
+        batches=Batches(HostSource(examples), 2, 0, prepare, ALONE),
         val=None,
-        test=Gathered(examples),
+        test=HostSource(examples),
         prepare=prepare,
         parallel=Single(),
         place=ALONE,
@@ -246,7 +246,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         warmup=WarmUp(steps=1),
         load=Load(),
         layout="contiguous_format",
-        loading=Loading(0, False, 0, 0, ("uint8", "int64")),
+        loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
         config="",
         probe=Probe(0, Single(), ALONE),
         memory=PeakMemory([]),

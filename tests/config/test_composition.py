@@ -8,12 +8,12 @@ from typing import Any
 
 import hydra
 import pytest
-from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import resolvers
 from ninefold.config.composition import VERSION, compose, flags_of
+from ninefold.config.hydra_internal import Callbacks
 from ninefold.places import CONF
 
 

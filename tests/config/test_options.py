@@ -1,37 +1,38 @@
-"""Keys that one option alone has: fields of its class, which is read and not imported."""
+"""Keys that one option alone has: they stand beside its module, which is not imported."""
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 
+from ninefold.config import options
+from ninefold.config.conf_files import read_tree
 from ninefold.config.options import find, of_class, of_group, option_keys, refused_by
 from ninefold.config.rules import breach, problems
 from ninefold.config.schema import BY_OPTION
 from ninefold.errors import ConfigError
+from ninefold.places import CONF
 from ninefold.types import Count
 
-MINE = '''
-import torch_that_is_not_there
-from ninefold.types import Count, Share
+MINE = "import torch_that_is_not_there\n"
+KEYS = '''
+from __future__ import annotations
 
-class Mine(torch_that_is_not_there.Base):
+from ninefold.types import Count, Section, Share
+
+class MineKeys(Section, kw_only=True):
     depth: Count = 3
     """Its depth."""
     share: Share
-    """Its share."""
-    most: Count = compute()
-    """A default that only running it tells."""
-    shape: Sequence[int] = ()
-    """No type of a key."""
     silent: Count = 1
 
-class Other:
+class OtherKeys(Section):
     width: Count = 1
-    """Of another class."""
 '''
 
 
@@ -39,20 +40,23 @@ class Other:
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     of_class.cache_clear()
-    refused_by.cache_clear()
+    options._beside.cache_clear()
     (tmp_path / "mine_to_read.py").write_text(MINE)
-    return tmp_path / "mine_to_read.py"
+    keys = tmp_path / "mine_to_read_keys.py"
+    keys.write_text(KEYS)
+    return keys
 
 
-def test_the_keys_of_a_class_are_its_fields_with_a_type_of_a_key_and_a_sentence(mine: Path) -> None:
+def test_the_keys_of_a_class_are_the_fields_of_the_class_of_keys_with_its_name(mine: Path) -> None:
     keys = of_class("mine_to_read.Mine")
     defaults = {name: key.default for name, key in keys.items()}
-    assert defaults == {"depth": 3, "share": BY_OPTION, "most": BY_OPTION}
+    assert defaults == {"depth": 3, "share": BY_OPTION, "silent": 1}
     assert (keys["depth"].kind, keys["depth"].meaning) == (Count, "Its depth.")
+    assert keys["silent"].meaning == ""
 
 
 def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(mine: Path) -> None:
-    job = {"dataset": {"_target_": "mine_to_read.Mine", "depth": 0, "share": 2, "silent": 0}}
+    job = {"dataset": {"_target_": "mine_to_read.Mine", "depth": 0, "share": 2}}
     assert [str(problem) for problem in problems(job, job)] == [
         "error: dataset.depth=0: not allowed; a whole number of at least 1 is allowed; correct "
         "dataset.depth",
@@ -61,10 +65,23 @@ def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(min
     ]
 
 
-@pytest.mark.parametrize("text", ["from ninefold.types import", "\0 ninefold.types", "\xff"])
-def test_a_class_that_cannot_be_read_has_no_keys(mine: Path, text: str) -> None:
-    mine.write_bytes(text.encode("latin-1"))
-    assert of_class("mine_to_read.Mine") == {}
+KINDS = """
+from ninefold.types import Section
+class MineKeys(Section):
+    depth: int | dict[int, str] | dict[str, str] = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("import", "SyntaxError"), ("x = WORD", "NameError"), (KINDS, "TypeError")],
+)
+def test_keys_that_cannot_be_read_are_one_line(mine: Path, text: str, said: str) -> None:
+    mine.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        of_class("mine_to_read.Mine")
+    assert f", {said}: " in str(caught.value) or f"; {said}: " in str(caught.value)
+    assert str(caught.value).endswith(f"; correct {mine}")
 
 
 @pytest.mark.parametrize("target", ["no_such_module.Mine", "Mine", "", ".", "torch.optim.AdamW"])
@@ -77,6 +94,15 @@ def test_each_option_in_conf_is_known_with_the_keys_of_its_class() -> None:
     assert option_keys().keys() >= {"parallel.colwise", "parallel.processes", "dataset.train_count"}
     assert find("parallel.no_such_key") is None
     assert str(*breach("parallel.replicas", 0)).endswith("; correct parallel.replicas")
+
+
+def test_a_class_has_the_defaults_of_its_keys() -> None:
+    for path in CONF.glob("*/*.yaml"):
+        target = read_tree(path).get("_target_", "")
+        keys = of_class(target)
+        taken = inspect.signature(locate(target)).parameters if keys else {}
+        for name, key in keys.items():
+            assert key.default in (taken[name].default, BY_OPTION), f"{target}: {name}"
 
 
 def test_torch_is_not_imported_for_the_keys_of_all_options() -> None:
@@ -97,7 +123,7 @@ REFUSED = [
 
 
 def test_what_an_option_refuses_is_read_beside_its_module_which_is_not_run(mine: Path) -> None:
-    mine.with_name("mine_to_read_combinations.py").write_text(ROWS.replace("WORD", "lambda _: 4"))
+    mine.write_text(ROWS.replace("WORD", "lambda _: 4"))
     job = {"epochs": 2, "parallel": {"_target_": "mine_to_read.Mine"}, "mine": {"depth": 4}}
     (failure,) = problems(job, job)
     assert str(failure) == "error: epochs=2: 4; a; b"
@@ -107,10 +133,9 @@ def test_what_an_option_refuses_is_read_beside_its_module_which_is_not_run(mine:
 def test_refused_combinations_that_cannot_be_read_are_one_line_with_the_users_line(
     mine: Path,
 ) -> None:
-    file = mine.with_name("mine_to_read_combinations.py")
-    file.write_text(ROWS)
+    mine.write_text(ROWS)
     with pytest.raises(ConfigError) as caught:
         refused_by("mine_to_read.Mine")
     line = str(caught.value)
-    assert line.startswith("error: _target_=mine_to_read.Mine: the combinations that it refuses ")
-    assert f"{file}:5, NameError: name 'WORD' is not defined; correct {file}" in line
+    assert line.startswith("error: _target_=mine_to_read.Mine: its keys, and what it refuses, ")
+    assert f"{mine}:5, NameError: name 'WORD' is not defined; correct {mine}" in line

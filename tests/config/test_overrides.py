@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 from hydra.errors import ConfigCompositionException
 
@@ -33,25 +37,9 @@ def test_an_override_behind_a_flag_and_one_before_it_is_told_to_come_after_it(
 ) -> None:
     (found,) = overrides.of_arguments(["seed=0", flag, last], "train")
     assert str(found) == (
-        f"error: arguments={last}: it stands behind a flag, others before it; "
+        f"error: arguments={last}: unrecognized arguments: {last}; "
         "flags are allowed before all key=value or behind them; put the flags first"
     )
-
-
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
-        ("threads=1 epochs=3 threads=2", "epochs=3 threads=2"),
-        ("amp=fp32 amp=bf16 amp=fp32", "amp=fp32"),
-        ("dataset.shape=[1,2,3] dataset.shape=[3,2,1]", "dataset.shape=[3,2,1]"),
-        ("-m seed=0,1 seed=2", "-m seed=0,1 seed=2"),  # which is refused
-        ("+a=1 a=2 ++a=3 ~a a=4", "+a=1 ++a=3 ~a a=4"),
-        ("--config-dir a=b a=1 a=2", "--config-dir a=b a=2"),
-        ("a=(,  a=1", "a=(, a=1"),
-    ],
-)
-def test_of_several_values_of_a_key_the_last_wins(given: str, kept: str) -> None:
-    assert overrides.last_of_each(given.split()) == kept.split()
 
 
 def test_a_key_of_a_group_that_an_evaluation_takes_whole_says_what_to_add() -> None:
@@ -74,3 +62,36 @@ def test_a_group_of_no_option_is_told_how_an_overlay_says_so() -> None:
     (found,) = overrides.of_arguments(["model=null"], "train")
     assert str(found).startswith("error: model=null: no such option; alexnet, convnet, ")
     assert "write `override /model: null` in the defaults of an overlay" in str(found)
+
+
+def line(arguments: list[str]) -> str:
+    (found,) = overrides.of_arguments(arguments, "train")
+    return str(found)
+
+
+def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set() -> None:
+    word = os.fsencode("dataset.root=/dé").decode("ascii", "surrogateescape")
+    other = b"dataset.root=/d\xff".decode("utf-8", "surrogateescape")
+    for each in (word, other):
+        assert "it is not UTF-8, or this locale is not; " in line([each])
+        assert line([each]).endswith("set LC_ALL=C.UTF-8 or PYTHONUTF8=1")
+
+
+@pytest.mark.parametrize("name", ["${HOME}", "a${oc.env:HOME}", "${x"])
+def test_a_working_directory_that_hydra_takes_for_a_reference_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert line(["seed=0"]).startswith(f"error: directory={folder}: its name holds ${{; ")
+
+
+def test_a_working_directory_that_is_gone_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    shutil.rmtree(folder)
+    assert "the working directory is gone" in line(["seed=0"])

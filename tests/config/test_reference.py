@@ -8,9 +8,9 @@ import pytest
 
 from ninefold.config import reference, schema
 from ninefold.config.options import option_keys
+from ninefold.places import option_files
 from tests.conftest import ROOT, Shell
 
-CONF = ROOT / "conf"
 COMMAND = "python -m ninefold.config.reference"
 
 
@@ -37,7 +37,7 @@ def documented() -> Iterator[str]:
 
 def test_the_page_of_keys_has_every_key_and_every_option() -> None:
     keys = {n for n, key in {**schema.KEYS, **option_keys()}.items() if not key.is_section}
-    options = {path.stem for path in CONF.glob("*/*.yaml")}
+    options = {path.stem for path in option_files()}
     assert set(documented()) == keys | options
 
 

@@ -14,7 +14,6 @@ from torch.distributed import DistBackendError
 
 from ninefold.config.rules import breach, inner_keys, problems
 from ninefold.config.schema import KEYS
-from ninefold.config.spelling import suggestion
 from ninefold.errors import (
     KINDS,
     ConfigError,
@@ -24,6 +23,7 @@ from ninefold.errors import (
     memory_failure,
 )
 from ninefold.launch.failures import Raised, failure_of
+from ninefold.places import option_files
 from ninefold.study.max_batch import of_memory
 
 # Of these, any text or an empty list is allowed.
@@ -125,7 +125,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "path",
-    [*ROOT.glob("conf/*.yaml"), *ROOT.glob("conf/*/*.yaml"), *ROOT.glob("experiments/*.yaml")],
+    [*ROOT.glob("conf/*.yaml"), *option_files(), *ROOT.glob("experiments/*.yaml")],
     ids=lambda path: path.stem,
 )
 def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:
@@ -156,10 +156,6 @@ def test_an_unknown_key_is_told_with_the_one_it_resembles() -> None:
 def test_an_unknown_key_that_resembles_none_is_told_with_all() -> None:
     (problem,) = problems({"zzz": 3}, {"seed", "epochs"})
     assert "known are epochs, seed" in str(problem)
-
-
-def test_a_suggestion_names_at_most_three() -> None:
-    assert suggestion("rate1", ["rate2", "rate3", "rate4", "rate5"]).count(" or ") == 2
 
 
 def test_all_problems_are_told_at_once() -> None:

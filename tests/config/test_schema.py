@@ -19,12 +19,13 @@ from ninefold.config.schema import (
     TRAIN,
     Key,
 )
+from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts
 
 CONF = Path(__file__).parents[2] / "conf"
 OURS = ("parallel", "amp", "dataset", "task", "model")  # groups whose keys are all in the schema
 EVERY = {**schema.KEYS, **option_keys()}
-FILES = [path for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+FILES = [path for group in GROUPS for path in option_files(group)]
 
 
 def tree(path: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import random
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,24 +62,13 @@ class Slow(Digits):
         return super().__getitem__(number)
 
 
-class Opened(Dataset[Any]):
-    """Images in a file that is opened when the class is built, which cannot be pickled."""
-
-    def __init__(self, path: str, count: int = 64) -> None:
-        Path(path).write_bytes(bytes(n for number in range(count) for n in [number] * 64))
-        self.file, self.count = open(path, "rb", buffering=0), count  # noqa: SIM115
-        self.label = lambda number: number % 10
-
-    def __del__(self) -> None:
-        self.file.close()
-
-    def __len__(self) -> int:
-        return self.count
+class Forking(Digits):
+    """The same, but an item forks, and returns in the child too."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
-        self.file.seek(64 * number)
-        time.sleep(0.0005)  # another worker may move it meanwhile
-        return np.frombuffer(self.file.read(64), np.uint8).reshape(8, 8), self.label(number)
+        if number % 30 == 7:
+            os.fork()
+        return super().__getitem__(number)
 
 
 class Owned(Dataset[Any]):
@@ -119,6 +107,9 @@ class Failing(Dataset[Any]):
 
     def leave(self) -> None:
         os._exit(0)
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
 
     def hang(self) -> None:
         time.sleep(600)

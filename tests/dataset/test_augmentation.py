@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 
 from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import Place
@@ -35,7 +34,7 @@ def examples(shape: tuple[int, ...] = (3, 20, 24)) -> Examples:
 
 
 def epoch(prepare: Augmented, rank: int = 0, of: int = 1, start: int = 0) -> list[Any]:
-    batches = Batches(Gathered(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
+    batches = Batches(HostSource(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
     return list(batches.epoch(1, start, lambda: None, lambda phase: None))
 
 
@@ -150,6 +149,10 @@ def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
         ({"mixup": 1}, torch.ones(4, 9).long(), torch.zeros(4).long(), r"mixup=1: .* int64 \[9\];"),
         ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
         ({"erasing": 1}, torch.rand(4, 9), torch.zeros(4).long(), r"erasing=1: .*float32 \[9\];"),
+        ({"mixup": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
+        ({"mixup": 1}, torch.rand(4, 9), (torch.zeros(4).long(),) * 2, "targets are a tuple of 2;"),
+        ({"erasing": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
+        ({"randaugment": 9}, {"a": torch.rand(4, 9)}, torch.zeros(4), "inputs are a dict of a;"),
         ({"randaugment": 9}, torch.rand(4, 3, 8, 8), torch.zeros(4), "images uint8 of 1 or 3"),
         ({"randaugment": 9}, torch.zeros(4, 2, 8, 8).byte(), torch.zeros(4), r"uint8 \[2, 8, 8\];"),
         ({"randaugment": 9}, torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4, 8, 8).byte(),
@@ -157,17 +160,17 @@ def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_augmented_so_is_one_line(
-    options: dict[str, Any], inputs: Tensor, targets: Tensor, line: str
+    options: dict[str, Any], inputs: Any, targets: Any, line: str
 ) -> None:
     class AsItIs:
         def draws(self, *_: object) -> list[None]:
             return [None]
 
-        def __call__(self, inputs: Tensor, targets: Tensor, _: None) -> tuple[Tensor, Tensor]:
+        def __call__(self, inputs: Any, targets: Any, _: None) -> tuple[Any, Any]:
             return inputs, targets
 
     prepare = replace(Augmented(AsItIs(), classes=5), **options)
-    (draw,) = prepare.draws(0, 0, np.arange(4)[None], tuple(inputs.shape), CPU)
+    (draw,) = prepare.draws(0, 0, np.arange(4)[None], (4,), CPU)
     with pytest.raises(ConfigError, match=rf"^error: augment\..*{line}"):
         prepare(inputs, targets, draw)
 

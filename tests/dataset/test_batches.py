@@ -14,7 +14,7 @@ from torch import Tensor
 from torchvision.transforms import Compose, Resize, ToTensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
 from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
 from ninefold.engine.parallel import Place
@@ -36,7 +36,7 @@ def epoch(
 ) -> list[tuple[Tensor, Tensor]]:
     """The batches of an epoch, of 8 examples each, seed 5."""
     prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)  # type: ignore[arg-type]
-    batches = Batches(Gathered(examples), 8, 5, prepare, place)
+    batches = Batches(HostSource(examples), 8, 5, prepare, place)
     return list(batches.epoch(epoch, start, lambda: None, lambda phase: None))
 
 
@@ -65,7 +65,9 @@ def test_no_two_seeds_or_epochs_share_an_order() -> None:
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_the_ranks_rows_together_are_the_global_batch(world_size: int) -> None:
     places = [Place(rank, world_size, CPU) for rank in range(world_size)]
-    ranks = [Batches(Gathered(numbered(43)), 8, 5, ImagePreparation(1), place) for place in places]
+    ranks = [
+        Batches(HostSource(numbered(43)), 8, 5, ImagePreparation(1), place) for place in places
+    ]
     order = epoch_order(5, 2, 43)
     for step in range(5):
         batch = order[8 * step : 8 * step + 8]
@@ -114,7 +116,7 @@ def test_each_batch_holds_its_examples_own_pixels_and_labels() -> None:
 
 def test_a_batch_reports_its_phases_in_order() -> None:
     said: list[str] = []
-    batches = Batches(Gathered(numbered(16)), 8, 0, ImagePreparation(1), ALONE)
+    batches = Batches(HostSource(numbered(16)), 8, 0, ImagePreparation(1), ALONE)
     for _ in batches.epoch(0, 0, lambda: said.append("begin"), said.append):
         said.append("step")
     assert said == ["begin", "data", "transfer", "data", "step"] * 2
@@ -122,8 +124,8 @@ def test_a_batch_reports_its_phases_in_order() -> None:
 
 def test_a_set_smaller_than_a_batch_is_refused() -> None:
     with pytest.raises(DataError, match=r"batch_size=8: larger than the training set; 7 examples"):
-        Batches(Gathered(numbered(7)), 8, 0, ImagePreparation(1), ALONE)
-    assert Batches(Gathered(numbered(8)), 8, 0, ImagePreparation(1), ALONE).steps_per_epoch == 1
+        Batches(HostSource(numbered(7)), 8, 0, ImagePreparation(1), ALONE)
+    assert Batches(HostSource(numbered(8)), 8, 0, ImagePreparation(1), ALONE).steps_per_epoch == 1
 
 
 def test_the_draws_of_an_example_do_not_depend_on_its_batch() -> None:
@@ -291,7 +293,7 @@ def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_si
     seen: list[int] = []
     for rank in range(world_size):
         for inputs, targets in shard(
-            Gathered(examples), 4, ImagePreparation(1), Place(rank, world_size, CPU)
+            HostSource(examples), 4, ImagePreparation(1), Place(rank, world_size, CPU)
         ):
             assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
             seen += targets.tolist()
@@ -300,16 +302,18 @@ def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_si
 
 def test_a_process_with_no_example_to_evaluate_has_no_batch() -> None:
     for rank in (2, 3):
-        assert list(shard(Gathered(numbered(2)), 4, ImagePreparation(1), Place(rank, 4, CPU))) == []
+        assert (
+            list(shard(HostSource(numbered(2)), 4, ImagePreparation(1), Place(rank, 4, CPU))) == []
+        )
 
 
 def test_the_batch_size_of_an_evaluation_is_global() -> None:
-    parts = shard(Gathered(numbered(20)), 8, ImagePreparation(1), Place(1, 2, CPU))
+    parts = shard(HostSource(numbered(20)), 8, ImagePreparation(1), Place(1, 2, CPU))
     assert [len(targets) for _, targets in parts] == [4, 4, 2]
 
 
 def test_an_evaluation_is_never_augmented() -> None:
-    parts = shard(Gathered(numbered(8)), 8, ImagePreparation(1, flip=True, crop=2), ALONE)
+    parts = shard(HostSource(numbered(8)), 8, ImagePreparation(1, flip=True, crop=2), ALONE)
     assert torch.equal(next(parts)[0], torch.from_numpy(numbered(8).inputs) / 255)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from ninefold.dataset import Examples, Rows
-from ninefold.dataset.loader import Gathered, gathered
+from ninefold.dataset.loader import HostSource, gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
@@ -53,7 +53,7 @@ class Answers:
 
 def epoch(workers: int, start: int = 0, place: Place = ALONE) -> list[tuple[Tensor, Tensor]]:
     prepare = ImagePreparation(3, flip=True, crop=2)
-    batches = Batches(Gathered(EXAMPLES, workers), 8, 5, prepare, place)
+    batches = Batches(HostSource(EXAMPLES, workers), 8, 5, prepare, place)
     return list(batches.epoch(3, start, lambda: None, lambda phase: None))
 
 
@@ -92,7 +92,7 @@ def test_each_process_of_a_run_has_its_own_part_with_loader_threads() -> None:
 
 def test_the_same_examples_are_evaluated_with_loader_threads() -> None:
     parts = [
-        list(shard(Gathered(EXAMPLES, workers), 10, ImagePreparation(3), ALONE))
+        list(shard(HostSource(EXAMPLES, workers), 10, ImagePreparation(3), ALONE))
         for workers in (0, 2)
     ]
     assert same(*parts)
@@ -134,7 +134,7 @@ def leave_by_break() -> None:
 
 def leave_by_exception() -> None:
     def train() -> None:
-        batches = Batches(Gathered(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
+        batches = Batches(HostSource(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
         for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
             raise KeyError
 
@@ -143,7 +143,7 @@ def leave_by_exception() -> None:
 
 
 def leave_by_forgetting() -> None:
-    batches = Batches(Gathered(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
+    batches = Batches(HostSource(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
     source = batches.epoch(0, 0, lambda: None, lambda phase: None)
     next(source)
     del source

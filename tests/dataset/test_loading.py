@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ninefold.dataset import Examples, Rows
-from ninefold.dataset.loader import Loading, loading
+from ninefold.dataset.loader import LoaderPlan, plan_loading
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
 from tests.conftest import ROOT, Shell, result
@@ -34,11 +34,11 @@ class Decoded:
 IMAGES = Examples(Decoded(3, 512, 512), Decoded(512, 512))  # type: ignore[arg-type]
 
 
-def of(place: Place, **settings: Any) -> Loading:
+def of(place: Place, **settings: Any) -> LoaderPlan:
     given: dict[str, Any] = {
         "workers": "auto", "share": 0.25, "pinned": "auto", "free": 64 * 10**9, "cores": 64,
     }  # fmt: skip
-    return loading(IMAGES, 32, place, **{**given, **settings})
+    return plan_loading(IMAGES, 32, place, **{**given, **settings})
 
 
 def on(device: torch.device, processes: int = 1) -> Place:
@@ -85,7 +85,7 @@ def test_auto_is_what_memory_and_cores_allow_up_to_eight_threads(
 def test_data_in_memory_needs_no_thread() -> None:
     arrays = Examples(np.zeros((50, 1, 8, 8), np.uint8), np.zeros(50, np.int64))
     for examples in (arrays, arrays.select(np.arange(20)), arrays.first(9)):
-        found = loading(
+        found = plan_loading(
             examples, 8, on(GPU), workers="auto", share=0.25, pinned="auto", free=None, cores=64
         )
         assert found.workers == 0

@@ -14,7 +14,7 @@ import torch
 from ninefold.checkpoint.store import read
 from ninefold.config import data
 from ninefold.dataset import draws, train_and_val
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import TypedPreparation
 from ninefold.engine.batches import Batches, shard
@@ -103,20 +103,20 @@ def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> Non
 def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
     found = item("floats").load("train").first(2)
     prepare = TypedPreparation(channels=3, mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
-    ((inputs, _),) = shard(Gathered(found), 2, prepare, ALONE)
+    ((inputs, _),) = shard(HostSource(found), 2, prepare, ALONE)
     expected = np.stack([made("floats", n)[0].transpose(2, 0, 1) for n in (0, 1)])
     expected = (expected - np.reshape([0.5, 0.4, 0.3], (3, 1, 1))) / np.reshape(
         [2.0, 1.0, 0.5], (3, 1, 1)
     )
     assert inputs.dtype == torch.float32
     np.testing.assert_allclose(inputs.numpy(), expected, rtol=1e-6, atol=1e-6)
-    ((plain, _),) = shard(Gathered(found), 2, TypedPreparation(channels=3), ALONE)
+    ((plain, _),) = shard(HostSource(found), 2, TypedPreparation(channels=3), ALONE)
     np.testing.assert_allclose(plain.numpy()[1], made("floats", 1)[0].transpose(2, 0, 1), rtol=1e-6)
 
 
 def test_bytes_are_normalized_as_those_of_any_dataset() -> None:
     found = item("hwc").load("train").first(1)
-    ((inputs, _),) = shard(Gathered(found), 1, TypedPreparation(channels=3), ALONE)
+    ((inputs, _),) = shard(HostSource(found), 1, TypedPreparation(channels=3), ALONE)
     np.testing.assert_allclose(inputs.numpy()[0], made("chw", 0)[0] / 255, rtol=1e-6)
 
 
@@ -127,7 +127,7 @@ def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
     many = item("mask", classes=300, ignore=None).load("train")
     assert many.targets[np.array([4])].dtype == np.int16
     points = item("points").load("train")
-    ((_, targets),) = shard(Gathered(points.first(2)), 2, TypedPreparation(channels=3), ALONE)
+    ((_, targets),) = shard(HostSource(points.first(2)), 2, TypedPreparation(channels=3), ALONE)
     assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
 
 
@@ -201,7 +201,7 @@ def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> 
     monkeypatch.setattr(
         mine.Digits, "__getitem__", lambda self, n: (seen.append(n), read_item(self, n))[1]
     )
-    batches = Batches(Gathered(noise().load("train")), 10, 0, TypedPreparation(channels=1), ALONE)
+    batches = Batches(HostSource(noise().load("train")), 10, 0, TypedPreparation(channels=1), ALONE)
     seen.clear()
     for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
         pass
@@ -220,7 +220,7 @@ def test_two_processes_read_what_one_would() -> None:
     prepare = TypedPreparation(channels=1)
     whole, *parts = (
         list(
-            Batches(Gathered(noise().load("train")), 10, 3, prepare, place).epoch(
+            Batches(HostSource(noise().load("train")), 10, 3, prepare, place).epoch(
                 2, 1, lambda: None, lambda phase: None
             )
         )

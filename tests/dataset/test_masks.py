@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageOps
 
 from ninefold.dataset import train_and_val
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mask_files import nearest
 from ninefold.dataset.masks import LAYOUTS, Masks
 from ninefold.dataset.preparation import ImagePreparation
@@ -182,7 +182,7 @@ def test_a_crop_leaves_void_in_the_mask_and_black_in_the_image(root: Path) -> No
         Image.fromarray(levels.astype(np.uint8)).convert("RGB").save(path)
     dataset = masks(root, crop=4)
     prepare = dataset.preparation(channels=3, flip=True, crop=4)
-    epoch = Batches(Gathered(dataset.load("train")), 8, 0, prepare, ALONE).epoch(0, 0, no, no)
+    epoch = Batches(HostSource(dataset.load("train")), 8, 0, prepare, ALONE).epoch(0, 0, no, no)
     inputs, targets = map(torch.cat, zip(*epoch, strict=True))
     levels = (inputs * 255).round().int()[:, 0]
     outside = levels == 0

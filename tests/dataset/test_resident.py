@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
-from ninefold.dataset.loader import Gathered, Loading
+from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, to_device
 from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
 from ninefold.engine.batches import Batches, Preparation, Source, shard
@@ -89,7 +89,7 @@ def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
     on_device = Resident.copied(examples, CPU)
     for place in (ALONE, Place(0, 2, CPU), Place(1, 2, CPU), Place(3, 4, CPU)):
         for start in (0, 3, 5):  # a resumed run starts in the middle of an epoch
-            expected = epoch(Gathered(examples), prepare, place, start)
+            expected = epoch(HostSource(examples), prepare, place, start)
             assert len(expected) == 5 - start
             assert same(epoch(on_device, prepare, place, start), expected)
             padded = padded_once(on_device, prepare, MUCH)
@@ -103,7 +103,7 @@ def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) 
     on_device = Resident.copied(examples, CPU)
     for rank, size in ((0, 1), (0, 2), (1, 2), (6, 7)):
         place = Place(rank, size, CPU)
-        expected = list(shard(Gathered(examples), 14, prepare, place))
+        expected = list(shard(HostSource(examples), 14, prepare, place))
         assert same(list(shard(on_device, 14, prepare, place)), expected)
     few = Resident.copied(examples.first(2), CPU)
     assert list(shard(few, 14, prepare, Place(3, 4, CPU))) == []
@@ -133,7 +133,7 @@ def test_a_set_is_padded_once_only_where_that_fits_beside_it() -> None:
     _, padded = padded_once(on_device, prepare, (2 * size, 16 * size))
     assert isinstance(padded, Padded)
     assert padded.inputs.nbytes == size
-    host = Gathered(examples)
+    host = HostSource(examples)
     assert padded_once(host, prepare, MUCH) == (host, prepare)
 
 
@@ -200,15 +200,15 @@ def test_a_set_that_must_be_on_the_gpu_and_cannot_is_one_line(
 
 
 def test_the_line_about_the_loader_says_what_is_on_the_gpu() -> None:
-    how = Loading(0, False, 0, 0, ("uint8", "int64"), resident=184_000_000)
+    how = LoaderPlan(0, False, 0, 0, ("uint8", "int64"), resident=184_000_000)
     assert str(how) == (
         "loader: 184 MB of examples are copied to the GPU once (dataset.resident), and batches "
         "are taken there"
     )
     assert isinstance(source_of(labeled(), how, CPU), Resident)
-    how = Loading(2, False, 0, 0, ("uint8", "int64"))
+    how = LoaderPlan(2, False, 0, 0, ("uint8", "int64"))
     examples = labeled()
-    assert source_of(examples, how, CPU) == Gathered(examples, 2)
+    assert source_of(examples, how, CPU) == HostSource(examples, 2)
 
 
 def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:
@@ -256,10 +256,10 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
     place = Place(0, 1, GPU)
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, GPU)
-    expected = epoch(Gathered(examples, pinned=True), prepare, place)
+    expected = epoch(HostSource(examples, pinned=True), prepare, place)
     assert same(epoch(on_device, prepare, place), expected)
     assert same(epoch(*padded_once(on_device, prepare, MUCH), place), expected)
-    read = list(shard(Gathered(examples), 14, prepare, place))
+    read = list(shard(HostSource(examples), 14, prepare, place))
     assert same(list(shard(on_device, 14, prepare, place)), read)
 
 

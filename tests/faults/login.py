@@ -20,7 +20,7 @@ from tests.faults.slurm import Cluster, missing
 needed = pytest.mark.skipif(bool(missing()), reason=f"it lacks {', '.join(missing())}")
 
 TRAIN = [sys.executable, str(ROOT / "train.py")]
-QUICK = ["threads=1", "study.burn_in=0"]
+QUICK = ["threads=1", "study.ask=[accuracy]"]
 TWO = [*RUN, "threads=1", "parallel=ddp", "parallel.processes=2"]
 SLOW = {"SLOW": "0.4"}  # a run of 18 steps takes 7 seconds and more
 # What a batch script does when it is told to make room: see docs/clusters.md.

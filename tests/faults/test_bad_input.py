@@ -179,8 +179,6 @@ CONFIGURATION = [
     Case("hydra.run.dir=${nothing}", "hydra.run.dir=${nothing}", "not found"),
     Case("epochs=1 epochs=x", "epochs=x", "whole number"),
     Case("amp=fp32 amp=scaler amp=fp8", "amp=fp8", "autocast, bf16, fp32"),
-    Case("+epochs=1 +epochs=2", "epochs=2", "given twice, before as 1"),
-    Case("-m seed=0,1 seed=2", "seed=2", "given twice, before as 0,1"),
     Case("seed=0,1", "seed=0,1", "add -m"),
     Case("epochs=-1 batch_size=0 amp=fp8 epohcs=1",
          ("epochs=-1", "batch_size=0", "amp=fp8", "epohcs=1")),

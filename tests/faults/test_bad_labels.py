@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError
+from ninefold.volumes.volumes import Volumes
 from tests.conftest import Shell
 from tests.dataset.heads import AFFINE, SIDES, save, write_masks
 from tests.faults.refusals import Key, cut_short, mistaken, mistakes, refuses

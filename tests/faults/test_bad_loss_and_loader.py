@@ -56,13 +56,13 @@ EARLY = {
     "task.loss=[]": "task.loss=[]: not allowed",
     "task.loss={label_smoothing: 0.1}": "task.loss={'label_smoothing': 0.1}: not allowed",
     "task.loss={_target_: 'two words'}": "task.loss={'_target_': 'two words'}: not allowed",
-    "task.loss={_target_: torch.nn.CrosEntropyLoss}": "did you mean CrossEntropyLoss",
-    "task.loss={_target_: torch.nn.CTCLoss}": "torch.nn has no such loss of an output and a targ",
-    "task.loss={_target_: nosuchmodule.Loss}": "there is no module nosuchmodule",
 }
 # What a worker finds before its first step.
 LATER = {
     "task.loss=dice": "task.loss=dice: classification knows no loss by name",
+    "task.loss={_target_: torch.nn.CrosEntropyLoss}": "No module named 'torch.nn.CrosEntropyLoss'",
+    "task.loss={_target_: torch.nn.CTCLoss}": "task.loss=torch.nn.CTCLoss: it fails on outputs",
+    "task.loss={_target_: nosuchmodule.Loss}": "No module named 'nosuchmodule'",
     "task.loss={_target_: badlosses.Missing}": "task.loss=badlosses.Missing: it cannot be built",
     "task.loss={_target_: badlosses.Scalar}": "task.loss=[]: the loss has no number for each",
     "task.loss={_target_: badlosses.Wide}": "task.loss=[7]: the loss has no number for each",

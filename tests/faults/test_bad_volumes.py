@@ -15,8 +15,8 @@ import nibabel
 import numpy as np
 import pytest
 
-from ninefold.dataset.volumes import Volumes
 from ninefold.errors import ConfigError, DataError
+from ninefold.volumes.volumes import Volumes
 from tests.conftest import Shell
 from tests.dataset.heads import AFFINE, NAMES, SIDES, save, write
 from tests.faults.refusals import Key, cut_short, mistaken, mistakes, refused, refuses, timed

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ninefold.dataset.hf import HF
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import Failure
+from ninefold.hf import HF
 from tests.conftest import ROOT, Shell
 from tests.faults.runs import one_after_another
 

@@ -246,8 +246,8 @@ targeting("argument_that_downloads", "model", lambda folder: {
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
     "conf/ has no model.net.weights for it")  # fmt: skip
 targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
-    "net": {"_target_": "torchvision.models.get_model", "name": "lraspp_mobilenet_v3_large",
-            "num_classes": 10},
+    "net": {"_target_": "ninefold.torchvision_segmentation.network",
+            "name": "lraspp_mobilenet_v3_large", "num_classes": 10},
     "input_channels": 3, "input_size": 32, "output": "out",
     "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
@@ -263,7 +263,7 @@ targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_
 def a_name_that_is_an_address(folder: Path, run: Path) -> Case:
     def change(tree: Any) -> None:
         tree["model"] = {
-            "net": {"_target_": "ninefold.model.timm.network", "name": "hf-hub:somebody/net",
+            "net": {"_target_": "ninefold.timm.network", "name": "hf-hub:somebody/net",
                     "classes": 10, "pretrained": True},
             "input_channels": 3, "input_size": 32,
             "memory_format": "contiguous_format"}  # fmt: skip
@@ -539,8 +539,9 @@ def test_class_names_are_text_and_as_many_as_classes() -> None:
 def test_only_what_conf_names_is_allowed() -> None:
     assert set(untrusted.allowed()["model.net"]) == {
         "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
-        "ninefold.model.unet.UNet", "torchvision.models.alexnet", "torchvision.models.get_model",
-        "ninefold.model.timm.network", "ninefold.model.torchvision.network",
+        "ninefold.model.unet.UNet", "torchvision.models.alexnet",
+        "ninefold.torchvision_segmentation.network",
+        "ninefold.timm.network", "ninefold.model.torchvision.network",
         "ninefold.model.gpt.GPT", "ninefold.model.mlp.MLP",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}

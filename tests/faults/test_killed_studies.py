@@ -21,8 +21,7 @@ STUDY = [
     "seed=0,1",
     "threads=2",
     "launch.cpu_processes=2",
-    "study.burn_in=1",
-    "study.retries=0",
+    "study.ask=[accuracy]",
 ]
 
 

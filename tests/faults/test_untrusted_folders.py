@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from extensions.export.tests.made import run_folder
 from ninefold.checkpoint.store import read
 from tests.conftest import Shell
-from tests.export.made import run_folder
 from tests.faults.refusals import LINE, Done, refused, timed
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "clock.probe=0", "logger=quiet")
-STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=null", "study.burn_in=0")
+STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=[accuracy]")
 PRECIOUS = "precious\n"
 
 Plant = Callable[[Path, Path], object]

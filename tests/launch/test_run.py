@@ -368,7 +368,7 @@ def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shel
         "-m",
         f"seed={seeds}",
         *ONE,
-        "study.burn_in=0",
+        "study.ask=[accuracy]",
         "max_steps=1",
         "hydra.sweep.dir=s",
     )

@@ -1,4 +1,4 @@
-"""Models of torchvision and timm by name, and the pretrained weights that they start with."""
+"""Models of torchvision by name, and the pretrained weights that they start with."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm as timm_library
 import torch
 from torch import Tensor, nn
 from torchvision import models
 from torchvision.models import get_model_weights
 
-from ninefold.errors import CheckpointError, ConfigError, DataError
-from ninefold.model import hub, timm, torchvision, torchvision_segmentation
+from ninefold.errors import ConfigError, DataError
+from ninefold.model import hub, torchvision
 
 RESNET = "resnet18"
 
@@ -114,10 +113,6 @@ def test_head_and_first_layer_are_found_in_each_of_torchvisions_models() -> None
     [
         (torchvision, "resnet5", "torchvision has no such model; did you mean resnet50?"),
         (torchvision, "fasterrcnn_resnet50_fpn", "torchvision has no such model; "),
-        (timm, "vit_tny_patch16_224", "timm has no such model; did you mean vit_tiny_patch16_224?"),
-        (timm, "hf-hub:somebody/resnet18", "timm has no such model; "),
-        (timm, "local-dir:/etc", "timm has no such model; "),
-        (timm, "resnet18.none", "resnet18 has no such weights; timm has resnet18.a1_in1k"),
     ],
 )
 def test_a_name_that_the_library_does_not_know_is_refused(
@@ -135,21 +130,6 @@ def test_weights_that_a_model_does_not_have_are_refused_with_those_it_has() -> N
         "error: model.net.weights=IMAGENET1K_V9: resnet18 has no such weights; torchvision has "
         "IMAGENET1K_V1, DEFAULT; "
     )
-
-
-def test_a_segmentation_model_starts_with_the_backbone_of_a_classification_model(
-    cache: Path,
-) -> None:
-    theirs = published("mobilenet_v3_large")
-    name = "lraspp_mobilenet_v3_large"
-    torchvision_segmentation.fetch(name, None, "DEFAULT")  # it is here already
-    model = models.get_model(name, weights=None, weights_backbone=None, num_classes=3)
-    found = torchvision_segmentation.pretrained(model, name, weights_backbone="DEFAULT")
-    own = model.state_dict()
-    assert {key for key in own if key.startswith("backbone.")} == found.tensors.keys()
-    assert found.tensors.keys().isdisjoint(found.drawn)
-    first = found.tensors["backbone.0.0.weight"]
-    assert torch.equal(first, theirs["features.0.0.weight"])
 
 
 # The cache
@@ -183,65 +163,3 @@ def test_a_file_that_is_missing_or_damaged_is_told(cache: Path) -> None:
     path.write_bytes(b"PK\x03\x04")
     with pytest.raises(DataError, match=r"resnet18-\w+.pth cannot be read; "):
         torchvision.pretrained(model, RESNET, "DEFAULT")
-
-
-# timm
-
-
-def hugging_face(home: Path, repository: str, name: str) -> Path:
-    """Where huggingface_hub looks for a file of a repository that it has fetched before."""
-    folder = home / f"models--{repository.replace('/', '--')}"
-    (folder / "refs").mkdir(parents=True)
-    (folder / "refs" / "main").write_text("0" * 40)
-    path = folder / "snapshots" / ("0" * 40) / name
-    path.parent.mkdir(parents=True)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
-)
-def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, channels: int, size: int
-) -> None:
-    from safetensors.torch import save_file
-
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    torch.manual_seed(1)
-    theirs = timm_library.create_model(name).state_dict()
-    repository = timm_library.models.get_pretrained_cfg(name).hf_hub_id
-    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
-    timm.fetch(name, True)  # it is here already
-    model = timm.network(name, 5, channels, size)
-    found = timm.pretrained(model, name, 5, channels, size)
-    own = model.state_dict()
-    assert {k: v.shape for k, v in own.items() if k not in found.drawn} == {
-        k: v.shape for k, v in found.tensors.items()
-    }
-    head = "fc" if name == "resnet18" else "head"
-    assert found.drawn == [f"{head}.weight", f"{head}.bias"]
-    same = [k for k, v in found.tensors.items() if torch.equal(v, theirs[k])]
-    other = found.tensors.keys() - set(same)
-    assert other == ({"conv1.weight"} if channels == 1 else {"pos_embed"})
-    if channels == 1:
-        summed = theirs["conv1.weight"].sum(dim=1, keepdim=True)
-        assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)
-
-
-def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from safetensors.torch import save_file
-
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    theirs = timm_library.create_model(RESNET).state_dict()
-    theirs = {key.replace("layer4.", "stage4."): value for key, value in theirs.items()}
-    repository = timm_library.models.get_pretrained_cfg(RESNET).hf_hub_id
-    save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
-    with pytest.raises(CheckpointError, match=r"do not fit timm's resnet18; .*layer4\.0\.conv1"):
-        timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)
-
-
-def test_timms_own_arguments_reach_the_model() -> None:
-    model = timm.network("resnet10t", 3, drop_rate=0.25)
-    assert getattr(model, "drop_rate") == 0.25  # noqa: B009

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from ninefold.train.training import closing
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks import ours
 from ninefold.engine.loop import train
 from ninefold.signals import Stop
 from ninefold.train import build
+from ninefold.train.training import closing
 from tests.conftest import metrics
 from tests.parallel.ranks import on_ranks
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
@@ -234,7 +234,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
     """A forward pass takes all processes, and the processes have unlike numbers of batches."""
     labels = torch.arange(examples) % 10
     images = labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
-    source = Gathered(Examples(images.numpy(), labels.numpy()))
+    source = HostSource(Examples(images.numpy(), labels.numpy()))
 
     def run() -> Any:
         with made(Counts()) as run:
@@ -252,7 +252,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
 
 def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) -> None:
     images = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
-    source = Gathered(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
+    source = HostSource(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
 
     def run() -> Any:
         with made(Counts()) as run:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches
@@ -181,7 +181,7 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
     tmp_path: Path,
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (21, 1, 8, 8), dtype=np.uint8)
-    source = Gathered(Examples(images, np.arange(21) % 10))
+    source = HostSource(Examples(images, np.arange(21) % 10))
     prepare = ImagePreparation(1, None, None, None)
 
     def judged(wrapped: nn.Module, strategy: Any, place: Place) -> tuple[float, float, int]:

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
-from ninefold import pack
-from ninefold.config import letters, overrides, resolvers, shown
+from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
+from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked
+from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
 from ninefold.launch.command import composed
@@ -51,7 +51,7 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export", "ninefold.pack"):
+    elif name in ("ninefold.report", "ninefold.export"):
         command([name.partition(".")[2], *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
         benches(name, arguments)
@@ -84,19 +84,17 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
-    elif name == "pack" and ELIDED not in arguments:
-        pack._job(arguments)
     elif name in ("conf", "keys"):
-        printed = shown._conf if name == "conf" else shown._keys
+        printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif name not in ninefold.COMMANDS and not STANDS_FOR.fullmatch(name):
+    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
         raise ValueError(f"there is no command {name}")
 
 
 def run(name: str, words: Sequence[str]) -> None:
     """Check a command of train or evaluate, up to where its processes start."""
     whole = ELIDED not in words
-    words = overrides.last_of_each(letters.quoted([word for word in words if word != ELIDED]))
+    words = last_of_each(quoted([word for word in words if word != ELIDED]))
     require(overrides.of_arguments(words, name))
     if only_shows(flags := flags_of(words)):
         return

@@ -65,7 +65,7 @@ def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
     shell: Shell, photos: Path
 ) -> None:
     done = shell.train(
-        "-m", *RUN, "study.burn_in=0", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
+        "-m", *RUN, "study.ask=[accuracy]", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
     )
     assert done.returncode == 0, done.stderr
     found = runs(shell.folder / "sweep")
@@ -83,7 +83,7 @@ def test_weights_are_the_same_for_every_cache_loader_and_number_of_processes(
 ) -> None:
     grid = (
         *RUN,
-        "study.burn_in=0",
+        "study.ask=[accuracy]",
         "loader.workers=0,2",
         "parallel=none,ddp",
         "parallel.processes=auto",
@@ -164,5 +164,5 @@ def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_th
 
 
 def test_the_processes_that_decode_import_no_torch() -> None:
-    code = "import sys, ninefold.dataset.packing, ninefold.pack; assert 'torch' not in sys.modules"
+    code = "import sys, ninefold.dataset.packing; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -362,7 +362,7 @@ def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str
     process = shell.start(
         str(ROOT / "train.py"), "-m", f"model={library}", f"model.net.name={name}",
         "model.input_size=32", *TINY, f"max_steps={steps}", "parallel=none,dp,ddp",
-        "amp=fp32,autocast,scaler", "launch.cpu_processes=2", "study.burn_in=0",
+        "amp=fp32,autocast,scaler", "launch.cpu_processes=2", "study.ask=[accuracy]",
         "checkpoint.every=null", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     _, errors = process.communicate(timeout=900)  # bfloat16 is emulated on many CPUs

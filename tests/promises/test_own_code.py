@@ -255,11 +255,11 @@ def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(
 # The command that a study prints
 
 
-SWEEP = """study: {burn_in: 0}
+SWEEP = """study: {ask: [accuracy]}
 hydra: {mode: MULTIRUN, sweeper: {params: {parallel: "none,dp", amp: "fp32,autocast"}}}
 """
 SMALL = ["batch_size=8", "max_steps=2", "logger=quiet", "clock.warmup=0", "clock.probe=0"]
-AXES = ["parallel=none,dp", "amp=fp32,autocast", "study.burn_in=0"]
+AXES = ["parallel=none,dp", "amp=fp32,autocast", "study.ask=[accuracy]"]
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def test_a_study_of_ones_own_code_resumes_its_runs_by_its_own_command(
     made: Path, shell: Shell
 ) -> None:
     words = [word.replace("mine/", f"{made}/mine/") for word in TRAIN if "max_steps" not in word]
-    long = ("epochs=100000", "max_steps=1500", "checkpoint.every=50", "study.burn_in=0")
+    long = ("epochs=100000", "max_steps=1500", "checkpoint.every=50", "study.ask=[accuracy]")
     study = ("-m", *words, *long, "seed=3", "amp=fp32,autocast")
     command = (str(ROOT / "train.py"), *study, "hydra.sweep.dir=study")
     begun = shell.start(*command, env=code_of(made))

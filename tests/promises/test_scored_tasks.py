@@ -50,8 +50,8 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     for done in one_after_another(
         shell,
         ["train.py", "-m", *job, f"parallel={','.join(PARALLEL)}", f"amp={','.join(amps)}",
-         "parallel.processes=auto", f"max_steps={STEPS}", "log_every=1", "study.burn_in=0",
-         "study.drift=1e6", "hydra.sweep.dir=sweep"],
+         "parallel.processes=auto", f"max_steps={STEPS}", "log_every=1", "study.ask=[accuracy]",
+         "hydra.sweep.dir=sweep"],
         ["train.py", *job, "max_steps=7", "parallel=ddp", "hydra.run.dir=stopped"],
         ["train.py", "resume=stopped", f"max_steps={STEPS}"],
     ):  # fmt: skip

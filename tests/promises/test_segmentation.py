@@ -24,7 +24,7 @@ from benchmarks import ours
 from benchmarks.rivals import raw
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import Masks
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import epoch_order
@@ -212,7 +212,7 @@ def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(
 
         def work(rank: int) -> object:
             return evaluate(
-                Objective(copy.deepcopy(model), task), Gathered(test), task=task, batch_size=6,
+                Objective(copy.deepcopy(model), task), HostSource(test), task=task, batch_size=6,
                 prepare=ImagePreparation(3), parallel=team,
                 place=Place(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip

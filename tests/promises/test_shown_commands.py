@@ -34,6 +34,7 @@ PAGES = [
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("experiments/*/README.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
+    *sorted(ROOT.glob("extensions/*/README.md")),
 ]
 PRINTED = re.compile(r"`([\w./]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 (RECORDING,) = ROOT.glob("experiments/regression/2026-11-24*")
@@ -62,7 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shell = Shell(folder)
     run = ("hydra.run.dir=outputs/runs/RUN", "max_steps=2", "dataset.limit=64", "batch_size=8")
     assert shell.train(*run).returncode == 0
-    for name in ("examples", "experiments", "benchmarks"):
+    for name in ("examples", "experiments", "benchmarks", "extensions"):
         (folder / name).symlink_to(ROOT / name)
     for name in ("FOLDER", "NEW", "OLD", "STUDY/report"):
         shutil.copytree(RECORDING, folder / name)

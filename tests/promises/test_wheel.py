@@ -125,14 +125,14 @@ def test_a_wheel_has_the_configuration_and_no_recording_and_that_of_an_sdist_has
     (wheel,), (other,) = (built / "tree").glob("*.whl"), (built / "sdist").glob("*.whl")
     found = names(wheel)
     assert found == names(other)
-    for pattern in ("conf/**/*.yaml", "experiments/*.yaml"):
+    for pattern in ("conf/**/*.yaml", "experiments/*.yaml", "extensions/*/*.py"):
         for path in ROOT.glob(pattern):
             assert f"ninefold/{path.relative_to(ROOT).as_posix()}" in found
     tracked = set(subprocess.check_output(["git", "-C", ROOT, "ls-files"], text=True).split("\n"))
     code = {name for name in tracked if name.startswith("ninefold/")}
     assert code <= found
     rest = {name for name in found - code if ".dist-info/" not in name}
-    assert {name.split("/")[1] for name in rest} == {"conf", "experiments"}
+    assert {name.split("/")[1] for name in rest} == {"conf", "experiments", "extensions"}
     assert {name.split("/")[0] for name in found if ".dist-info/" not in name} == {"ninefold"}
     assert wheel.stat().st_size < 1_000_000
     (sdist,) = (built / "sdist").glob("*.tar.gz")
@@ -189,6 +189,19 @@ def test_the_commands_work_in_an_empty_folder_and_print_themselves(
     assert "type ninefold export ckpt=RUN format=onnx" in done.err
 
 
+def test_extensions_work_in_an_empty_folder_without_a_flag(
+    shell: Shell, installed: Installed
+) -> None:
+    words = ("model=timm", "model.net.name=test_vit", "model.input_size=32", "batch_size=8")
+    done = typed(
+        shell, installed.bin, "ninefold", "train", *words, "max_steps=2", "hydra.run.dir=run"
+    )
+    assert (done.code, done.err) == (0, "")
+    done = typed(shell, installed.bin, "ninefold", "export", "ckpt=run", "format=safetensors")
+    assert (done.code, done.err) == (0, "")
+    assert (shell.folder / "run" / "export" / "model.safetensors").is_file()
+
+
 def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     shell: Shell, installed: Installed
 ) -> None:
@@ -227,7 +240,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Ins
     done = typed(shell, installed.bin, "python", "-c", asked)
     assert done.out.strip() == fingerprint.code()
     words = ("amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
-    small = ("-m", *words, "study.ask=[accuracy]", "study.burn_in=0")
+    small = ("-m", *words, "study.ask=[accuracy]")
     done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study")
     assert done_here.returncode == 0
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
@@ -303,7 +316,7 @@ def test_a_configuration_that_is_missing_is_said_by_each_command(shell: Shell, b
     for folder in ("experiments", "conf"):
         shutil.rmtree(found.package / folder)
         for words in (["train"], ["train", "parallel=ddp"], ["evaluate", "ckpt=x"], ["compare"],
-                      ["train", "--help"], ["pack", "dataset=folder"], ["keys", "x"], ["conf"],
+                      ["train", "--help"], ["keys", "x"], ["conf"],
                       ["export", "ckpt=x", "format=onnx"], ["keys"]):  # fmt: skip
             done = typed(shell, found.bin, "ninefold", *words)
             assert done.code == 2, (words, done)

@@ -142,7 +142,8 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
     assert {point.folder for point in points} == {"runs/0_none_fp32"}
 
 
-EMPTY = StudyRecord()
+TIMED = {"study": {"ask": ["time"]}}
+EMPTY = StudyRecord(settings=TIMED)
 SECONDS = {NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0, DDP_AUTOCAST: 2.0}
 
 
@@ -180,7 +181,9 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """What runs come to."""
     [group] = groups(runs)
-    return gather_evidence(group, points, StudyRecord(settings={"report": report}), numerics)
+    return gather_evidence(
+        group, points, StudyRecord(settings={"report": report, **TIMED}), numerics
+    )
 
 
 def reasons(known: Evidence) -> str:
@@ -188,7 +191,7 @@ def reasons(known: Evidence) -> str:
 
 
 def report_of(runs: Sequence[Run], **environment: Any) -> Report:
-    recording = Recording(runs, environment, [], [])
+    recording = Recording(runs, {"sweep": {"settings": TIMED}, **environment}, [], [])
     return build(recording, evidence_of(recording))
 
 
@@ -205,9 +208,9 @@ def test_the_fastest_configuration_whose_accuracy_is_safe_is_named() -> None:
     assert (found.cell, found.decided, found.settled) == (DDP_AUTOCAST, True, True)
     assert lead(found) == "Use ddp, autocast (bf16): 2.5 times as fast as none, fp32."
     assert [(chip.name, chip.state) for chip in chips(found)] == [
-        ("confidence", "good"), ("accuracy", "good"),
+        ("times as fast as none, fp32", "good"), ("confidence", "good"), ("accuracy", "good"),
     ]  # fmt: skip
-    assert chips(found)[0].text == "more than 99.9 % that nothing is 2 % faster"
+    assert chips(found)[1].text == "more than 99.9 % that nothing is 2 % faster"
     assert "It is 2.51 times as fast as none, fp32 (95 % interval 2.4" in " ".join(
         reasons_of(found)
     )
@@ -215,12 +218,12 @@ def test_the_fastest_configuration_whose_accuracy_is_safe_is_named() -> None:
 
 def test_what_is_one_process_is_as_fast_as_fp32_in_the_words_of_the_lead() -> None:
     found = recommend(evidence(runs_of({NONE: 5.0, NONE_AUTOCAST: 3.0})))
-    assert lead(found) == "Use none, autocast: 1.7 times as fast as fp32."
+    assert lead(found) == "Use one process in autocast: 1.7 times as fast as fp32."
 
 
 def test_where_only_one_configuration_is_acceptable_no_confidence_is_claimed() -> None:
     found = recommend(evidence(runs_of({NONE: 5.0, DDP: 3.0}, {DDP: -2.0})))
-    assert lead(found) == "Use none, fp32: no other configuration is acceptable."
+    assert lead(found) == "Use one process in fp32: no other configuration is acceptable."
     assert (found.decided, found.chance) == (True, None)
     assert [chip.name for chip in chips(found)] == ["accuracy"]
     assert "confidence" not in " ".join(reasons_of(found))
@@ -238,7 +241,7 @@ def test_a_study_of_scores_alone_answers_on_scores_and_claims_nothing_on_times()
     answer = answer_of(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0}), **asked)
     assert answer.lead == "All 2 other configurations keep accuracy."
     assert (answer.cell, answer.chance, answer.train) == (None, None, None)
-    assert ("times", "not asked for") in [(chip.name, chip.text) for chip in answer.chips]
+    assert ("times", "not measured in turns") in [(chip.name, chip.text) for chip in answer.chips]
     assert not any("s per epoch" in reason for reason in answer.reasons)
     off = {DDP: -2.0, NONE_AUTOCAST: -0.45}
     answer = answer_of(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0}, off, spread=0.2), **asked)
@@ -293,9 +296,11 @@ def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot() -> None:
     [group] = report.groups
     assert [str(cell.cell) for cell in group.shown] == ["none-fp32", "none-autocast"]
     assert not any("dp" in reason for reason in report.answer.reasons)
-    assert group.check.startswith("A/A check failed: dp does the work of none here and took 0.80")
+    assert group.check.startswith(
+        "A/A check failed: dp does the work of none here and took 20.0 % less"
+    )
     assert "something besides the configurations changes the times" in group.check
-    assert "This study can tell differences above 2" in group.check
+    assert "no difference of time below 2" in group.check
 
 
 def on_gpu(seconds: Mapping[str, float], steps: int) -> Evidence:

@@ -56,6 +56,8 @@ def study(
                 for epoch, score in enumerate(scores, 1)
             ]
             (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    facts = {"settings": {"study": {"ask": ["time", "accuracy"]}}}
+    (folder / "sweep.json").write_text(json.dumps(facts))
     recording = gather_recording(folder)
     assert recording is not None
     return build(recording, evidence_of(recording)).answer

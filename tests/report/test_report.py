@@ -77,8 +77,8 @@ def sweep(folder: Path, *results: dict, **facts: Any) -> Path:
         run = folder / "runs" / f"{number}_{content['parallel']}_{content['amp']}"
         run.mkdir(parents=True)
         (run / "result.json").write_text(json.dumps(content))
-    if facts:
-        (folder / "sweep.json").write_text(json.dumps(facts))
+    facts.setdefault("settings", {}).setdefault("study", {}).setdefault("ask", ["time", "accuracy"])
+    (folder / "sweep.json").write_text(json.dumps(facts))
     return folder
 
 
@@ -344,7 +344,9 @@ def test_the_environment_holds_what_the_runs_share_and_lists_what_differs(tmp_pa
     assert environment["environment"]["time"] == {
         "first": "2026-01-02T03:04:00Z", "last": "2026-01-02T03:04:05Z"
     }  # fmt: skip
-    assert environment["sweep"] == {"wall_seconds": 50.0, "runs": 2}
+    assert environment["sweep"] == {
+        "wall_seconds": 50.0, "runs": 2, "settings": {"study": {"ask": ["time", "accuracy"]}}
+    }  # fmt: skip
     assert "hostname" not in environment["environment"]
 
 
@@ -454,7 +456,9 @@ def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:
         "none, scaler (bf16)", "ddp, scaler (bf16)",
     ]  # fmt: skip
     assert "1.70" in texts
-    assert texts[-1].startswith("Right is better. 5 timing rounds, 99.3 % intervals; band: equal")
+    assert texts[-1].startswith(
+        "Right is better. 5 timing rounds; lines: 99.3 % intervals; band: equal"
+    )
     assert "2 CPU threads" in texts[-1]
     assert "var(" not in drawn
     assert 'href="http' not in drawn

@@ -219,7 +219,7 @@ def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(
 ) -> None:
     slow = series_of(planted(tmp_path / "slow", alpha=4e-3, counts="1,2,4,8"))
     assert slow.enough == 2
-    assert "More than 2 processes are shown not to pay: ddp x4-fp32 and ddp x8-fp32 are slower" in (
+    assert "More than 2 processes are shown not to pay: ddp x4, fp32; ddp x8, fp32 are slower" in (
         " ".join(slow.said)
     )
     fast = series_of(planted(tmp_path / "fast", counts="1,2,4"))
@@ -237,7 +237,7 @@ def test_more_processes_than_cores_are_hollow_and_have_no_efficiency(tmp_path: P
     assert (found[8].efficiency, found[8].efficiency_low) == (None, None)
     assert series.enough is None  # nothing is said because of them
     text = " ".join(series.said)
-    assert "ddp x4-fp32 and ddp x8-fp32 had fewer cores or GPUs than processes" in text
+    assert "ddp x4, fp32; ddp x8, fp32 had fewer cores or GPUs than processes" in text
 
 
 def test_points_on_other_hosts_than_the_base_have_no_speed_up(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_points_on_more_hosts_than_the_base_have_a_speed_up_and_no_verdict(tmp_p
         assert point.speedup == pytest.approx(one[processes].speedup)
         assert point.speedup_low is not None
     assert series.enough is None
-    assert "judged by the interval of its seeds, at best ddp x4-fp32 is 2.3" in series.said[0]
+    assert "judged by the interval of its seeds, at best ddp x4, fp32 is 2.3" in series.said[0]
 
 
 @pytest.mark.parametrize(

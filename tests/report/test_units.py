@@ -35,7 +35,7 @@ def study(
     noise: float,
     lost: float,
     margin: float | None = None,
-    ask: Sequence[str] = (),
+    ask: Sequence[str] = ("time",),
 ) -> Written:
     """A study of four cells and four seeds, and its report. lost: by none-autocast."""
     rounds = []
@@ -230,5 +230,8 @@ def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_the_scores
     assert found.tree["answer"]["lead"] == said
     drawn = found.text("figure.svg")
     assert "RMSE, difference to none, fp32, m ←" in drawn
-    assert "Left is better. 4 seeds, 95 % intervals; band: lost at most the margin, 0.5 m" in drawn
+    assert (
+        "Left is better. 4 seeds; lines: 95 % intervals; band: lost at most the margin, 0.5 m"
+        in drawn
+    )
     assert "times as fast" not in found.console

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -34,19 +34,15 @@ FITS = LargestBatch(128, None, "whole_set", "the whole training set fits")
 class Sweep:
     """A study in `folder` whose runs take no time: each writes the files of a real run.
 
-    probes: seconds that the runs' probes take, in the order run; 1 after the last of them.
-    statuses: how the runs end, likewise; "late": well, but the command is interrupted meanwhile.
-    unlike: fields of the results of a strategy; dp's probes then take half the time.
+    statuses: how the runs end, in the order run; ok after the last of them.
     found: by each search for a largest batch.
     """
 
     folder: Path
     compose: Callable[[Sequence[str]], DictConfig]
-    probes: list[float] = field(default_factory=list)
     statuses: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
-    unlike: dict[str, dict[str, Any]] = field(default_factory=dict)
     found: LargestBatch = FITS
     name: str | None = None  # of the study
 
@@ -55,7 +51,7 @@ class Sweep:
         return Plan(jobs, self.compose, self.settings(**study))
 
     def settings(self, **study: Any) -> dict[str, Any]:
-        return {**defaults(), "burn_in": 0, **study}
+        return {**defaults(), "ask": ["accuracy"], **study}
 
     def study(self, *overrides: str, resume: bool = False, **given: Any) -> Study:
         seeds = given.pop("seeds", (0, 1))
@@ -85,20 +81,15 @@ class Sweep:
         self.resumed += [name] * (config.resume is not None)
         folder.mkdir(exist_ok=True)
         job = asked(config, config.hydra)
-        (folder / "config.yaml").write_text(as_yaml(job.stored, job.choices))
+        (folder / "config.yaml").write_text(as_yaml(job.config.frozen, job.choices))
         status = self.statuses.pop(0) if self.statuses else "ok"
         if status == "killed":
             raise KeyboardInterrupt
-        probe, parallel = self.probes.pop(0) if self.probes else 1.0, job.choices["parallel"]
-        probe /= 1 + (parallel == "dp" and bool(self.unlike))
-        made = Result(
-            "ok" if status == "late" else status, parallel=parallel, amp="fp32", seed=config.seed,
+        Result(
+            status, parallel=job.choices["parallel"], amp="fp32", seed=config.seed,
             accuracy=0.5, train_seconds=1.0, epochs=1, total_seconds=60.0, devices=["cpu"],
-            threads=1, probe_seconds=[probe, probe],
-        )  # fmt: skip
-        replace(made, **self.unlike.get(parallel, {})).write(folder)
-        if status == "late":
-            raise KeyboardInterrupt
+            threads=1,
+        ).write(folder)  # fmt: skip
 
     def file(self) -> dict[str, Any]:
         found = json.loads((self.folder / "sweep.json").read_text())

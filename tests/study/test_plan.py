@@ -87,14 +87,12 @@ def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
 @pytest.mark.parametrize(
     ("subdir", "given", "fine"),
     [
-        ("${hydra.job.num}", {"mixed": True}, True),
+        ("${hydra.job.num}", {}, True),
         ("x", {"seeds": [0]}, False),
         ("${seed}", {}, False),  # two cells
-        ("${hydra.runtime.choices.parallel}", {"retries": 0}, False),  # two rounds of a cell
-        ("${seed}-${hydra.runtime.choices.parallel}", {}, False),  # a round that is repeated
-        ("${seed}-${hydra.runtime.choices.parallel}", {"retries": 0}, True),
+        ("${hydra.runtime.choices.parallel}", {}, False),  # two rounds of a cell
+        ("${seed}-${hydra.runtime.choices.parallel}", {}, True),
         ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0]}, True),
-        ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0], "mixed": True}, False),
     ],
 )
 def test_no_two_runs_of_a_study_are_in_one_folder(

@@ -8,45 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from ninefold.study_record import LargestBatch
 from tests.conftest import Shell, result
 from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
 from tests.study.conftest import FITS, Sweep
-
-
-def test_a_burn_in_is_listed_and_not_counted(made: Sweep) -> None:
-    made.study(burn_in=5).run()
-    assert made.names[0] == made.file()["burn_in"] == "burn_in"
-    assert OmegaConf.load(made.folder / "burn_in" / "config.yaml").max_steps == 5
-    assert [len(runs) for (runs,) in made.rounds("runs")] == [3, 3]
-
-
-@pytest.mark.parametrize(
-    "loggers",
-    [["logger=mlflow", "logger.mlflow.wait=5", "~logger.console"], ["logger=[console,mlflow]"]],
-)
-def test_a_burn_in_is_no_run_of_a_tracker_and_the_runs_that_count_are(
-    made: Sweep, loggers: list[str]
-) -> None:
-    made.study(*loggers, burn_in=5).run()
-    with_mlflow = {
-        name: "mlflow" in OmegaConf.load(made.folder / name / "config.yaml").logger
-        for name in made.names
-    }
-    assert len(with_mlflow) == 7
-    assert [name for name, given in with_mlflow.items() if not given] == ["burn_in"]
-
-
-def test_drift_of_a_round_is_found_on_resume_if_the_command_ended_with_its_last_run(
-    made: Sweep,
-) -> None:
-    made.probes, made.statuses = [1.0] * 5 + [2.0], ["ok"] * 5 + ["late"]
-    with pytest.raises(KeyboardInterrupt):
-        made.study(retries=0).run()
-    made.study(retries=0, resume=True).run()
-    assert made.rounds("drift", "drifted") == [(0, False), (1, True)]
 
 
 def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
@@ -91,8 +57,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
 
 
 def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
-    study = ["-m", *RUN, "amp=fp32", "seed=0,1,2", "launch.inline=true", "threads=1",
-             "study.burn_in=1", "study.retries=0"]  # fmt: skip
+    study = ["-m", *RUN, "amp=fp32", "seed=0,1,2", "launch.inline=true", "threads=1"]
     mark = shell.folder / "mark"
     kill = {"FAULT": "kill_rank0@step:0:11", "FAULT_MARK": str(mark)}
     assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL

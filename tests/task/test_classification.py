@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import Evaluation, evaluate
 from ninefold.engine.parallel import Place
@@ -85,7 +85,7 @@ def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluat
     task = Classification(5)
     return evaluate(
         Objective(model, task).train(model.training),
-        Gathered(found),
+        HostSource(found),
         task=task,
         batch_size=batch_size,
         prepare=ImagePreparation(1),
@@ -143,7 +143,7 @@ def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluatio
         try:
             return evaluate(
                 Objective(copy.deepcopy(model), task),
-                Gathered(found),
+                HostSource(found),
                 task=task,
                 batch_size=8,
                 prepare=ImagePreparation(1),
@@ -214,7 +214,7 @@ def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
     with pytest.raises(AssertionError, match="4 of 8 examples counted"):
         evaluate(
             Objective(network(), task),
-            Gathered(examples(8)),
+            HostSource(examples(8)),
             task=task,
             batch_size=8,
             prepare=ImagePreparation(1),

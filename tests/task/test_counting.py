@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ninefold.engine.task import Task, added, counted
 from ninefold.task.classification import Classification
-from ninefold.task.landmarks import Landmarks
 from ninefold.task.segmentation import Segmentation
+from ninefold.volumes.landmarks import Landmarks
 
 
 @pytest.mark.parametrize("shape", [(1000,), (1,), (0,), (7, 9, 11), (3, 4, 5, 6)])

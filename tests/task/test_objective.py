@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, Preparation
 from ninefold.engine.parallel import Place
@@ -77,7 +77,7 @@ def test_a_mask_is_moved_with_its_image(prepare: Preparation) -> None:
     images = np.asarray(examples.inputs[np.arange(48)])
     bright = type(examples)(images, (images[:, 0] > 160).astype(np.uint8))
     seen = []
-    for inputs, masks in Batches(Gathered(bright), 8, 0, prepare, ALONE).epoch(0, 0, no, no):
+    for inputs, masks in Batches(HostSource(bright), 8, 0, prepare, ALONE).epoch(0, 0, no, no):
         assert masks.dtype == torch.uint8
         assert torch.equal(masks.bool(), inputs[:, 0] * 255 > 160.5)
         seen.append(inputs)

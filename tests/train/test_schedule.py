@@ -159,7 +159,7 @@ def test_a_group_that_matches_nothing_names_the_nearest_parameter() -> None:
         pytest.raises(
             ConfigError,
             match=r"^error: optimizer\.groups\.0\.match=clasifier\.w\*: it matches no parameter; "
-            r"the nearest is classifier\.weight; ",
+            r"did you mean classifier\.weight\?; ",
         ),
         ours.training(*SMALL, "optimizer.groups=[{match: 'clasifier.w*', lr: 1}]"),
     ):
@@ -171,7 +171,7 @@ def test_a_group_that_matches_nothing_names_the_nearest_parameter() -> None:
     [
         (
             "weight_deacy: 0",
-            r"weight_deacy=0: AdamW has no such option; amsgrad, .*nearest is weight_",
+            r"weight_deacy=0: AdamW has no such option; did you mean weight_",
         ),
         ("params: 3", "params=3: AdamW has no such option; "),
         ("lr: -1", "lr=-1: it cannot be used; a number of at least 0 is allowed; "),

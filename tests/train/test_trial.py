@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torchvision.models import googlenet, resnet18
 
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import Gathered
+from ninefold.dataset.loader import HostSource
 from ninefold.engine.evaluation import evaluate
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
@@ -230,7 +230,7 @@ def test_a_later_error_in_a_users_task_is_named_as_hers(method: str) -> None:
     examples = Examples(np.zeros((4, 1, 4, 4), np.uint8), np.zeros(4, np.int64))
     with pytest.raises(Failure, match=rf"^error: task=Own: its `{method}` failed.*test_trial.py:"):
         evaluate(
-            Objective(Net(), task), Gathered(examples), task=task, batch_size=2,
+            Objective(Net(), task), HostSource(examples), task=task, batch_size=2,
             prepare=AsFloats(), parallel=Single("cpu"), place=Place(0, 1, CPU),
         )  # fmt: skip
 

@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from ninefold.engine.parallel import Place, Traffic, size_of
 from ninefold.engine.parallel.group import Group, share_buffers
 from ninefold.errors import ConfigError
-from ninefold.types import Positive
 
 MIB = 1 << 20
 FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # DDP's own sizes
@@ -24,17 +23,11 @@ class DDP(Group):
     """The keys are DistributedDataParallel's own; `timeout` is the process group's, in seconds."""
 
     gradient_as_bucket_view: bool = True
-    """Keep gradients inside DDP's communication buckets, which saves a copy."""
     broadcast_buffers: bool = True
-    """Broadcast buffers such as BatchNorm's statistics before each forward pass."""
     find_unused_parameters: bool = False
-    """Search for parameters without a gradient in each step."""
     static_graph: bool = False
-    """Promise DDP that the graph is the same in each step."""
-    bucket_cap_mb: Positive | None = None
-    """Size of a DDP bucket in MiB; null: PyTorch's default of 25, and 1 for the first."""
+    bucket_cap_mb: float | None = None
     sync_batchnorm: bool = False
-    """Replace BatchNorm by SyncBatchNorm, on GPUs only."""
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         if self.sync_batchnorm:

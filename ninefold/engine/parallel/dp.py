@@ -23,8 +23,6 @@ class DP(Parallel):
     max_processes: int = 1
     devices: Sequence[int] | None = None
     loss_in_forward: bool = True
-    """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
-    first GPU and compute it there. Without effect on a CPU or a single GPU."""
 
     @contextmanager
     def join(self) -> Iterator[Place]:

@@ -17,7 +17,6 @@ from ninefold.engine.parallel import Place, Traffic
 from ninefold.engine.parallel.group import keep, share_buffers
 from ninefold.engine.parallel.spread import Spread, count, named_in, nested
 from ninefold.errors import ConfigError, one_line
-from ninefold.types import Count, FloatDtype, Units, Whole
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
 MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters that are not gathered
@@ -33,18 +32,11 @@ class FSDP(Spread):
     replicas: if several, the processes of a copy follow each other.
     """
 
-    replicas: Count = 1
-    """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
+    replicas: int = 1
     reshard_after_forward: bool = True
-    """Drop gathered parameters after the forward pass and gather them again for the backward pass;
-    false: more memory for a third less communication."""
-    units: Units = "auto"
-    """Submodules whose parameters are gathered together, apart from all others; auto: children of
-    the network, and of lists in it, of at least `least` parameters."""
-    least: Whole = 1_000_000
-    """Parameters of a unit at least, with units=auto."""
-    reduce_dtype: FloatDtype | None = None
-    """dtype in which gradients are averaged over processes; null: their own."""
+    units: str | Sequence[str] = "auto"
+    least: int = 1_000_000
+    reduce_dtype: str | None = None
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         for parameter in model.parameters():

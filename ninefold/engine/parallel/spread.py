@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ninefold.engine.parallel.group import Group
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, suggestion
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,10 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
 
 def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
     """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
-    near = difflib.get_close_matches(missing, known, n=1)
     return ConfigError(
         field,
         value,
-        f"the model has no part {missing}",
-        f"did you mean {near[0]}?" if near else f"it has {', '.join(known[:20])}",
-        "name submodules of the model",
+        f"the model has no part {missing}; {suggestion(missing, known)}; name submodules of it",
     )
 
 

@@ -15,7 +15,6 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from ninefold.engine.parallel import Place, Traffic
 from ninefold.engine.parallel.spread import Spread, named_in
 from ninefold.errors import ConfigError, one_line
-from ninefold.types import Names
 
 # In what torch says where a network does not go with its plan.
 MISFITS = ("modified inplace", "mixed torch.Tensor and DTensor", "Sharding propagation failed")
@@ -30,11 +29,8 @@ class TensorParallel(Spread):
 
     one_batch: ClassVar[bool] = True
 
-    colwise: Names = None
-    """Linear layers of which each process computes a part of the outputs (parallel=tensor)."""
-    rowwise: Names = None
-    """Linear layers that take such parts and follow them; their outputs are summed over the
-    processes (parallel=tensor)."""
+    colwise: Sequence[str] | None = None
+    rowwise: Sequence[str] | None = None
 
     def wrap(self, model: nn.Module, place: Place) -> nn.Module:
         colwise, rowwise = list(self.colwise or ()), list(self.rowwise or ())

@@ -15,7 +15,7 @@ from ninefold.report.answer.groups import describe
 from ninefold.report.answer.notes import number_notes
 from ninefold.report.answer.own_loop import own_loop
 from ninefold.report.answer.recommend import Recommendation, recommend
-from ninefold.report.answer.scaling import headline
+from ninefold.report.answer.scaling import best_of, chips, headline
 from ninefold.report.answer.surer import surer
 from ninefold.report.answer.tree import (
     FORMAT,
@@ -28,7 +28,7 @@ from ninefold.report.answer.tree import (
     RunLine,
     Scaling,
 )
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import left_out, overlay_words
@@ -150,10 +150,16 @@ def _answer(
             for line in series.said
         ]
         lead, sure = headline(scales)
-        return Answer(lead, sure, None, None, [], lines, said)
+        marks = chips(scales, first)
+        answer = Answer(lead, sure, None, None, marks, lines, said)
+        if sure and (fastest := best_of(scales)):
+            series, best = fastest
+            named = best.cell if (best.speedup or 0.0) > 1 else series.base
+            return replace(answer, train=train_command(recording, named))
+        return answer
     if batches is not None:
-        named = batches.cell
-        return Answer(batches.lead, named is not None, named, None, [], batches.reasons, said)
+        size = batches.cell
+        return Answer(batches.lead, size is not None, size, None, [], batches.reasons, said)
     more = surer(first, decision, recording)
     if not first.asks_time:
         lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
@@ -198,7 +204,12 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
     told = recorded(recording.environment, str(cell), recording.own)
     if words := recording.words.get(str(cell)) or told:
         return command(words, overlay, typed)
-    return command(overlay_words(overlay), None, typed) if overlay else None
+    if overlay is None:
+        return None
+    kept = overlay_words(overlay)
+    if cell.strategy == PLAIN.parallel:  # one process starts no others
+        kept = [word for word in kept if not word.startswith("launch.")]
+    return command(kept, None, typed)
 
 
 def overlay_of(recording: Recording, cell: Cell) -> dict[str, Any] | None:

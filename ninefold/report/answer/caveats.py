@@ -13,7 +13,7 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import others, round_number
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, plural, three_digits
+from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
 from ninefold.result import ONE_THREAD
 from ninefold.stats.verdicts import FAILED, OTHER_HOSTS, Steady
@@ -54,10 +54,10 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"Nothing says how much of the {name} may be lost: a cell counts as safe only if it is "
             f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
         )
-    if sweep.asked == ["accuracy"]:
+    if sweep.asked == ["accuracy"] and len(evidence.cells) > 1:
         found.append(
-            "The study asked for scores alone: its times are of whole runs, without a burn-in and "
-            "without a check for drift. study.ask=[time] measures them."
+            "The times are those of whole runs, not measured in turns. "
+            "study.ask=[time] measures them."
         )
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
@@ -222,10 +222,11 @@ def _no_control(evidence: Evidence) -> str:
 def _not_steady(steady: Steady, evidence: Evidence) -> str:
     interval = ""
     if steady.low is not None and steady.high is not None:
-        interval = f" (95 % interval {steady.low:.3f} to {steady.high:.3f})"
+        low, high = (number(100 * (end - 1), 1, sign=True) for end in (steady.low, steady.high))
+        interval = f" (95 % interval {low} % to {high} %)"
     return (
         f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
-        f"{steady.ratio:.3f} times as long in turns as in a long stretch alone{interval}. A long "
+        f"{percent_longer(steady.ratio)} in turns than in a long stretch alone{interval}. A long "
         "run may differ as much from the times here, and the noise floor is that much higher."
     )
 

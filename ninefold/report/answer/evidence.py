@@ -75,8 +75,8 @@ class Evidence:
 
     @property
     def asks_time(self) -> bool:
-        """Whether the study asked which configuration is the fastest."""
-        return self.asked != ("accuracy",)
+        """Whether the study asked which configuration is the fastest; of one there is no doubt."""
+        return "time" in self.asked or len(self.cells) < 2
 
     @property
     def unit(self) -> str:
@@ -103,10 +103,13 @@ class Evidence:
         value, low, high = ratio
         return Speed(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
 
-    def standing(self, candidates: Sequence[Cell]) -> Standing:
-        """Return how cells stand, by their seconds per epoch, against the fastest of them."""
+    def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
+        """Return how cells stand, by their seconds per epoch, against the fastest of them.
+
+        by: those of which one has to be faster than what is out; None: all.
+        """
         hosts, floor = self.hosts(SECONDS), self.comparison.floor
-        return stand(self.values(SECONDS), candidates, self.settings, floor, hosts)
+        return stand(self.values(SECONDS), candidates, self.settings, floor, hosts, by)
 
     def runs(self, cell: Cell) -> list[Run]:
         """Return the runs of a cell, those that ended badly too."""

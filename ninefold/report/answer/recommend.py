@@ -40,6 +40,8 @@ class Recommendation:
         where it is the only one, so that none is claimed.
     may_be: those that may be the fastest acceptable one, the simplest first.
     unscored: those not shown to be slower whose score is not yet known to be safe.
+    out: the configurations, safe or not yet, that are shown not to be the fastest of the
+        acceptable ones: by all pairs together, or by this smaller question alone.
     """
 
     evidence: Evidence
@@ -51,6 +53,7 @@ class Recommendation:
     chance: float | None = None
     may_be: Sequence[Cell] = ()
     unscored: Sequence[Cell] = ()
+    out: Sequence[Cell] = ()
 
     @property
     def decided(self) -> bool:
@@ -119,10 +122,14 @@ def recommend(evidence: Evidence) -> Recommendation:
     if any(pairs.verdict(*pair) == OTHER_HOSTS for pair in combinations([*safe, *unknown], 2)):
         return Recommendation(evidence, None, APART, seconds, pairs, safe, unscored=unknown)
     cell, may_be, stand = fastest(evidence, safe)
+    slower = [
+        *evidence.standing([*safe, *unknown], by=safe).out,
+        *(other for other in unknown if any(pairs.verdict(one, other) == "slower" for one in safe)),
+    ]
     unscored = [
         other
         for other in unknown
-        if not any(pairs.verdict(better, other) == "slower" for better in safe)
+        if other not in slower
         and (pairs.verdict(cell, other) != "tie" or plainness(other) < plainness(cell))
     ]
     return Recommendation(
@@ -135,4 +142,5 @@ def recommend(evidence: Evidence) -> Recommendation:
         stand.chance[cell] if len(safe) > 1 else None,
         sorted({*may_be, *unscored}, key=plainness),
         unscored,
+        [one for one in (*safe, *unknown) if one != cell and one not in (*may_be, *unscored)],
     )

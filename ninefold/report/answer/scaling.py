@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.pairs import Pairs
-from ninefold.report.answer.tree import Scaling, ScalingPoint, Series
+from ninefold.report.answer.tree import Chip, Scaling, ScalingPoint, Series
 from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import counted, listed_and, plural
+from ninefold.report.numbers import counted, plural
 from ninefold.report.stats.measures import SECONDS
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OTHER_HOSTS
@@ -110,20 +110,40 @@ def _processes(evidence: Evidence, cell: Cell) -> int:
     return max([1, *(run.processes or 1 for run in evidence.runs(cell))])
 
 
-def headline(scales: Scaling) -> tuple[str, bool]:
-    """Return in at most 14 words whether more processes are faster, and whether that is shown.
-
-    Times of other hosts have no verdict of their own: the interval of their seeds is used there.
-    """
+def best_of(scales: Scaling) -> tuple[Series, ScalingPoint] | None:
+    """Return the fastest with more than one process, and its series; None if none is known."""
     points = [
         (series, point)
         for series in scales.series
         for point in series.points
         if point.processes > 1 and point.speedup is not None and not point.oversubscribed
     ]
-    if not points:
+    return max(points, key=lambda found: found[1].speedup or 0.0, default=None)
+
+
+def chips(scales: Scaling, evidence: Evidence) -> list[Chip]:
+    """Return the speed-up of the fastest with more than one process, with its interval."""
+    if (found := best_of(scales)) is None:
+        return []
+    series, best = found
+    if best.speedup is None or best.speedup_low is None or best.speedup_high is None:
+        return []
+    of = f"{evidence.label(best.cell)}, times as fast as {evidence.label(series.base)}"
+    text = (
+        f"{best.speedup:.2f} ({evidence.settings.confidence:.3g} % interval "
+        f"{best.speedup_low:.2f} to {best.speedup_high:.2f})"
+    )
+    return [Chip(of, text, "good" if best.speedup_low > 1 else "even")]
+
+
+def headline(scales: Scaling) -> tuple[str, bool]:
+    """Return in at most 14 words whether more processes are faster, and whether that is shown.
+
+    Times of other hosts have no verdict of their own: the interval of their seeds is used there.
+    """
+    if (found := best_of(scales)) is None:
         return "No answer: no speed-up of more processes is known.", False
-    series, best = max(points, key=lambda found: found[1].speedup or 0.0)
+    series, best = found
     speedup, what = best.speedup or 1.0, f"{best.processes} processes ({best.cell.parallel})"
     if best.verdict == "faster" or (best.speedup_low or 0.0) > 1:
         unit = "as fast as" if scales.kind == "strong" else "the examples a second of"
@@ -142,41 +162,44 @@ def _one(series: Series) -> str:
 def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
     """Return what a series shows. kind: strong or weak."""
     measured = [point for point in series.points if not point.oversubscribed]
-    confidence = evidence.settings.confidence
-    said = [_best(series, measured, kind, confidence), _what_pays(series, measured)]
+    said = [_best(series, measured, kind, evidence), _what_pays(series, measured, evidence)]
     if crowded := [point.cell for point in series.points if point.oversubscribed]:
         said.append(
-            f"{listed_and(crowded)} had fewer cores or GPUs than processes: "
+            f"{evidence.labels(crowded)} had fewer cores or GPUs than processes: "
             f"{plural(crowded, 'it is', 'they are')} drawn hollow and "
             f"{plural(crowded, 'has', 'have')} no efficiency."
         )
     return [text for text in said if text]
 
 
-def _best(series: Series, points: Sequence[ScalingPoint], kind: str, confidence: float) -> str:
+def _best(series: Series, points: Sequence[ScalingPoint], kind: str, evidence: Evidence) -> str:
+    base, confidence = evidence.label(series.base), evidence.settings.confidence
     others = [point for point in points if point.cell != series.base]
     more = [point for point in others if point.processes > 1]
     if more and all(point.verdict == OTHER_HOSTS for point in more):
         best = max(more, key=lambda point: point.speedup or 0.0)
         text = (
-            f"Its times are of different hosts than those of {series.base}, or of more hosts: "
+            f"Its times are of different hosts than those of {base}, or of more hosts: "
             "judged by the interval of its seeds"
         )
         if best.speedup is None:
             return f"{text}, of which there is none."
-        return f"{text}, at best {_speed(series, best, kind, '95 % interval of its seeds')}."
+        return (
+            f"{text}, at best {_speed(best, kind, '95 % interval of its seeds', evidence, base)}."
+        )
     faster = [point for point in others if point.verdict == "faster" and point.speedup]
     if not faster:
-        return f"No number of its processes is shown to be faster than {series.base}."
+        return f"No number of its processes is shown to be faster than {base}."
     best = max(faster, key=lambda point: point.speedup or 0.0)
-    return f"{_speed(series, best, kind, f'{confidence:.3g} % interval')}{_of_ideal(best)}."
+    interval = f"{confidence:.3g} % interval"
+    return f"{_speed(best, kind, interval, evidence, base)}{_of_ideal(best)}."
 
 
-def _speed(series: Series, point: ScalingPoint, kind: str, of: str) -> str:
+def _speed(point: ScalingPoint, kind: str, of: str, evidence: Evidence, base: str) -> str:
     """How many times as fast as the base a point is. of: what its interval is called."""
     what = "is" if kind == "strong" else "trains"
     unit = "as fast as" if kind == "strong" else "as many examples a second as"
-    text = f"{point.cell} {what} {point.speedup:.2f} times {unit} {series.base}"
+    text = f"{evidence.label(point.cell)} {what} {point.speedup:.2f} times {unit} {base}"
     if point.speedup_low is not None and point.speedup_high is not None:
         text += f" ({of} {point.speedup_low:.2f} to {point.speedup_high:.2f})"
     return text
@@ -186,7 +209,7 @@ def _of_ideal(point: ScalingPoint) -> str:
     return "" if point.efficiency is None else f", {100 * point.efficiency:.0f} % of the ideal"
 
 
-def _what_pays(series: Series, points: Sequence[ScalingPoint]) -> str:
+def _what_pays(series: Series, points: Sequence[ScalingPoint], evidence: Evidence) -> str:
     if len(points) < 2:
         return ""
     if series.enough is None:
@@ -194,4 +217,4 @@ def _what_pays(series: Series, points: Sequence[ScalingPoint]) -> str:
     more = [point.cell for point in points if point.processes > series.enough]
     end = plural(more, "is slower or ties", "are slower or tie")
     few = counted(series.enough, "process", "processes")
-    return f"More than {few} are shown not to pay: {listed_and(more)} {end}."
+    return f"More than {few} are shown not to pay: {evidence.labels(more)} {end}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from statistics import fmean
 
@@ -26,12 +27,16 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     folder = folder if isinstance(folder, str) else ""
     live = folder.endswith("/report")  # else it is a recording, which has no run folders
     words = {"study.resume": folder.removesuffix("/report")} if live else {}
+    if finite(sweep.settings.get("study", {}).get("budget")) is not None:
+        words["study.budget"] = "null"  # it would end the command as it ended the study
     if evidence.unfinished and live:
         return Surer(_with(sweep.command, words), None, "The study is not finished.")
     open_scores = evidence.scored and (
         bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
     )
-    if open_scores and (seeds := _seeds(evidence)):
+    if open_scores and not (seeds := _seeds(evidence)):
+        return None
+    if open_scores:
         each, words["seed"] = _seconds_of_a_seed(evidence), ",".join(map(str, seeds))
         further = len(seeds) - (len(sweep.rounds_of(evidence.group.part)) if live else 0)
         minutes = each * further / 60 if each else None
@@ -86,4 +91,11 @@ def _with(command: str, words: dict[str, str]) -> str:
     except ValueError:
         kept = command.split()
     kept = [word for word in kept if word.partition("=")[0] not in replaced]
-    return shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
+    named = [re.sub(r"^([\w.]+)=\.\.\..*", _placeholder, word) for word in kept]
+    return shlex.join([*named, *(f"{key}={value}" for key, value in words.items())])
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    """A word whose folder a report does not repeat: `dataset.root=DATASET_ROOT`, to fill in."""
+    key = found.group(1)
+    return f"{key}={key.replace('.', '_').upper()}"

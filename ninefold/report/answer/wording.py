@@ -21,7 +21,10 @@ from ninefold.report.numbers import (
     capitalized,
     counted,
     difference,
+    difference_with_unit,
     listed_and,
+    number,
+    percent_longer,
     plural,
     score_text,
     three_digits,
@@ -53,9 +56,11 @@ def lead(found: Recommendation) -> str:
         return "No answer on speed: the configurations ran on different hosts."
     name = evidence.label(cell)
     if found.decided:
+        if found.chance is None and _rivals(found) == [cell]:
+            return f"Only {name} was measured: there is nothing to compare it with."
+        if cell.strategy == PLAIN.parallel:
+            name = f"one process in {name.removeprefix(f'{PLAIN.parallel}, ')}"
         if found.chance is None:
-            if _rivals(found) == [cell]:
-                return f"Only {name} was measured: there is nothing to compare it with."
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speed(cell)) and speed.verdict == "faster":
             return f"Use {name}: {how_many(speed.times)} times as fast as {_base(cell)}."
@@ -105,12 +110,21 @@ def chips(found: Recommendation) -> list[Chip]:
     if cell is None:
         return []
     if not found.decided:
-        many = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
-        return [
-            Chip("still possible", many, "open"),
+        possible = evidence.labels(found.may_be)
+        if len(found.may_be) > MOST_NAMED:
+            possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
+        said = [
+            Chip("still possible", possible, "open"),
             Chip("fastest so far", evidence.label(cell), "open"),
         ]
+        if (least := _least_memory(found)) is not None:
+            said.append(Chip("least memory of these", evidence.label(least), "open"))
+        return said
     said = []
+    speed = evidence.speed(cell)
+    if speed and speed.verdict == "faster" and speed.low is not None:
+        text = f"{speed.times:.2f} ({speed.low:.2f} to {speed.high:.2f})"
+        said.append(Chip(f"times as fast as {evidence.label(PLAIN)}", text, "good"))
     if found.chance is not None:
         sure = f"{percent(found.chance)} that nothing is {_same(evidence)} faster"
         said.append(Chip("confidence", sure, "good"))
@@ -126,10 +140,10 @@ def chips(found: Recommendation) -> list[Chip]:
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
-    """Return what a study of scores alone allows for, and what it did not ask."""
+    """Return what a study of scores alone allows for, and that it tells no times."""
     scoring, margin = evidence.group.scoring, evidence.settings.margin
     allowed = within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
-    return [Chip("kept means", allowed, "even"), Chip("times", "not asked for", "open")]
+    return [Chip("kept means", allowed, "even"), Chip("times", "not measured in turns", "open")]
 
 
 def reasons(found: Recommendation) -> list[str]:
@@ -147,44 +161,131 @@ def reasons(found: Recommendation) -> list[str]:
         said.append(f"It is {_interval(found)}.")
     if found.decided and cell != PLAIN and evidence.scored:
         said.append(_why_safe(evidence, cell))
-    others = [other for other in _rivals(found) if other != cell]
-    ratios = {other: ratio for other in others if (ratio := pairs.ratio(cell, other)) is not None}
-    slower = [other for other in ratios if pairs.verdict(cell, other) == "slower"]
+    if not found.decided:
+        said += _open_to(found)
+    said += _behind(found)
+    said += _exclusions(evidence)
+    if found.decided and found.chance is not None:
+        said += _sure(found)
+    return said
+
+
+def _open_to(found: Recommendation) -> list[str]:
+    """Which configurations may be the fastest, what is open of them, and which to use till then."""
+    evidence, score = found.evidence, found.evidence.group.score
+    names = [
+        f"{evidence.label(cell)}{f' (its {score} is open)' if cell in found.unscored else ''}"
+        for cell in found.may_be
+    ]
+    said = [f"Still possible: {'; '.join(names)}."]
+    for cell in found.unscored:
+        test = evidence.safety(cell)
+        needed = test.needed if test else None
+        how = "more seeds may settle it" if needed is None else f"some {needed} seeds would do"
+        allowed = within_margin(
+            evidence.settings.margin,
+            evidence.group.scoring.mark,
+            evidence.group.scoring.better,
+            evidence.label(PLAIN),
+        )
+        said.append(
+            f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be {allowed}) "
+            f"is open: {how}."
+        )
+    if (least := _least_memory(found)) is not None:
+        memory = f"{_memory(evidence, least) / 2**20:.0f} MiB"
+        said.append(
+            f"Of these {evidence.label(least)} takes the least memory ({memory}): use it until "
+            "more is known."
+        )
+    return said
+
+
+def _least_memory(found: Recommendation) -> Cell | None:
+    """Of the acceptable configurations that may be the fastest, the one with the least memory."""
+    known = [cell for cell in found.may_be if cell in found.candidates]
+    memory = {cell: _memory(found.evidence, cell) for cell in known}
+    return min(known, key=memory.__getitem__) if len(known) > 1 and all(memory.values()) else None
+
+
+def _behind(found: Recommendation) -> list[str]:
+    """How each other configuration that is not left out compares with the named one."""
+    evidence, cell, pairs = found.evidence, found.cell, found.pairs
+    assert cell is not None
+    assert pairs is not None
+    others = {
+        other: (
+            1 / ratio[0],
+            1 / ratio[2] if ratio[2] else None,
+            1 / ratio[1] if ratio[1] else None,
+        )
+        for other in _rivals(found)
+        if other != cell and excluded(other, evidence) is None
+        if (ratio := pairs.ratio(cell, other)) is not None and ratio[0]
+    }
+    lost = [other for other in others if evidence.safe[other] == "worse"]
+    verdicts = {other: pairs.verdict(cell, other) for other in others}
+    slower = [other for other in others if verdicts[other] == "slower" or other in found.out]
+    said = []
     if slower:
-        ends = [f"{end(ratios[other][0] for other in slower):.2f}" for end in (min, max)]
-        span = " to ".join(dict.fromkeys(ends))
-        said.append(f"Shown to be slower: {evidence.labels(slower)} ({span} times as long).")
-    if tied := [other for other in ratios if pairs.verdict(cell, other) == "tie"]:
+        shown = [f"{evidence.label(other)} {others[other][0]:.2f}" for other in slower]
+        said.append(f"Shown to be slower, times as fast as it: {'; '.join(shown)}.")
+        if any(verdicts[other] != "slower" for other in slower):
+            said.append(
+                "Which is the fastest is tested in one direction, among the acceptable ones alone: "
+                "that can be decided where the interval of a pair still reaches 1."
+            )
+    if tied := [other for other in others if verdicts[other] == "tie" and other not in lost]:
         said.append(f"As fast: {evidence.labels(tied)}.")
-    faster = [other for other in ratios if pairs.verdict(cell, other) == "faster"]
-    for other in faster:
-        why = "worse" if evidence.safe[other] == "worse" else "not shown to be kept"
+    for other in (other for other in others if verdicts[other] == "faster"):
+        why = "worse" if other in lost else "not shown to be kept"
         said.append(
             f"{evidence.label(other)} is faster, but its {evidence.group.score} is {why}"
             f"{_loss(evidence, other) if why == 'worse' else ''}."
         )
-    unclear = [other for other in ratios if pairs.verdict(cell, other) in UNDECIDED]
-    unclear = [other for other in unclear if other != PLAIN or speed is None]
+    if out := [o for o in lost if o not in slower and verdicts[o] != "faster"]:
+        said.append(f"Out, as {evidence.group.score} is lost: {evidence.labels(out)}.")
+    unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
+    unclear = [other for other in unclear if other != PLAIN or evidence.speed(cell) is None]
     if unclear:
-        shown = [f"{evidence.label(other)} {_ratio(ratios[other])}" for other in unclear]
+        shown = [f"{evidence.label(other)} {_ratio(others[other])}" for other in unclear]
         more = len(shown) - MOST_NAMED
         rest = f", and {counted(more, 'further one')}" if more > 0 else ""
-        said.append(f"Inconclusive, times as long: {'; '.join(shown[:MOST_NAMED])}{rest}.")
-    said += _exclusions(evidence)
-    if found.decided and found.chance is not None:
-        closest = min(ratios.items(), key=lambda item: item[1][0], default=None)
-        text = (
-            f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
-            "faster: on this machine, with this model, batch size and version of torch. It says "
-            "nothing about longer training or other hardware."
-        )
-        if evidence.comparison.floor and closest is not None:
-            text += (
-                f" The closest, {evidence.label(closest[0])}, takes {closest[1][0]:.2f} times as "
-                f"long; the noise floor is {floor_text(evidence)}."
-            )
-        said.append(text)
+        said.append(f"Open, times as fast as it: {'; '.join(shown[:MOST_NAMED])}{rest}.")
     return said
+
+
+def _sure(found: Recommendation) -> list[str]:
+    """What the confidence is of, and what counts as acceptable."""
+    evidence, cell, pairs = found.evidence, found.cell, found.pairs
+    assert cell is not None
+    assert pairs is not None
+    known = f"{', ' if evidence.scored else ' and '}that computes the same"
+    if evidence.scored:
+        allowed = within_margin(
+            evidence.settings.margin,
+            evidence.group.scoring.mark,
+            evidence.group.scoring.better,
+            evidence.label(PLAIN),
+        )
+        known += f", and whose {evidence.group.score} is shown to be {allowed}"
+    text = (
+        f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
+        "faster: on this machine, with this model, batch size and version of torch. It says "
+        "nothing about longer training or other hardware."
+    )
+    ratios = {
+        other: ratio[0]
+        for other in _rivals(found)
+        if other != cell and (ratio := pairs.ratio(cell, other)) is not None and ratio[0]
+    }
+    if evidence.comparison.floor and ratios:
+        closest = min(ratios, key=lambda other: ratios[other])
+        text += (
+            f" The closest, {evidence.label(closest)}, is {1 / ratios[closest]:.2f} times as fast; "
+            f"a difference below {floor_text(evidence)} would be noise."
+        )
+    return [text, f"Acceptable is a configuration whose runs all ended well{known}."]
 
 
 def reasons_of_scores(evidence: Evidence) -> list[str]:
@@ -211,16 +312,20 @@ def check(evidence: Evidence) -> str:
     same = _same(evidence)
     noisy = f" (too noisy for {same})" if control.state not in (PASSED, FAILED) else ""
     text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
-    text += f"{control.ratio:.3f} times as long"
+    text += percent_longer(control.ratio)
     if control.low is not None and control.high is not None:
-        text += f" (95 % interval {control.low:.3f} to {control.high:.3f})"
+        low, high = (number(100 * (end - 1), 1, sign=True) for end in (control.low, control.high))
+        text += f" (95 % interval {low} % to {high} %)"
     if control.resolution is None:
         return f"{text}; too few rounds to tell more. Only ratios beyond 3 count as a difference."
     follows = {
         PASSED: f", within {same}.",
         FAILED: f", not within {same}: something besides the configurations changes the times.",
     }.get(control.state, ".")
-    return f"{text}{follows} This study can tell differences above {floor_text(evidence)}."
+    failed = any(each.state == FAILED for each in evidence.comparison.steady)
+    by = "By this and the steady-state check" if failed else "By this check"
+    below = f"no difference of time below {floor_text(evidence)}"
+    return f"{text}{follows} {by} {below} counts as faster or slower."
 
 
 def floor_text(evidence: Evidence) -> str:
@@ -303,8 +408,8 @@ def _interval(found: Recommendation) -> str:
     if speed.low is None or speed.high is None:
         return f"{text} (interval not known yet)"
     ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"
-    shown = "" if speed.verdict in ("faster", "slower", "tie") else ": not shown to differ"
-    return f"{text} ({ends}){shown}"
+    shown = speed.verdict in ("faster", "slower", "tie") or PLAIN in found.out
+    return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
 
 
 def _ratio(ratio: tuple[float, float | None, float | None]) -> str:
@@ -315,14 +420,19 @@ def _ratio(ratio: tuple[float, float | None, float | None]) -> str:
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:
-    number = counted(found.n, unit)
+    of = counted(found.n, unit)
     if found.low is None or found.high is None or not found.mean:
-        return number
+        return of
     share = 0.5 * (found.high - found.low) / found.mean
     if share > NOISY:
-        return f"{number}, too noisy to say how exactly"
+        return f"{of}, too noisy to say how exactly"
     shown = f"±{100 * share:.1f} %" if share >= 0.001 else "less than ±0.1 %"
-    return f"{number}, {shown}"
+    return f"{of}, 95 % interval {shown}"
+
+
+def _memory(evidence: Evidence, cell: Cell) -> float:
+    """The bytes that a configuration takes at most, the mean over its runs; 0: not known."""
+    return estimate(evidence.values(BYTES).get(cell, {})).mean or 0.0
 
 
 def _score_of(evidence: Evidence, cell: Cell) -> str | None:
@@ -334,8 +444,8 @@ def _score_of(evidence: Evidence, cell: Cell) -> str | None:
     safety = evidence.safety(cell)
     if safety is None or safety.difference is None:
         return None
-    text = with_unit(difference(safety.difference, unit), unit_of_difference(unit))
-    if safety.low is None or evidence.safe[cell] != "safe":
+    text = difference_with_unit(safety.difference, unit)
+    if safety.low is None or evidence.safe[cell] != "safe" or safety.difference == safety.low == 0:
         return text
     bound = sign * safety.low
     if bound >= 0:
@@ -357,7 +467,7 @@ def _loss(evidence: Evidence, cell: Cell) -> str:
     if safety is None or safety.difference is None:
         return ""
     unit = evidence.group.scoring.mark
-    return f": {with_unit(difference(safety.difference, unit), unit_of_difference(unit))}"
+    return f": {difference_with_unit(safety.difference, unit)}"
 
 
 def trains(evidence: Evidence, dataset: object) -> list[str]:

@@ -126,8 +126,8 @@ def caption(group: Group, report: Report) -> str:
         how = f"Higher is better. {count}; dotted: the ideal; hollow: too few cores or GPUs"
     else:
         better = "Left" if scores and group.better == "less" else "Right"
-        intervals = f"{count}, {confidence or 95:.3g} % intervals"
-        how = f"{better} is better. {intervals}; band: {band}; hollow: open or left out"
+        intervals = f"{count}; lines: {confidence or 95:.3g} % intervals"
+        how = f"{better} is better. {intervals}; band: {band}; hollow: open; struck out: left out"
     return f"{how}. {machine}."
 
 
@@ -277,7 +277,7 @@ def _draw(canvas: Canvas, axes: Axes, row: Row, place: int, margins: tuple[float
         [place],
         marker="D" if row.verdict == "baseline" else "o",
         ms=10 if named else 8,
-        mfc=COLORS["paper"] if row.state == "open" or out else color,
+        mfc=COLORS["paper"] if row.state == "open" and not out else color,
         mec=color,
         mew=1.8,
         zorder=3,

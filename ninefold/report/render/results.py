@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Figures, Group, Report
+from ninefold.report.answer.tree import CellReport, Figures, Group, Report, Scaling
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     MISSING,
@@ -129,13 +129,31 @@ def half_of(found: Figures) -> float | None:
 
 
 def _speed(cell: CellReport, group: Group) -> Field:
+    if group.scaling:
+        return _speed_of_more(cell, group.scaling)
     if cell.speed is None:
         apart = frozenset((PLAIN, cell.cell)) in group.apart
         return Field(MISSING, word=word(OTHER_HOSTS)) if apart else NONE
     if cell.cell == PLAIN:
         return Field("1.00", word=_BASELINE)
     ends = between(cell.speed.low, cell.speed.high, two_decimals, "")
-    return Field(two_decimals(cell.speed.times), ends, word(cell.speed.verdict))
+    verdict = None if reason(cell) else word(cell.speed.verdict)  # it is out, however fast it is
+    return Field(two_decimals(cell.speed.times), ends, verdict)
+
+
+def _speed_of_more(cell: CellReport, scaling: Scaling) -> Field:
+    """How many times as fast as the base of its series a cell is."""
+    for series in scaling.series:
+        if cell.cell == series.base:
+            return Field("1.00", word=_BASELINE)
+        for point in series.points:
+            if point.cell == cell.cell and point.speedup is not None:
+                ends = between(point.speedup_low, point.speedup_high, two_decimals, "")
+                crowded = Word("too few cores", "") if point.oversubscribed else None
+                verdict = "" if point.verdict in (None, OTHER_HOSTS) else str(point.verdict)
+                found = crowded or (word(verdict) if verdict else None)
+                return Field(two_decimals(point.speedup), ends, found)
+    return NONE
 
 
 def two_decimals(value: float) -> str:
@@ -196,16 +214,22 @@ def about(table: Table, group: Group, report: Report) -> str:
     """Return what the fields of the table of results are."""
     said = ["± is half of the 95 % interval of the mean."]
     if group.timing_rounds:
-        said.append(f"Times are of {group.timing_rounds} timing rounds, whose turns alternate.")
-    if any(column.title == "times as fast" for column in table.columns):
         said.append(
-            f"“times as fast” is against {BASELINE}, with the "
+            f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
+            "turns."
+        )
+    if any(column.title == "times as fast" for column in table.columns):
+        against = "the first of each series" if group.scaling else BASELINE
+        said.append(
+            f"“times as fast” is against {against}, with the "
             f"{report.settings.confidence or 95:.3g} % interval."
         )
+        if any(map(reason, group.shown)):
+            said.append("A configuration that is struck out cannot be the answer, however fast.")
     words = {field.word.text for row in table.rows for field in row if field.word}
     meanings = {
         "kept": f"kept: shown to lose less of the {group.score} than the margin",
-        "open": "open: more runs are needed to tell",
+        "open": "open: not shown at the level that all pairs together need",
         "in the noise": "in the noise: the difference is smaller than this study can tell",
     }
     told = [meaning for name, meaning in meanings.items() if name in words]

@@ -113,11 +113,10 @@ def _safety(group: Group, report: Report) -> Section | None:
             Field(
                 difference(test.difference, group.unit),
                 ""
-                if test.low is None
+                if test.low is None or test.low == test.difference
                 else f"at {'least' if more else 'most'} {difference(test.low, group.unit)}",
                 word(test.verdict),
             ),
-            Field(chance(test.adjusted)),
             Field(str(test.n)),
             _needed(test),
         ]
@@ -125,7 +124,7 @@ def _safety(group: Group, report: Report) -> Section | None:
         for test in [tests[cell.cell]]
     ]
     margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
-    columns = (in_words("difference", unit), "p", "seeds", "seeds needed")
+    columns = (in_words("difference", unit), "seeds", "seeds needed")
     return Section(
         "safety",
         f"Is {with_article(group.score)} kept?",

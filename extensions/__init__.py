@@ -1,0 +1,1 @@
+"""Packages beside the core: the folder NAME is the package `ninefold.NAME`."""

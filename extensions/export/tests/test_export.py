@@ -1,0 +1,584 @@
+"""An exported file computes what the evaluation computes, and is there only once that is seen."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from extensions.export.tests.made import Different, run_folder
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import LoadReport
+from ninefold.dataset.loader import HostSource
+from ninefold.dataset.preparation import resized
+from ninefold.engine import evaluation
+from ninefold.engine.amp import Amp
+from ninefold.engine.parallel import Place
+from ninefold.engine.task import Objective
+from ninefold.errors import ConfigError, NumericsError
+from ninefold.export import check, formats, graph
+from ninefold.export.__main__ import SUFFIXES, main
+from ninefold.export.resize import Resize
+from ninefold.export.run import alone
+from ninefold.model import Output
+from ninefold.task.classification import Classification
+from ninefold.task.segmentation import Segmentation
+from ninefold.train import build
+from ninefold.train.evaluate import Restored
+from tests.conftest import Shell, wait_until
+from tests.dataset import scenes
+from tests.faults.runs import one_after_another
+
+ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    counts = {"train": 16, "test": 20}
+    return scenes.write(tmp_path_factory.mktemp("scenes"), counts=counts)
+
+
+def job_of(name: str, masks: Path) -> list[str]:
+    if name == "unet":
+        return ["task=segmentation", "dataset=masks", f"dataset.root={masks}", "dataset.classes=3",
+                "dataset.ignore=11", "dataset.shape=[3,24,32]", "model=unet",
+                "model.net.width=4", "model.net.depth=2"]  # fmt: skip
+    return ["dataset=digits", f"model={name}"]
+
+
+def opened(path: Path, name: str, job: DictConfig) -> Callable[[Tensor], Tensor]:
+    """The function in a file, read without any code of ninefold that exports."""
+    if name == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return lambda inputs: torch.from_numpy(session.run(None, {"input": inputs.numpy()})[0])
+    if name == "pt2":
+        found: Callable[[Tensor], Tensor] = torch.export.load(str(path)).module()
+        return found
+    from safetensors.torch import load_file
+
+    model = build.network(job).eval()
+    model.load_state_dict(load_file(str(path)))
+    return lambda inputs: model(inputs)
+
+
+def described(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "export" / "export.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name", ["convnet", *(pytest.param(n, marks=pytest.mark.slow) for n in ("unet", "resnet18"))]
+)
+def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
+    name: str, masks: Path, tmp_path: Path
+) -> None:
+    job = run_folder(tmp_path, *job_of(name, masks))
+    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
+    examples = examples.first(300)
+    model = build.network(job)
+    model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
+    task = build.checked_task(job, model, examples, prepare)
+    result = evaluation.evaluate(
+        Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
+        parallel=build.make(job.parallel, "parallel"), place=ALONE,
+    )  # fmt: skip
+    rows = np.arange(len(examples))
+    raw = torch.from_numpy(np.array(examples.inputs[rows]))
+    prepared, targets = prepare(raw, torch.from_numpy(np.array(examples.targets[rows])), None)
+    for kind, suffix in SUFFIXES.items():
+        assert main([f"ckpt={tmp_path}", f"format={kind}", "threads=1"]) == 0
+        path = tmp_path / "export" / f"model{suffix}"
+        about = described(tmp_path)
+        assert about["prepare"] == (kind != "safetensors")
+        given = raw if about["prepare"] else prepared
+        assert about["inputs"] == [
+            {"name": "input", "shape": ["batch", *given.shape[1:]],
+             "dtype": str(given.dtype).removeprefix("torch.")}
+        ]  # fmt: skip
+        call = opened(path, kind, job)
+        parts = [call(some.contiguous()) for some in given.split([1, len(given) - 1])]
+        scores = task.scores(task.measure(torch.cat(parts), targets), examples.names)
+        assert scores.score == result.scores.score
+        assert dict(scores.each) == dict(result.scores.each)
+        assert about["difference"] <= 1e-4
+        assert about["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert [entry["format"] for entry in about["others"]] == list(SUFFIXES)[
+            : list(SUFFIXES).index(kind)
+        ][::-1]
+    assert sorted(os.listdir(tmp_path / "export")) == [
+        "export.json", "model.onnx", "model.pt2", "model.safetensors"
+    ]  # fmt: skip
+
+
+SYNTHETIC = ["dataset=synthetic", "dataset.classes=3", "dataset.shape=[3,32,32]",
+             "dataset.train_count=48", "dataset.test_count=40"]  # fmt: skip
+TRAINED = {
+    "convnet": ["dataset=digits", "model=convnet", "epochs=2"],
+    "alexnet": [*SYNTHETIC, "model=alexnet", "max_steps=3"],
+    "resnet18": ["dataset=digits", "model=resnet18", "model.net.stem=imagenet", "max_steps=20"],
+    "unet": ["max_steps=4"],
+    "timm": ["dataset=digits", "model=timm", "model.net.name=mobilenetv3_small_050",
+             "model.input_size=32", "max_steps=20"],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_score_of_a_file_is_that_of_evaluation_json_by_the_same_decisions(
+    name: str, masks: Path, shell: Shell
+) -> None:
+    """On the whole test set."""
+    job_of_it = [*(job_of(name, masks) if name == "unet" else []), *TRAINED[name]]
+    run = shell.folder / "run"
+    for done in one_after_another(
+        shell,
+        ["train.py", *job_of_it, "batch_size=16", "logger=quiet", "threads=1",
+         "launch.inline=true", f"hydra.run.dir={run}"],
+        ["evaluate.py", f"ckpt={run}", "threads=1", "launch.inline=true", "hydra.run.dir=before"],
+    ):  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    evaluated = json.loads((shell.folder / "before" / "evaluation.json").read_text())
+    saved = read(run / "checkpoints" / "last.pt")
+    job = OmegaConf.create(saved["config"])
+    assert isinstance(job, DictConfig)
+    examples, prepare, layout = build.examples_and_preparation(job, FP32, ALONE, None)
+    assert len(examples) == evaluated["count"]
+    model = build.network(job).to(memory_format=getattr(torch, layout)).eval()
+    model.load_state_dict(saved["model"])
+    task = build.checked_task(job, model, examples, prepare)
+    assert isinstance(task, Classification | Segmentation)
+    rows = np.arange(len(examples))
+    raw = torch.from_numpy(np.array(examples.inputs[rows]))
+    prepared, targets = prepare(raw, torch.from_numpy(np.array(examples.targets[rows])), None)
+    expected = task.choices(torch.cat([model(some) for some in prepared.split(16)]))
+    for kind, suffix in SUFFIXES.items():
+        assert main([f"ckpt={run}", f"format={kind}", "threads=1"]) == 0
+        call = opened(run / "export" / f"model{suffix}", kind, job)
+        given = prepared if kind == "safetensors" else raw
+        found = torch.cat([call(some.contiguous()) for some in given.split(16)])
+        decided, others = check.compared_choices(expected, task.choices(found))
+        assert (decided, others) == (expected[..., 0].numel(), 0)
+        scores = task.scores(task.measure(found, targets), examples.names)
+        assert scores.score == evaluated["accuracy"], kind
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_exported_weights_is_that_of_the_checkpoint(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=convnet")
+    assert main([f"ckpt={shell.folder}", "format=safetensors"]) == 0
+    for done in one_after_another(
+        shell,
+        ["evaluate.py", f"ckpt={shell.folder}", "hydra.run.dir=before"],
+        ["evaluate.py", "ckpt=export/model.safetensors", "model=convnet", "dataset=digits",
+         "hydra.run.dir=after"],
+    ):  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    before, after = (
+        json.loads((shell.folder / name / "evaluation.json").read_text())
+        for name in ("before", "after")
+    )
+    assert (after["accuracy"], after["loss"]) == (before["accuracy"], before["loss"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"), [("resnet18", ["model.net.stem=imagenet"]), ("alexnet", [])]
+)
+def test_safetensors_hold_the_checkpoints_tensors_bitwise_for_a_plain_network(
+    tmp_path: Path, name: str, options: list[str]
+) -> None:
+    from safetensors.torch import load_file
+    from torchvision import models
+
+    run_folder(tmp_path, "dataset=digits", f"model={name}", *options)
+    assert main([f"ckpt={tmp_path}", "format=safetensors"]) == 0
+    path = tmp_path / "export" / "model.safetensors"
+    model = models.get_model(name, num_classes=10)
+    model.load_state_dict(load_file(str(path)))
+    saved = read(tmp_path / "checkpoints" / "last.pt")["model"]
+    loaded = read(path)
+    for found in (model.state_dict(), loaded):
+        assert found.keys() == saved.keys()
+        assert all(torch.equal(found[key], saved[key]) for key in saved)
+    assert all(tensor.is_contiguous() for tensor in loaded.values())
+
+
+def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path: Path) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    out = tmp_path / "elsewhere" / "net.pt2"
+    assert main([f"ckpt={tmp_path}", "format=pt2", "prepare=false", f"out={out}"]) == 0
+    about = json.loads((out.parent / "export.json").read_text())
+    assert about["inputs"][0] == {"name": "input", "shape": ["batch", 1, 8, 8], "dtype": "float32"}
+    assert (about["file"], about["prepare"]) == ("net.pt2", False)
+    call = torch.export.load(str(out)).module()
+    assert [len(call(torch.rand(n, 1, 8, 8))) for n in (1, 3)] == [1, 3]
+
+
+def mine(folder: Path, name: str) -> list[str]:
+    """The arguments for a network of extensions.export.tests.made."""
+    yaml = folder / "conf" / "model" / "mine.yaml"
+    yaml.parent.mkdir(parents=True, exist_ok=True)
+    yaml.write_text(
+        f"net: {{_target_: extensions.export.tests.made.{name}, classes: 10}}\ninput_channels: 1\n"
+        "input_size: null\nmemory_format: contiguous_format\n"
+    )
+    return [f"--config-dir={folder / 'conf'}", "model=mine"]
+
+
+def test_the_export_of_a_network_that_samples_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What draws the same numbers again is verified; onnxruntime draws its own."""
+    own = mine(tmp_path, "Sampling")
+    run = tmp_path / "run"
+    run_folder(run, *own, "dataset=digits")
+    common = [f"ckpt={run}", *own[1:], own[0]]
+    assert main([*common, "format=safetensors"]) == 0
+    assert "note: The network samples; outputs were compared" in capsys.readouterr().out
+    assert main([*common, "format=onnx"]) == 6
+    said = capsys.readouterr().err
+    assert "as the network samples: it draws other random numbers than the file does" in said
+    assert not (run / "export" / "model.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("Different", "error: export=pt2: outputs differ by 0.13; 0.0001 and the same decisions "),
+        ("Turned", "error: export=pt2: 64 of 64 decisions are others; "),
+    ],
+)
+def test_a_file_that_computes_something_else_never_gets_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, line: str
+) -> None:
+    model = Different(10)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "model.pt2").write_text("the old file")
+    arguments = [f"ckpt={tmp_path / 'weights.pt'}", "format=pt2", "dataset=digits"]
+    assert main([*mine(tmp_path, name), *arguments]) == 6
+    assert capsys.readouterr().err.startswith(line)
+    assert os.listdir(tmp_path / "export") == ["model.pt2"]
+    assert (tmp_path / "export" / "model.pt2").read_text() == "the old file"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Unexportable", ""), ("OneSize", "to torch.export its code takes batches of one size alone")],
+)
+def test_a_network_that_no_graph_can_hold_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    torch.save(Different(10).state_dict(), tmp_path / "weights.pt")
+    arguments = [f"ckpt={tmp_path / 'weights.pt'}", "format=onnx", "dataset=digits"]
+    assert main([*mine(tmp_path, name), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: format=onnx: the network cannot be exported so; {said}")
+
+
+def test_outputs_that_are_not_finite_are_not_the_same() -> None:
+    nan = torch.full((5, 3), torch.nan)
+    model = torch.nn.Identity()
+    source = graph.Exported(model, model, model, torch.ones(5, 3), torch.ones(5, 3), nan, False)
+    found = check.compared(source, lambda inputs: nan[: len(inputs)], Classification(3), "")
+    assert not found.difference <= found.allowed
+
+
+def test_a_file_that_returns_another_shape_is_refused_with_its_format() -> None:
+    model, ones = torch.nn.Identity(), torch.ones(5, 3)
+    source = graph.Exported(model, model, model, ones, ones, ones, False)
+    with pytest.raises(NumericsError, match=r"^error: export=onnx: the file returns torch.float32"):
+        check.compared(source, lambda inputs: inputs[:, :2], Classification(3), "onnx")
+
+
+def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    del content["model"]["classifier.bias"]
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", "format=safetensors", "load.partial=true"]) == 0
+    said = described(tmp_path)["load"]
+    assert "1 missing (classifier.bias)" in said
+    with safe_open(tmp_path / "export" / "model.safetensors", "pt") as file:
+        assert file.metadata()["load"] == said
+
+
+def test_where_two_classes_are_as_good_as_equal_either_may_be_chosen() -> None:
+    tied = torch.tensor([[1.0, 1.0 + 1e-6], [2.0, 1.0]])
+    assert check.compared_choices(tied, tied.flip(1)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("package", "kind"),
+    [("onnxruntime", "onnx"), ("onnxscript", "onnx"), ("safetensors.torch", "safetensors")],
+)
+def test_without_its_package_a_format_says_what_to_install(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    package: str,
+    kind: str,
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 2
+    name = package.partition(".")[0]
+    assert capsys.readouterr().err == (
+        f"error: format={kind}: {name} is not installed; the extra {kind} has it; "
+        f"pip install '.[{kind}]' in a clone, or pip install 'WHEEL[{kind}]'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ([], 2, "error: format=null: nothing says what to write; safetensors, onnx, pt2 are"),
+        (["format=tflite"], 2, "error: format=tflite: no such value; safetensors, onnx, pt2 are"),
+        (["format=pt2", "format=x"], 2, "error: format=x: no such value; safetensors, onnx, pt2"),
+        (["format=pt2", "wich=best"], 2, "error: wich=best: no such key; "),
+        (["format=pt2", "which=best"], 3, "error: which=best: there is no such checkpoint; "),
+        (["format=safetensors", "prepare=true"], 2, "error: prepare=true: a file of weights "),
+        (["format=onnx", "out=a.pt"], 2, "error: out=a.pt: not the name of a file to write as "),
+        (["format=pt2", "model.net.wdth=4"], 2, "error: "),
+        (["format=pt2", "weights=average"], 3, "error: weights=average: this checkpoint has none;"),
+        (["format=pt2", "model=alexnet"], 3, "error: ckpt="),
+    ],
+)
+def test_a_wrong_argument_is_one_line_and_writes_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    line: str,
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    assert main([f"ckpt={tmp_path}", *arguments]) == code
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(line)
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_a_strangers_checkpoint_builds_nothing_but_what_conf_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    target = "ninefold.model.convnet.ConvNet"
+    content["config"] = content["config"].replace(target, "os.system")
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", "format=pt2"]) == 3
+    assert "its configuration names the target os.system" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_the_moving_average_is_exported_where_there_is_one(tmp_path: Path) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = read(path)
+    raw = content["model"]
+    content["average"] = {key: value + 0.125 for key, value in raw.items()}
+    torch.save(content, path)
+    for chosen, added in ((["weights=raw"], 0), ([], 0.125)):
+        assert main([f"ckpt={tmp_path}", "format=safetensors", *chosen]) == 0
+        found = read(tmp_path / "export" / "model.safetensors")
+        assert all(torch.equal(found[key], raw[key] + added) for key in raw)
+        assert described(tmp_path)["weights"] == ("average" if added else "raw")
+
+
+def test_a_damaged_safetensors_file_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"\xff" * 64)
+    arguments = ["model=convnet", "dataset=digits", "format=pt2"]
+    assert main([f"ckpt={path}", *arguments]) == 3
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: ckpt={path}: it cannot be read; ")
+
+
+@pytest.mark.parametrize("format", list(SUFFIXES))
+def test_weights_that_are_not_finite_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    path = tmp_path / "checkpoints" / "last.pt"
+    content = torch.load(path, weights_only=True)
+    name = next(iter(content["model"]))
+    content["model"][name].view(-1)[:2] = torch.tensor([float("nan"), float("inf")])
+    torch.save(content, path)
+    assert main([f"ckpt={tmp_path}", f"format={format}"]) == 6
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: ckpt={path}: {name} in it is not finite; 2 of its ")
+    assert os.listdir(tmp_path) == ["checkpoints"]
+
+
+def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path: Path) -> None:
+    network = torch.nn.BatchNorm1d(2)
+    found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []))
+    assert network.running_mean is not None
+    network.running_mean[0] = -math.inf  # as a mask of attention has it
+    found.require_finite()
+    network.running_mean[0] = math.nan
+    with pytest.raises(NumericsError, match="running_mean in it is not finite; 1 of its 2 values"):
+        found.require_finite()
+
+
+@pytest.mark.parametrize("what", ["a symbolic link", "a FIFO"])
+@pytest.mark.parametrize("given", [True, False])
+def test_an_export_replaces_nothing_but_a_regular_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, given: bool
+) -> None:
+    run_folder(tmp_path, "dataset=digits", "model=convnet")
+    file = tmp_path / "export" / "model.safetensors"
+    file.parent.mkdir()
+    os.mkfifo(file) if what == "a FIFO" else file.symlink_to(tmp_path / "precious")
+    out = [f"out={file}"] if given else []
+    assert main([f"ckpt={tmp_path}", "format=safetensors", *out]) == 2
+    (found,) = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"error: out={file}: it is {what}, a regular file is expected; ")
+    assert os.listdir(file.parent) == [file.name]
+    assert not (tmp_path / "precious").exists()
+
+
+def test_each_format_of_the_command_can_be_written() -> None:
+    assert formats.FORMATS.keys() == SUFFIXES.keys()
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "size"), [(8, 8, 32), (32, 32, 227), (64, 48, 20), (24, 32, 32), (5, 7, 3)]
+)
+def test_bytes_are_resized_in_a_graph_bitwise_as_in_an_evaluation(
+    height: int, width: int, size: int
+) -> None:
+    torch.manual_seed(height)
+    images = torch.randint(0, 256, (9, 3, height, width), dtype=torch.uint8)
+    images[:2] = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
+    assert torch.equal(Resize(height, width, size)(images), resized(images, size).float())
+
+
+@pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "pt2"])
+def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
+    tmp_path: Path, kind: str
+) -> None:
+    job = run_folder(tmp_path, "dataset=digits", "model=convnet", "model.input_size=12",
+                     "model.net.channels=3", "model.input_channels=3")  # fmt: skip
+    assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 0
+    about = described(tmp_path)
+    assert about["inputs"][0]["shape"] == ["batch", 1, 8, 8]
+    assert about["difference"] <= 1e-4
+    assert about["verified"]["decisions"] == 64
+    call = opened(tmp_path / "export" / f"model{SUFFIXES[kind]}", kind, job)
+    assert call(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
+
+
+def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> None:
+    def doubled(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs * 2.0, targets
+
+    raw = torch.randint(0, 256, (5, 3, 4, 4), dtype=torch.uint8)
+    model = torch.nn.Flatten()
+    with pytest.raises(ConfigError, match="error: prepare=true: the dataset prepares its inputs"):
+        graph.source(model, model, raw, torch.zeros(5), doubled, True)
+    assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
+
+
+def interrupted(shell: Shell, number: int) -> subprocess.Popen[str]:
+    """An export that got a signal while its file was being written."""
+    process = shell.start("-m", "ninefold.export", f"ckpt={shell.folder}", "format=pt2")
+    wait_until(lambda: list(shell.folder.glob("export/.ninefold-export-*")), process)
+    process.send_signal(number)
+    return process
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=resnet18")
+    process = interrupted(shell, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
+    assert os.listdir(shell.folder / "export") == []
+
+
+@pytest.mark.slow
+def test_the_next_export_removes_what_is_left_of_one_that_was_killed(shell: Shell) -> None:
+    run_folder(shell.folder, "dataset=digits", "model=resnet18")
+    interrupted(shell, signal.SIGKILL).communicate(timeout=60)
+    (left,) = os.listdir(shell.folder / "export")
+    assert left.startswith(".ninefold-export-")
+    done = shell.run("-m", "ninefold.export", f"ckpt={shell.folder}", "format=safetensors")
+    assert done.returncode == 0, done.stderr
+    found = sorted(os.listdir(shell.folder / "export"))
+    assert found == ["export.json", "model.safetensors"]
+
+
+def test_exports_to_a_folder_wait_for_each_other_and_remove_what_killed_ones_left(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".ninefold-export-0a_b1cd2").mkdir()
+    (tmp_path / ".ninefold-export-0a_b1cd2" / "model.pt2").touch()
+    (tmp_path / ".ninefold-exports").mkdir()  # somebody's own
+    done = threading.Event()
+
+    def second() -> None:
+        with alone(tmp_path):
+            done.set()
+
+    other = threading.Thread(target=second)
+    with alone(tmp_path) as folder:
+        assert sorted(os.listdir(tmp_path)) == sorted([Path(folder).name, ".ninefold-exports"])
+        other.start()
+        assert not done.wait(0.2)
+        assert Path(folder).is_dir()
+    other.join(10)
+    assert done.is_set()
+    assert os.listdir(tmp_path) == [".ninefold-exports"]
+
+
+class Parts(torch.nn.Linear):
+    """Returns a mapping, as torchvision's segmentation models do."""
+
+    def forward(self, inputs: Tensor) -> Any:
+        return {"out": super().forward(inputs)}
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "pt2"])
+def test_of_a_network_that_returns_parts_the_prediction_is_exported(
+    tmp_path: Path, kind: str
+) -> None:
+    def plain(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
+        return inputs, targets
+
+    model, raw = Parts(4, 3), torch.rand(5, 4)
+    source = graph.source(model, Output(model, "out"), raw, torch.zeros(5), plain, False)
+    path = tmp_path / f"model{SUFFIXES[kind]}"
+    path.write_bytes(formats.FORMATS[kind].made(source, {"weights": "raw"}))
+    found = check.compared(
+        source, formats.FORMATS[kind].open(source, path), Classification(3), kind
+    )
+    assert (found.difference <= 1e-6, found.changed) == (True, 0)
+    if kind == "safetensors":
+        assert read(path).keys() == {"weight", "bias"}

@@ -1,0 +1,292 @@
+"""Hugging Face datasets: folders of save_to_disk, parquet files, or the hub; images and classes."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ninefold.dataset import Dataset, Examples, Split, checked
+from ninefold.dataset.arrays import LazyArray, Rows
+from ninefold.dataset.images import (
+    bad_image,
+    ignore_warnings,
+    listed,
+    pixels,
+    read_or,
+    reason,
+    require_shape,
+)
+from ninefold.errors import ConfigError, DataError, Failure, memory_failure, not_installed
+
+NAME = r"\w[\w.-]*(/\w[\w.-]*)?"  # of a dataset of the hub: no path, no address
+TRUE = ("1", "ON", "YES", "TRUE")  # as the library reads its environment variables
+SHARD = re.compile(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?")  # the stem of one file of several
+
+
+@dataclass(frozen=True)
+class HF(Dataset):
+    """Images and classes of a Hugging Face dataset, read with the library `datasets`.
+
+    The library's own files are used, never code that comes with a dataset. `limit` takes the first
+    training examples.
+    """
+
+    root: str | None = None
+    name: str | None = None
+    config: str | None = None
+    revision: str | None = None
+    download: bool = False
+    train: str = "train"
+    test: str = "test"
+    image: str | None = "image"
+    label: str | None = "label"
+    class_names: Sequence[str] | None = None
+    shape: Sequence[int] = (3, 224, 224)
+    flip: bool = True
+    exif: bool = False
+
+    def prepare(self) -> None:
+        """Fetch it if asked to, and check splits, columns, labels and the first image of each."""
+        if self.download and self.name is not None:
+            self._splits(fetch=True)
+        require_shape(self.shape)
+        for split in ("train", "test"):
+            examples = self.load(split)
+            examples.inputs[np.arange(1)]
+
+    def count_classes(self) -> int:
+        table = self._table("train")
+        names = getattr(table.features[self.label], "names", None)
+        return len(names) if names else int(self._labels(table, "train").max()) + 1
+
+    def load(self, split: Split) -> Examples:
+        table = self._table(split)
+        names = tuple(getattr(table.features[self.label], "names", None) or ())
+        if names and self.classes not in (None, len(names)):
+            raise DataError(
+                "dataset.classes",
+                self.classes,
+                f"the column {self.label} has {len(names)} classes; found {listed(names)}; set "
+                f"dataset.classes={len(names)} or null",
+            )
+        channels, height, width = self.shape
+        images = Pictures(
+            table.select_columns([self.image]).with_format("arrow"),
+            (channels, height, width),
+            *self._place,
+            self.exif,
+        )
+        labels = self._labels(table, split)
+        examples = Examples(images, labels, tuple(self.class_names or names))
+        found = checked(f"the split {self._split(split)}", self, examples)
+        return found.first(self.limit_of(split))
+
+    def sources(self, split: Split) -> Sequence[str]:
+        if self.root is not None:
+            files = self._parquet(Path(self.root).expanduser())
+            if files:
+                return [str(path) for path in files[self._split(split)]]
+        return [str(file["filename"]) for file in self._table(split).cache_files]
+
+    @property
+    def _place(self) -> tuple[str, str]:
+        """The key that says where the data is, and its value."""
+        if self.name is not None:
+            return "dataset.name", self.name
+        return "dataset.root", "null" if self.root is None else self.root
+
+    def _wrong(self, wrong: str, found: str, do: str) -> DataError:
+        return DataError(*self._place, wrong, found, do)
+
+    def _split(self, split: Split) -> str:
+        return self.train if split == "train" else self.test
+
+    def _table(self, split: Split) -> Any:
+        """The datasets.Dataset of a split, its columns checked, its images undecoded."""
+        splits, name = self._splits(), self._split(split)
+        if name not in splits:
+            raise DataError(
+                f"dataset.{split}",
+                name,
+                f"no such split; found {listed(splits)} in {self._place[1]}; set dataset.{split}",
+            )
+        table = splits[name]
+        for key, column in (("image", self.image), ("label", self.label)):
+            if column not in table.features:
+                raise DataError(
+                    f"dataset.{key}",
+                    column,
+                    f"the split {name} has no such column; found {listed(table.features)}; set "
+                    f"dataset.{key}",
+                )
+        if not len(table):
+            raise DataError(
+                f"dataset.{split}", name, "it has no examples; at least one is needed; see it"
+            )
+        return self._undecoded(table)
+
+    def _undecoded(self, table: Any) -> Any:
+        """`table` with its images as {bytes, path}. Raises DataError if they are something else."""
+        from datasets import Image
+
+        feature = table.features[self.image]
+        if isinstance(feature, Image):
+            return table.cast_column(self.image, Image(decode=False))
+        if isinstance(feature, Mapping) and {"bytes", "path"} <= feature.keys():
+            return table  # written without the library's metadata
+        raise DataError(
+            "dataset.image",
+            self.image,
+            f"the column holds {' '.join(str(feature).split())[:80]}; image files, which the "
+            "library calls Image, are allowed; name another column",
+        )
+
+    def _labels(self, table: Any, split: Split) -> npt.NDArray[np.int64]:
+        column = table.select_columns([self.label]).with_format("numpy")[:][self.label]
+        labels = np.asarray(column)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise DataError(
+                "dataset.label",
+                self.label,
+                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}; "
+                "class numbers are allowed, none of them missing; name another column",
+            )
+        return labels.astype(np.int64)
+
+    def _splits(self, fetch: bool = False) -> Mapping[str, Any]:
+        """The datasets.Dataset of each split that there is."""
+        if (self.root is None) == (self.name is None):
+            raise ConfigError(
+                "dataset.root",
+                "null" if self.root is None else self.root,
+                "no data is named" if self.root is None else "dataset.name is given too",
+                "a folder (dataset.root) or a dataset of the hub (dataset.name) is allowed",
+                "set one of them",
+            )
+        try:
+            import datasets
+            import huggingface_hub
+        except ModuleNotFoundError as error:
+            raise not_installed("dataset", "hf", "datasets", "hf") from error
+        if not fetch:
+            datasets.disable_progress_bars()
+        # What the environment says at first; otherwise only a download may ask anything of the hub.
+        offline = not fetch or os.environ.get("HF_HUB_OFFLINE", "0").upper() in TRUE
+        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
+        try:
+            return self._from_hub(datasets) if self.root is None else self._from_root(datasets)
+        except Failure:
+            raise
+        except Exception as error:  # of pyarrow, of the library and of the network
+            if exhausted := memory_failure(error, "a dataset was being opened"):
+                raise exhausted from error
+            said = reason(error).partition("\n")[0]
+            if self.name is not None and not self.download:
+                raise self._wrong(
+                    "it is not on this machine",
+                    f"the library says: {said}",
+                    "set dataset.download=true, or dataset.root to a folder",
+                ) from error
+            raise self._wrong(
+                f"it cannot be {'read' if self.name is None else 'fetched'} ({said})",
+                "what save_to_disk writes, parquet files and datasets of the hub are read",
+                "write it again" if self.name is None else "fetch it elsewhere: dataset.root",
+            ) from error
+
+    def _from_hub(self, datasets: Any) -> Mapping[str, Any]:
+        assert self.name is not None
+        if not re.fullmatch(NAME, self.name):
+            raise ConfigError(
+                "dataset.name",
+                self.name,
+                "it is no name of the hub; NAME or OWNER/NAME is allowed; give a folder as "
+                "dataset.root",
+            )
+        found: Mapping[str, Any] = datasets.load_dataset(
+            self.name, self.config, revision=self.revision
+        )
+        return found
+
+    def _from_root(self, datasets: Any) -> Mapping[str, Any]:
+        assert self.root is not None
+        root = Path(self.root).expanduser()
+        if not root.is_dir():
+            raise self._wrong(
+                "not a folder" if root.exists() else "no such folder",
+                f"looked for {root.absolute()}",
+                "set dataset.root to a folder of save_to_disk or of parquet files",
+            )
+        if (root / "dataset_dict.json").is_file():
+            found: Mapping[str, Any] = datasets.load_from_disk(str(root))
+            return found
+        files = self._parquet(root)
+        if not files:
+            one = (root / "state.json").is_file()
+            raise self._wrong(
+                "it holds one split" if one else "it holds no dataset",
+                f"found {listed(path.name for path in root.iterdir())}",
+                "save a DatasetDict of two splits"
+                if one
+                else "dataset_dict.json (of save_to_disk) or .parquet files are looked for",
+            )
+        paths = {split: list(map(str, of)) for split, of in files.items()}
+        return {
+            split: datasets.load_dataset("parquet", data_files=of, split="train")
+            for split, of in paths.items()
+            if split in (self.train, self.test)
+        } | {split: () for split in paths if split not in (self.train, self.test)}
+
+    def _parquet(self, root: Path) -> dict[str, list[Path]]:
+        """The parquet files of each split: SPLIT.parquet, SPLIT-00000-of-00002.parquet,
+        SPLIT/*.parquet."""
+        found: dict[str, list[Path]] = {}
+        if not (root / "dataset_dict.json").is_file():
+            for path in sorted(root.rglob("*.parquet")):
+                folder = path.relative_to(root).parent.name
+                shard = SHARD.fullmatch(path.stem)
+                named = shard[1] if shard else path.stem
+                split = folder if folder in (self.train, self.test) else named
+                found.setdefault(split, []).append(path)
+        return found
+
+
+@dataclass(frozen=True)
+class Pictures(LazyArray):
+    """Image files in an arrow table, decoded to uint8 [n, *size] as `pixels` does it.
+
+    table: a datasets.Dataset in arrow format with one column, of {bytes, path}.
+    field, value: the key that says where it is, for errors.
+    """
+
+    table: Any
+    size: tuple[int, int, int]
+    field: str
+    value: str
+    exif: bool = False
+
+    def __post_init__(self) -> None:
+        ignore_warnings()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.table), *self.size)
+
+    def read(self, rows: Rows) -> npt.NDArray[np.uint8]:
+        images = np.empty((len(rows), *self.size), np.uint8)
+        files = self.table[rows.tolist()].column(0)
+        for image, file, row in zip(images, files, rows.tolist(), strict=True):
+            with read_or(partial(bad_image, self.value, f"row {row}", field=self.field)):
+                content = file.as_py()
+                data = content["bytes"]
+                found = content["path"] if data is None else io.BytesIO(data)
+                image[:] = pixels(found, self.size, self.exif)
+        return images

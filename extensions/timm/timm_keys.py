@@ -1,0 +1,3 @@
+"""What model=timm needs besides the dependencies of ninefold."""
+
+PACKAGE = "timm"

@@ -1,0 +1,1 @@
+"""The trackers MLflow (logger=mlflow) and Weights & Biases (logger=wandb)."""

@@ -1,0 +1,3 @@
+"""What logger=mlflow needs besides the dependencies of ninefold."""
+
+PACKAGE = "mlflow"

@@ -1,0 +1,90 @@
+"""Weights & Biases: settings, and the metrics of metrics.jsonl under the same names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ninefold import secrets
+from ninefold.logger import Run
+
+from .tracking import Point, Tracked
+
+EXTRA = "wandb"
+OFFLINE = ("offline", "dryrun")
+KEY = "WANDB_API_KEY"
+
+
+def logger(
+    run: Run,
+    project: str,
+    entity: str | None,
+    group: str | None,
+    mode: str | None,
+    wait: float,
+) -> Tracked:
+    """The logger of a run.
+
+    project, entity, group: see W&B. mode: online or offline; None: WANDB_MODE, else online.
+    wait: seconds after the end of the run for what the server has not taken.
+    """
+    if value := os.environ.get(KEY):
+        secrets.note(KEY, value)
+    mode = mode or os.environ.get("WANDB_MODE") or "online"
+    return Tracked(
+        run,
+        EXTRA,
+        wait,
+        local=mode in OFFLINE,
+        project=project,
+        entity=entity,
+        group=group,
+        mode=mode,
+    )
+
+
+class Client:
+    """What talks to W&B, through the process that its library starts."""
+
+    def __init__(self, about: Mapping[str, Any]) -> None:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        os.environ["WANDB_SILENT"] = "true"
+        import wandb
+
+        self._wandb, self._about = wandb, about
+
+    def start(self) -> str | None:
+        about, wandb = self._about, self._wandb
+        offline = about["mode"] in OFFLINE
+        self._run = wandb.init(
+            project=about["project"],
+            entity=about["entity"],
+            group=about["group"],
+            mode=about["mode"],
+            id=about["id"],
+            name=about["name"],
+            dir=about["folder"],
+            config=about["settings"],
+            resume=None if offline else "allow",
+            settings=wandb.Settings(
+                console="off",
+                disable_git=True,
+                save_code=False,
+                x_disable_meta=True,  # of this process, which is not the training's
+                x_disable_stats=True,
+            ),
+        )
+        if offline and about["resumes"]:
+            return (
+                "W&B cannot resume offline: wandb/ has a second offline run with the same id; "
+                "sync them in their order"
+            )
+        return None
+
+    def log(self, points: Sequence[Point]) -> None:
+        for step, _, values in points:
+            self._run.log(dict(values), step=step)
+
+    def finish(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "ok" else 1)

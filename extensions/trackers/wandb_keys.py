@@ -1,0 +1,3 @@
+"""What logger=wandb needs besides the dependencies of ninefold."""
+
+PACKAGE = "wandb"

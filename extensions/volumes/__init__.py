@@ -1,0 +1,1 @@
+"""NIfTI volumes with landmarks or masks (dataset=volumes), and heatmaps (task=landmarks)."""

@@ -1,0 +1,108 @@
+"""The keys of one option alone: of the option's class NAME in ninefold, the fields of NAMEKeys.
+
+An option elsewhere has such a class in a module of its own, see ninefold.config.options.
+"""
+
+# No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from ninefold.types import (
+    AnyNumber,
+    Count,
+    GrayLevels,
+    ItemKeys,
+    Positive,
+    Section,
+    String,
+)
+
+
+class DPKeys(Section, kw_only=True):
+    loss_in_forward: bool = True
+    """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
+    first GPU and compute it there. Without effect on a CPU or a single GPU."""
+
+
+class DDPKeys(Section, kw_only=True):
+    gradient_as_bucket_view: bool = True
+    """Keep gradients inside DDP's communication buckets, which saves a copy."""
+    broadcast_buffers: bool = True
+    """Broadcast buffers such as BatchNorm's statistics before each forward pass."""
+    find_unused_parameters: bool = False
+    """Search for parameters without a gradient in each step."""
+    static_graph: bool = False
+    """Promise DDP that the graph is the same in each step."""
+    bucket_cap_mb: Positive | None = None
+    """Size of a DDP bucket in MiB; null: PyTorch's default of 25, and 1 for the first."""
+    sync_batchnorm: bool = False
+    """Replace BatchNorm by SyncBatchNorm, on GPUs only."""
+
+
+class DiabetesKeys(Section, kw_only=True):
+    target_mean: float = 152.0
+    """Mean of the targets of dataset=diabetes, by which model=mlp shifts its outputs."""
+    target_std: Positive = 77.0
+    """Their standard deviation, by which model=mlp scales its outputs."""
+
+
+class MappedKeys(Section, kw_only=True):
+    keys: ItemKeys = None
+    """Keys of the input and the target, in items that are mappings: [image, label], or
+    [[ids, mask], label] for several inputs. Places, in items that are tuples: [[0, 1], 2]."""
+
+
+class MasksKeys(Section, kw_only=True):
+    values: GrayLevels = None
+    """The gray level or palette index of each class in a mask, in the order of the classes; null:
+    they are the class numbers."""
+    mask_suffix: String = ""
+    """What the name of a mask has after the name of its image, such as _mask."""
+
+
+class SyntheticKeys(Section, kw_only=True):
+    train_count: Count = 4096
+    """Training examples of dataset=synthetic."""
+    test_count: Count = 512
+    """Test examples of dataset=synthetic."""
+
+
+class ShapesKeys(Section, kw_only=True):
+    masks: bool = False
+    """Whether the targets of dataset=shapes are a mask of each shape, in place of a label."""
+    train_count: Count = 4096
+    """Training examples of dataset=shapes or synthetic."""
+    test_count: Count = 512
+    """Test examples of dataset=shapes or synthetic."""
+
+
+class TextKeys(Section, kw_only=True):
+    context: Count = 64
+    """Characters of an example of dataset=text: how far a model looks back."""
+    stride: Count = 4
+    """Characters from where a training example of dataset=text begins to where the next does; those
+    of the test set do not overlap."""
+
+
+class LanguageKeys(Section, kw_only=True):
+    padding: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None
+    """The number of tokens in a target that do not count, such as -100 (task=language); null: all
+    count."""
+
+
+class MultiLabelKeys(Section, kw_only=True):
+    threshold: AnyNumber | None
+    """Output above which task=multilabel decides that a label holds; null: 0, of a logit, and 0.5
+    with torch.nn.BCELoss, which takes probabilities."""
+
+
+class RegressionKeys(Section, kw_only=True):
+    metric: Literal["rmse", "mae", "r2"]
+    """What task=regression scores by: the root of the mean squared error, the mean absolute error,
+    or the coefficient of determination."""
+    unit: String | None
+    """Unit of the targets of task=regression, such as m; null: none."""
+    margin: Positive | None
+    """What a cell may lose of the score of task=regression and still be safe, in its unit; null: of
+    R2 0.01, of an error nothing, until report.margin is set."""

@@ -1,0 +1,175 @@
+"""What commands print instead of running: `--help`, `ninefold conf`, `ninefold keys`."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+
+from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
+from ninefold.config.options import option_keys
+from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
+from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
+from ninefold.config.spelling import nearest
+from ninefold.errors import ConfigError, Failure, require_configuration
+from ninefold.files import read_text
+from ninefold.places import CONF, typed_as
+from ninefold.types import words
+
+WIDTH = 100  # of --help, which is to fit a screen of 24 lines
+USAGE = {
+    "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]     (-m: a sweep, of values A,B,C)",
+    "evaluate": "ckpt=PATH [GROUP=OPTION ...] [KEY=VALUE ...]",
+}
+COMMON = {
+    "train": (
+        *("epochs", "batch_size", "max_steps", "seed", "device", "optimizer.lr", "dataset.root"),
+        *("parallel.processes", "checkpoint.every", "init", "resume", "find"),
+    ),
+    "evaluate": (
+        *("ckpt", "weights", "batch_size", "device", "threads", "dataset.root", "load.partial"),
+        *("loader.workers", "parallel.processes"),
+    ),
+}
+COMPARE = """\
+{compare} [GROUP=OPTION ...] [KEY=VALUE ...]
+
+Which parallel strategy and which precision trains a model the fastest on this machine? Trains the
+model with each combination of none, dp, ddp and fp32, autocast, scaler, in turns of a moment each,
+and reports which to use, how sure that is, and the command that trains with it.
+
+Examples:
+  {compare} model=mlp batch_size=256
+  {compare} model=resnet18 dataset=cifar10 dataset.root=data dataset.download=true
+  {compare} parallel=none,ddp amp=fp32,bf16 'study.ask=[time,accuracy]' seed=0,1,2
+
+What to compare and for how long:
+  parallel=A,B              strategies: {parallel}
+  amp=A,B                   precisions: {amp}
+  study.time_budget=N       minutes of timing, {minutes} by default
+  study.ask=[time,accuracy] compare accuracy too, which trains each combination once per seed
+  launch.cpu_processes=N    processes of ddp and fsdp on a CPU, {processes} by default
+  hydra.sweep.dir=FOLDER    where its files go: a new folder
+  study.resume=FOLDER       resume a comparison that was interrupted
+
+Other groups and keys are those of training:
+  {keys} [PATTERN]
+  {conf} [GROUP]
+Your own model and dataset in Python: help(ninefold.compare).
+"""
+
+
+def help_text(command: str) -> str:
+    """The text of `python COMMAND.py --help`."""
+    keys, groups = {**keys_of(command), **option_keys()}, COMMANDS[command]
+    cells = [entry(group, " ".join(options_of(group)), 14, WIDTH) for group in groups]
+    if command == "train":
+        cells.append(entry(STUDIES, " ".join(options_of(STUDIES)), 14, WIDTH))
+    lines = [
+        f"{typed_as(command)} {USAGE[command]}",
+        f"Groups and options ({typed_as('conf')} GROUP describes them):",
+    ]
+    for cell in cells:  # two short ones share a line
+        if len(joined := f"{lines[-1]:{WIDTH // 2}}{cell}") <= WIDTH and len(lines) > 2:
+            lines[-1] = joined
+        else:
+            lines.append(cell)
+    lines.append(f"Some of the keys, with defaults ({typed_as('keys')} [PATTERN] prints all keys):")
+    for name in COMMON[command]:
+        first = re.split(r"[.;:](?: |$)", keys[name].meaning)[0]
+        lines.append(entry(f"{name}={spelled(keys[name].default)}", first, 24, WIDTH))
+    lines.append(
+        "--cfg job prints the configuration that a command composes, --hydra-help more flags."
+    )
+    return "\n".join(lines)
+
+
+def entry(left: str, right: str, column: int = 26, width: int = 79) -> str:
+    """A line of help, wrapped."""
+    first = f"  {left}".ljust(column)
+    lines = textwrap.wrap(right, width - column, break_on_hyphens=False)
+    if len(first) > column or not first.endswith(" "):
+        lines.insert(0, first)
+    else:
+        lines[:1] = [first + "".join(lines[:1])]
+    return f"\n{' ' * column}".join(lines).rstrip()
+
+
+def compare(_: Sequence[str]) -> int:
+    """Print the help of `ninefold compare`; returns the exit code."""
+    return _printed(_compare, (), "")
+
+
+def conf(arguments: Sequence[str]) -> int:
+    """Print the groups, the options of one, or the file of an option; returns the exit code."""
+    return _printed(_conf, arguments, "GROUP/OPTION, GROUP, train, evaluate or nothing")
+
+
+def keys(arguments: Sequence[str]) -> int:
+    """Print the keys whose names a pattern matches, and what they take; returns the exit code."""
+    return _printed(_keys, arguments, "a pattern such as dataset.* or nothing")
+
+
+def _printed(text: Callable[[str], str], arguments: Sequence[str], allowed: str) -> int:
+    try:
+        require_configuration()
+        if len(arguments) > 1:
+            said = " ".join(arguments)
+            raise ConfigError("arguments", said, f"too many; {allowed} is allowed; leave some out")
+        sys.stdout.write(text("".join(arguments)))
+    except Failure as failure:
+        print(failure, file=sys.stderr)
+        return failure.code
+    return 0
+
+
+def _compare(_: str) -> str:
+    options = {group: ", ".join(options_of(group)) for group in ("parallel", "amp")}
+    return COMPARE.format(
+        **{name: typed_as(name) for name in ("compare", "conf", "keys")},
+        **options,
+        minutes=KEYS["study.time_budget"].default,
+        processes=KEYS["launch.cpu_processes"].default,
+    )
+
+
+def _conf(name: str) -> str:
+    """The text for GROUP, GROUP/OPTION, a command's name, or "": all groups. Raises Failure."""
+    groups = groups_of("train")
+    if not name:
+        return "".join(f"{group}: {', '.join(options)}\n" for group, options in groups.items())
+    if name in COMMANDS:
+        return read_text(CONF / f"{name}.yaml")
+    group, _, option = name.removesuffix(".yaml").partition("/")
+    if group not in groups:
+        known = f"{', '.join(groups)} are groups"
+        raise ConfigError("conf", name, f"no such group; {known}; {nearest(group, groups)}")
+    if not option:
+        return "\n".join(entry(path.stem, about(path)) for path in files_of(group)) + "\n"
+    if option not in groups[group]:
+        known = f"{', '.join(groups[group])} are options"
+        raise ConfigError(
+            "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
+        )
+    return read_text(option_file(group, option))
+
+
+def _keys(pattern: str) -> str:
+    """A paragraph for each key that `pattern` matches, or is a part of. Raises Failure."""
+    known = {**own_keys(True), **own_keys(False), **COMMAND, **SWEEP, **option_keys()}
+    wanted = pattern if {*"*?["} & {*pattern} else f"*{pattern}*"
+    lines = []
+    for name, key in known.items():
+        if key.is_section or not fnmatch.fnmatchcase(name, wanted):
+            continue
+        default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
+        lines.append(entry(f"{name}{default}", f"{words(key.kind)}. {key.meaning}"))
+    if not lines:
+        names = {name.rpartition(".")[2]: name for name in known} | {name: name for name in known}
+        (name,) = difflib.get_close_matches(pattern, names, 1, cutoff=0)
+        near = f"the nearest is {names[name]}"
+        raise ConfigError("keys", pattern, f"no key has such a name; {near}; correct it")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,256 @@
+"""Worker processes that read items ahead: torch's DataLoader, whose index is a whole batch.
+
+They are what a class that is written for DataLoader expects: each has generators of its own and a
+copy of the class as it was built, before anything was read, which need not be picklable.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import mmap
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from multiprocessing import connection, util
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ninefold import signals
+from ninefold.dataset.arrays import Rows, Split
+from ninefold.dataset.items import Items
+from ninefold.errors import DataError, Failure, ResourceError, Unended, memory_failure
+
+Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
+
+AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
+LOOK = 1.0  # seconds between looks whether all workers are alive
+NO_ITEM = -1
+# What is missing, most often, where a worker ended so.
+SHORT = {-signal.SIGKILL: "memory", -signal.SIGBUS: "room in /dev/shm (docker --shm-size)"}
+BEFORE_EXIT = 100  # priority among what multiprocessing calls before it waits for its processes
+
+
+class InWorker(Exception):
+    """The traceback of an error in a worker process, as text, for the log."""
+
+    def __str__(self) -> str:
+        return f"in a worker process\n\n{self.args[0]}"
+
+
+class ItemBatches(Dataset[Any]):
+    """What DataLoader's workers have: batches of items, indexed by `Index`."""
+
+    def __init__(self, items: Callable[[Split], Items], workers: int) -> None:
+        """items: builds the items of a split."""
+        self._build = items
+        self._items: dict[str, Items] = {}
+        self._crash = os.memfd_create("ninefold-crash")
+        weakref.finalize(self, os.close, self._crash)
+        self._parent, self._pid = os.getpid(), 0
+        # Shared: the process of each worker, and the item that it is reading.
+        self.reading: Rows = np.frombuffer(mmap.mmap(-1, workers * 16), np.int64).reshape(
+            workers, 2
+        )
+
+    def begin(self, worker: int) -> None:
+        """Called once in each worker, before it reads."""
+        signals.follow_parent(self._parent)
+        # Signals concern the process that reads the batches. A handler, and not SIG_IGN, which
+        # programs that the class starts would inherit.
+        signal.set_wakeup_fd(-1)
+        signals.handle(lambda number, first: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
+        faulthandler.disable()  # DataLoader's handlers, which print a line
+        faulthandler.enable(self._crash, all_threads=False)
+        self._pid, self._note = os.getpid(), self.reading[worker]
+        self._note[:] = self._pid, NO_ITEM
+
+    def crash(self) -> str:
+        """The tracebacks of workers that have crashed."""
+        return os.pread(self._crash, 2**16, 0).decode(errors="replace")
+
+    def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
+        """The turn, and the arrays of a batch; or instead a failure, and its traceback as text."""
+        if asked is None:
+            return 0, None
+        turn, index = asked
+        return turn, self._read(*index)
+
+    def _read(self, split: Split, rows: Rows, seed: int, epoch: int) -> Any:
+        try:
+            if split not in self._items:
+                self._items[split] = self._build(split)
+            arrays = self._items[split].read(rows, seed, epoch, self._begin_item)
+            return [torch.from_numpy(array) for array in arrays]
+        except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
+            return self._failure(error, split), traceback.format_exc()
+        finally:
+            if os.getpid() != self._pid:  # the class has forked, and returned in the child too
+                os._exit(0)
+            self._begin_item(NO_ITEM)
+            with suppress(OSError, ValueError, AttributeError):  # what the class has printed
+                sys.stdout.flush()
+
+    def _begin_item(self, number: int) -> None:
+        self._note[1] = number
+
+    def _failure(self, error: BaseException, split: Split) -> Exception:
+        if isinstance(error, Failure):
+            return error
+        if failure := memory_failure(error, "examples were being read"):
+            return failure
+        if (items := self._items.get(split)) is not None and self._note[1] != NO_ITEM:
+            return items.raised(f"item {self._note[1]}", error)
+        return RuntimeError(f"{type(error).__name__}: {error}".rstrip(": "))
+
+
+class ItemLoader:
+    """Batches of items that worker processes read ahead, in the order that is asked for.
+
+    The workers ignore signals, which concern the process that asks, and end with it, however it
+    ends.
+    """
+
+    def __init__(self, items: Callable[[Split], Items], workers: int, patience: float) -> None:
+        """Fork the workers. Called by the main thread, as the kernel ends them with the thread that
+        forked them, and before threads are started that may hold a lock while they are forked.
+
+        items: builds the items of a split, in a worker. patience: seconds that a batch may take.
+        Raises ResourceError.
+        """
+        self._workers, self._patience = workers, patience
+        self._batches = ItemBatches(items, workers)
+        self._order: deque[tuple[int, Index]] = deque()
+        self._turn = 0
+        util.get_temp_dir()  # which each worker would else make, and leave
+        before, handler = set(multiprocessing.active_children()), signal.getsignal(signal.SIGCHLD)
+        try:
+            with signals.held_back(), warnings.catch_warnings():
+                # Of more workers than cores, and Python 3.12 of other threads: so early none of
+                # them holds a lock.
+                warnings.simplefilter("ignore")
+                loader: DataLoader[Any] = DataLoader(
+                    self._batches,
+                    batch_size=None,
+                    sampler=endless(self._order),
+                    num_workers=workers,
+                    prefetch_factor=AHEAD,
+                    collate_fn=as_it_is,
+                    worker_init_fn=self._batches.begin,
+                    multiprocessing_context="fork",
+                    timeout=LOOK,
+                    generator=torch.Generator(),  # it would draw from torch's own
+                )
+                self._answers = iter(loader)
+        except OSError as error:
+            _close([*set(multiprocessing.active_children()) - before])
+            raise ResourceError(
+                "loader.workers",
+                workers,
+                f"no worker process can be started ({error}); each takes some memory and open "
+                "files; lower loader.workers; 0 starts none",
+            ) from error
+        # DataLoader's would raise an error anywhere, where `_next` looks for workers that ended.
+        signal.signal(signal.SIGCHLD, handler)
+        self._processes = [*set(multiprocessing.active_children()) - before]
+        util.Finalize(self, _close, args=(self._processes,), exitpriority=BEFORE_EXIT)
+
+    def read(self, order: Sequence[Index]) -> Generator[list[Tensor], None, None]:
+        """For each of `order` the arrays of its items, read ahead.
+
+        Another call may begin before this one has ended, which then reads ahead again.
+        Raises what reading raises, ResourceError, DataError if a worker has ended, and Unended if a
+        batch takes longer than it may.
+        """
+        done = turn = 0
+        while done < len(order):
+            if self._turn != turn or not turn:
+                turn = self._turn = self._turn + 1
+                self._order.clear()
+                self._order.extend((turn, index) for index in order[done:])
+            of, found = self._next()
+            if of != turn:  # read ahead for nobody
+                continue
+            done += 1
+            if isinstance(found, tuple):
+                failure, text = found
+                raise failure from InWorker(text)
+            yield found
+            del found
+
+    def _next(self) -> Any:
+        """What `ItemBatches` has returned in a worker for the next index."""
+        for _ in range(math.ceil(self._patience / LOOK)):
+            try:
+                return next(self._answers)
+            except (RuntimeError, OSError, EOFError) as error:
+                late = "timed out" in str(error)
+                # The others tell of one that is just ending, with what it has read.
+                sentinels = [process.sentinel for process in self._processes]
+                if connection.wait(sentinels, 0 if late else LOOK):
+                    ended = next(each for each in self._processes if each.exitcode is not None)
+                    raise self._ended(ended) from InWorker(self._batches.crash())
+                if not late:
+                    raise
+        reading = [f"item {n}" for _, n in self._batches.reading.tolist() if n != NO_ITEM]
+        _close(self._processes)
+        raise Unended(
+            "loader.workers",
+            self._workers,
+            f"no batch has come for {self._patience:g} s; the workers read "
+            f"{', '.join(reading) or 'nothing'}; see what these wait for; launch.timeout is the "
+            "limit",
+        )
+
+    def _ended(self, process: BaseProcess) -> Failure:
+        """What to raise for a worker that has ended."""
+        code, reading = process.exitcode or 0, self._batches.reading.tolist()
+        numbers = [n for pid, n in reading if pid == process.pid and n != NO_ITEM]
+        item = f" as it read item {numbers[0]}" if numbers else ""
+        if code in SHORT:
+            return ResourceError(
+                "loader.workers",
+                self._workers,
+                f"a worker process was killed ({signal.Signals(-code).name}){item}; most often "
+                f"there is too little {SHORT[code]}; lower loader.workers or batch_size, see dmesg",
+            )
+        died = (
+            f"died of {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+        )
+        return DataError(
+            "loader.workers",
+            self._workers,
+            f"a worker process {died}{item}; the log has its traceback if it left one; correct "
+            "that: code of a dataset may raise, not exit or crash",
+        )
+
+
+def endless(order: deque[tuple[int, Index]]) -> Iterator[tuple[int, Index] | None]:
+    """What is in `order`, and None where nothing is: so that the workers serve for ever."""
+    while True:
+        yield order.popleft() if order else None
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _close(processes: Sequence[BaseProcess]) -> None:
+    """Kill the workers and wait for their end."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()

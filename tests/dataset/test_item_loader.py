@@ -1,0 +1,283 @@
+"""Worker processes and threads read a user's Dataset ahead, and change nothing that is read."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ninefold.dataset.loader import HostSource, plan_loading
+from ninefold.dataset.mapped import Mapped
+from ninefold.dataset.preparation import TypedPreparation
+from ninefold.engine.batches import Batches, shard
+from ninefold.engine.parallel import Place
+from ninefold.errors import DataError, Failure, ResourceError, Unended
+from ninefold.process import until
+from ninefold.signals import SIGNALS
+from tests.conftest import ROOT, Shell, metrics, result, wait_until
+from tests.dataset.test_mapped import MINE, RUN, STRATEGY
+from tests.faults.runs import last_step, one_after_another, state_hash
+from tests.forks import exit_code, fork
+
+ALONE = Place(0, 1, torch.device("cpu"))
+BOTH = ("train", "test")
+
+
+def children() -> set[int]:
+    """The processes that this one has forked or started."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for found in lists for number in found.read_text().split()}
+
+
+def files() -> set[tuple[str, str]]:
+    """The open files of this process. The memory that is shared is such a file, not in /dev/shm."""
+    found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
+
+
+@pytest.fixture(autouse=True)
+def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test does, no process and no open file outlives its dataset."""
+    if "shell" in request.fixturenames:  # which looks itself
+        yield
+        return
+    before, opened = children(), files()
+    yield
+    gc.collect()
+    assert children() <= before
+    assert until(lambda: files() <= opened, 5)  # DataLoader's threads close some
+
+
+def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
+    """A dataset of this class of tests.dataset.mine with so many workers."""
+    more = {name: arguments.pop(name) for name in ("thread_safe", "shape") if name in arguments}
+    node = {"_target_": f"{MINE}.{cls}", **arguments}
+    dataset = Mapped(train=node, test=node, **{"shape": (1, 8, 8), **more})
+    if workers:
+        dataset.start_workers(workers, BOTH, patience)
+    return dataset
+
+
+def read(
+    workers: int, cls: str = "Digits", start: int = 0, place: Place = ALONE, **arguments: Any
+) -> list[torch.Tensor]:
+    """All that two epochs from a step of each on and an evaluation are given."""
+    dataset = mapped(workers, cls, **arguments)
+    prepare = TypedPreparation(channels=1)
+    train, test = (HostSource(dataset.load(split), workers) for split in BOTH)  # type: ignore[arg-type]
+    batches = Batches(train, 8, 5, prepare, place)
+    found = []
+    for epoch in (0, 3):
+        found += list(batches.epoch(epoch, start, lambda: None, lambda phase: None))
+        found += list(shard(test, 24, prepare, place))  # larger ones than in training
+    return [tensor for pair in found for tensor in pair]
+
+
+def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_random_items_are_the_same_with_any_number_of_worker_processes(workers: int) -> None:
+    for start in (0, 5):
+        assert same(read(workers, start=start), read(0, start=start))
+    second = Place(1, 2, torch.device("cpu"))
+    assert same(read(workers, place=second), read(0, place=second))
+
+
+def test_items_without_draws_are_the_same_with_processes_threads_and_neither() -> None:
+    plain = read(0, moves=False)
+    assert same(read(2, moves=False), plain)
+    for workers in (0, 1, 2):
+        assert same(read(workers, moves=False, thread_safe=True), plain)
+
+
+def test_threads_read_a_class_that_is_declared_thread_safe_and_processes_any_other() -> None:
+    options: Any = {"share": 0.25, "pinned": "auto", "free": None, "cores": 2}
+    before = children()
+    safe, other = (mapped(2, "Digits", moves=False, thread_safe=safe) for safe in (True, False))
+    assert len(children() - before) == 2
+    found = [
+        plan_loading(each.load("train"), 8, ALONE, workers=2, **options) for each in (safe, other)
+    ]
+    assert [str(how).partition(" of ")[0] for how in found] == [
+        "loader: 2 thread(s), 5 slots",
+        "loader: 2 process(es), 5 slots",
+    ]
+    asked = plan_loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
+    assert asked.workers == 0
+    with pytest.raises(
+        ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
+    ):
+        plan_loading(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
+
+
+def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
+    """So each opens what a class opens for its first item, as with torch's DataLoader."""
+    (first, *_), before = read(0, "Owned", shape=(1, 1, 1)), children()
+    assert first.shape == (8, 1, 1, 1)
+    dataset = mapped(2, "Owned", shape=(1, 1, 1))
+    forked = children() - before
+    source = HostSource(dataset.load("train"), 2)
+    for epoch in (0, 1):
+        batches = Batches(source, 8, 0, TypedPreparation(channels=1), ALONE)
+        for _, pids in batches.epoch(epoch, 0, lambda: None, lambda phase: None):
+            reader, opened_by = pids.unique(dim=0)[0].int().tolist()
+            assert reader == opened_by
+            assert reader in forked
+    assert children() - before == forked
+
+
+def test_a_set_that_is_read_amid_another_changes_neither() -> None:
+    """As an evaluation amid an epoch; both are read by the same processes."""
+    dataset, prepare = mapped(2, "Digits"), TypedPreparation(channels=1)
+    train, test = (HostSource(dataset.load(split), 2) for split in BOTH)  # type: ignore[arg-type]
+    alone = HostSource(mapped(0, "Digits").load("train"))
+    plain, found = (
+        Batches(source, 8, 5, prepare, ALONE).epoch(0, 0, lambda: None, lambda phase: None)
+        for source in (alone, train)
+    )
+    for number, (mine, his) in enumerate(zip(found, plain, strict=True)):
+        assert same([*mine], [*his])
+        if number in (2, 3, 7):
+            taken = next(shard(test, 24, prepare, ALONE))
+            assert same([*taken], [*next(shard(alone, 24, prepare, ALONE))])
+
+
+def failure(how: str, workers: int, patience: float = 60) -> Failure:
+    dataset = mapped(workers, "Failing", patience, how=how)
+    batches = Batches(
+        HostSource(dataset.load("train"), workers), 8, 0, TypedPreparation(channels=1), ALONE
+    )
+    with pytest.raises(Failure) as caught:
+        list(batches.epoch(0, 0, lambda: None, lambda phase: None))
+    return caught.value
+
+
+def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kept() -> None:
+    alone, apart = failure("raise_", 0), failure("raise_", 2)
+    assert (str(alone), alone.code) == (str(apart), apart.code)
+    assert "tests/dataset/mine.py" in str(apart)
+    assert 'raise KeyError("cat")' in str(apart)
+    assert "in raise_" in str(apart.__cause__)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ("kill", ResourceError, "a worker process was killed (SIGKILL) as it read item 20; most"),
+        ("crash", DataError, "a worker process died of SIGSEGV as it read item 20; the log has"),
+        ("leave", DataError, "a worker process left with exit code 0 as it read item 20; the log"),
+        ("hang", Unended, "no batch has come for 1 s; the workers read item 20; see"),
+        ("interrupt", DataError, "item 20 raised KeyboardInterrupt; "),
+    ],
+)
+def test_a_worker_that_ends_or_hangs_is_named_with_its_item(
+    how: str, kind: type[Failure], said: str
+) -> None:
+    found = failure(how, 2, patience=1 if how == "hang" else 60)
+    assert type(found) is kind
+    assert said in str(found)
+    assert ("in crash" in str(found.__cause__)) == (how == "crash")
+
+
+def test_a_child_that_an_item_forks_reads_nothing_and_ends() -> None:
+    assert same(read(2, "Forking"), read(0, "Digits"))
+
+
+def test_workers_ignore_signals_and_end_with_a_process_that_is_killed() -> None:
+    reader, writer = os.pipe()
+
+    def holder() -> None:
+        dataset = mapped(2, "Digits")
+        for pid in children():
+            for number in SIGNALS:
+                os.kill(pid, number)
+        rows = np.arange(8)
+        assert (dataset.load("train").inputs[rows] != 0).any()
+        os.write(writer, " ".join(map(str, children())).encode())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert exit_code(fork(holder)) == -signal.SIGKILL
+    workers = [int(number) for number in os.read(reader, 100).split()]
+    os.close(reader), os.close(writer)
+    assert len(workers) == 2
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
+
+
+def test_too_many_worker_processes_are_one_line() -> None:
+    """More than this process may have open files: as root no limit of processes counts."""
+
+    def limited() -> None:
+        most = len(os.listdir("/proc/self/fd")) + 20
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        with pytest.raises(ResourceError, match=r"loader.workers=50: no worker process can be st"):
+            mapped(50, "Digits")
+
+    assert exit_code(fork(limited)) == 0
+
+
+# Real commands
+
+
+def replaced(options: list[str], by: str) -> list[str]:
+    """`options` with this one in the place of that of the same key."""
+    return [*(each for each in options if each.partition("=")[0] != by.partition("=")[0]), by]
+
+
+def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of_them(
+    shell: Shell,
+) -> None:
+    """As from a terminal or a scheduler, which send it to the workers too."""
+    slow = "dataset.train={_target_: tests.dataset.mine.Slow, count: 96}"
+    options = [*replaced([*RUN, *STRATEGY["none"]], slow), "dataset.classes=10"]
+    run = shell.folder / "run"
+    process = shell.start(
+        str(ROOT / "train.py"), *options, "loader.workers=2", f"hydra.run.dir={run}"
+    )
+    wait_until(lambda: (run / "metrics.jsonl").exists() and metrics(run, "loss"), process)
+    started = shell.processes()
+    assert len(started) >= 5  # launcher, forkserver, rank, two workers
+    for pid in sorted(started, reverse=True):  # the newest first
+        os.kill(pid, signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75, stderr
+    assert not shell.survivors()
+    assert 0 < last_step(run) < 18
+
+
+@pytest.mark.slow
+def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) -> None:
+    commands = [
+        [
+            "train.py",
+            *RUN,
+            *STRATEGY["ddp2"],
+            f"loader.workers={workers}",
+            f"hydra.run.dir=with-{workers}",
+        ]
+        for workers in (0, 2)
+    ]
+    for done in one_after_another(shell, *commands):
+        assert done.returncode == 0, done.stderr
+    assert state_hash(shell.folder / "with-0") == state_hash(shell.folder / "with-2")
+    assert result(shell.folder / "with-2")["loader_workers"] == 2
+
+
+def test_a_worker_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
+    failing = "dataset.train={_target_: tests.dataset.mine.Failing, how: kill}"
+    options = [*replaced([*RUN, *STRATEGY["none"]], failing), "dataset.classes=10"]
+    done = shell.train(*options, "loader.workers=2")
+    assert done.returncode == 5
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "error: loader.workers=2: a worker process was killed (SIGKILL) as it re"
+    )
