@@ -143,7 +143,9 @@ def _standing(found: Recommendation, cell: Cell) -> str:
         return ""
     if cell == found.cell and found.decided:
         return "named"
-    return "open" if cell in found.may_be and not found.decided else "out"
+    if cell in found.may_be and not found.decided:
+        return "open"
+    return "behind" if cell in found.out else "out"
 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:

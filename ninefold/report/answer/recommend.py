@@ -142,5 +142,9 @@ def recommend(evidence: Evidence) -> Recommendation:
         stand.chance[cell] if len(safe) > 1 else None,
         sorted({*may_be, *unscored}, key=plainness),
         unscored,
-        [one for one in (*safe, *unknown) if one != cell and one not in (*may_be, *unscored)],
+        [
+            one
+            for one in (*safe, *unknown)
+            if one not in (cell, *may_be, *unscored) and pairs.verdict(cell, one) != "tie"
+        ],
     )

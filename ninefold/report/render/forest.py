@@ -39,6 +39,7 @@ from ninefold.report.render.results import (
     scores_alone,
     style,
     two_decimals,
+    verdict_of,
 )
 from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS
@@ -123,7 +124,9 @@ def caption(group: Group, report: Report) -> str:
     found = [each for cell in group.shown if (each := cell.measures.get(_key(group)))]
     count = counted(max((each.n for each in found), default=0), unit)
     if group.scaling:
-        how = f"Higher is better. {count}; dotted: the ideal; hollow: too few cores or GPUs"
+        how = f"Higher is better. {count}; dotted: the ideal"
+        if any(point.oversubscribed for each in group.scaling.series for point in each.points):
+            how += "; hollow: too few cores or GPUs"
     else:
         better = "Left" if scores and group.better == "less" else "Right"
         intervals = f"{count}; lines: {confidence or 95:.3g} % intervals"
@@ -170,7 +173,7 @@ def _of_speed(cell: CellReport) -> Row:
         speed.low,
         speed.high,
         two_decimals(speed.times),
-        speed.verdict,
+        verdict_of(cell),
         style(cell),
         reason(cell),
     )

@@ -22,6 +22,7 @@ from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, TH
 from ninefold.stats.verdicts import OTHER_HOSTS, Pair, Safety
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
+BEHIND = "behind"
 _BASELINE = Word("baseline", "")
 Show = Callable[[CellReport], Field]
 
@@ -137,8 +138,18 @@ def _speed(cell: CellReport, group: Group) -> Field:
     if cell.cell == PLAIN:
         return Field("1.00", word=_BASELINE)
     ends = between(cell.speed.low, cell.speed.high, two_decimals, "")
-    verdict = None if reason(cell) else word(cell.speed.verdict)  # it is out, however fast it is
-    return Field(two_decimals(cell.speed.times), ends, verdict)
+    shown = None if reason(cell) else word(verdict_of(cell))  # it is out, however fast it is
+    return Field(two_decimals(cell.speed.times), ends, shown)
+
+
+def verdict_of(cell: CellReport) -> str:
+    """Return how the speed of a configuration is called; `behind` where it cannot be the answer.
+
+    That may be shown where the interval of its pair with the baseline still says nothing.
+    """
+    assert cell.speed is not None
+    behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
+    return BEHIND if behind else cell.speed.verdict
 
 
 def _speed_of_more(cell: CellReport, scaling: Scaling) -> Field:
@@ -213,6 +224,8 @@ def _mean(cell: CellReport, key: str) -> float | None:
 def about(table: Table, group: Group, report: Report) -> str:
     """Return what the fields of the table of results are."""
     said = ["± is half of the 95 % interval of the mean."]
+    if repeats := [cell.label or str(cell.cell) for cell in group.cells if cell not in group.shown]:
+        said.append(f"Without a row, as they do here what another one does: {'; '.join(repeats)}.")
     if group.timing_rounds:
         said.append(
             f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
@@ -230,6 +243,7 @@ def about(table: Table, group: Group, report: Report) -> str:
     meanings = {
         "kept": f"kept: shown to lose less of the {group.score} than the margin",
         "open": "open: not shown at the level that all pairs together need",
+        BEHIND: "behind: shown to be slower than the fastest acceptable one",
         "in the noise": "in the noise: the difference is smaller than this study can tell",
     }
     told = [meaning for name, meaning in meanings.items() if name in words]

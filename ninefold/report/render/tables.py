@@ -13,6 +13,7 @@ from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
+    "behind": ("behind", "bad"),
     "faster": ("faster", "good"),
     "slower": ("slower", "bad"),
     "better": ("better", "good"),
