@@ -33,7 +33,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     start_importing(whole)  # while this process looks at the data
     job = settle(whole, folder.parent)
     if job.resume is None and not job.evaluates:
-        initial_weights.prepare(job.resolved["init"], job.resolved["model"]["net"])
+        initial_weights.prepare(whole.resolved["init"], job.resolved["model"]["net"])
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
     if _forks(whole):

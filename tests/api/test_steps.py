@@ -286,7 +286,7 @@ for name in ("fcntl", "resource", "pwd", "grp", "termios"):
 for name in ("fork", "forkpty", "sched_getaffinity", "getuid", "geteuid", "sysconf", "setpgid"):
     delattr(os, name)
 import ninefold
-assert not [name for name in sys.modules if name.startswith("ninefold.")]
+assert [name for name in sys.modules if name.startswith("ninefold.")] == ["ninefold.places"]
 found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)
 assert found.busy is None
 t = ninefold.turns({"a": open, "b": open}, minutes=0.01)
@@ -295,7 +295,7 @@ for name in ("hydra", "omegaconf", "matplotlib", "pandas", "ninefold.report", "n
 """
 
 
-def test_it_runs_without_fork_and_proc_and_importing_ninefold_imports_nothing() -> None:
+def test_it_runs_without_fork_and_proc_and_importing_ninefold_imports_next_to_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_POSIX], cwd=ROOT, capture_output=True, text=True, check=False
     )

@@ -12,7 +12,7 @@ from benchmarks import ours
 from ninefold.engine.loop import train
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train.training import closing
+from ninefold.train.training_run import closing
 from tests.conftest import metrics
 from tests.parallel.ranks import on_ranks
 
