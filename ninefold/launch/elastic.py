@@ -6,6 +6,7 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,17 +54,19 @@ class Elastic(Launcher):
             spec = replace(spec, mailbox=folder)
             with Supervisor(folder, spec.grace) as supervisor:
                 for attempt in range(self.settings["max_restarts"] + 1):
-                    codes = exit_codes(spec, processes, attempt)
+                    codes = exit_codes(spec, processes, attempt, supervisor)
                     if codes is None or mailbox.final(folder, worker.FINAL) is not None:
                         break
                 if codes is not None:
-                    reports = mailbox.latest(folder, worker.FINAL)
+                    reports = mailbox.latest(folder, attempt, worker.FINAL)
                     raise first_failure(reports, codes, supervisor.hung, spec, supervisor.signal)
             if supervisor.signal is not None:  # it came as the run ended; it ends the sweep
                 raise stopped(supervisor.signal, spec.folder)
 
 
-def exit_codes(spec: RunSpec, processes: int, attempt: int) -> dict[int, int] | None:
+def exit_codes(
+    spec: RunSpec, processes: int, attempt: int, supervisor: Supervisor
+) -> dict[int, int] | None:
     """Run `spec` in worker processes; None if all finished, else the codes of those that failed.
 
     attempt: how often they were started before. Those that are left after a failure are ended.
@@ -81,12 +84,15 @@ def exit_codes(spec: RunSpec, processes: int, attempt: int) -> dict[int, int] | 
             start_method="forkserver",
         )
 
+    pids = context.pids()
+    supervisor.supervise(pids, attempt)
+
     def ended() -> RunProcsResult | bool:
         """Torch would wait for ever for the result of a worker that left through os._exit(0)."""
         nonlocal gone
         if (found := context.wait(0)) is not None:
             return found
-        before, gone = gone, mailbox.gone(folder, attempt)
+        before, gone = gone, {rank for rank, pid in pids.items() if not lives(pid)}
         for rank in before & gone:  # at two looks: between them torch has seen its exit code
             mailbox.write(folder, rank, attempt, ended_by_itself(rank, 0))
         return bool(before & gone)
@@ -99,6 +105,15 @@ def exit_codes(spec: RunSpec, processes: int, attempt: int) -> dict[int, int] | 
         return {}
     codes = {rank: failure.exitcode for rank, failure in found.failures.items()}
     return codes if found.is_failed() else None
+
+
+def lives(pid: int) -> bool:
+    """Whether this process has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager
