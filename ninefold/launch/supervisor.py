@@ -33,6 +33,7 @@ class Supervisor:
         self.signal: int | None = None
         self.hung: set[int] = set()
         self._folder = folder
+        self._attempt, self._pids = 0, dict[int, int]()
         self._grace = grace
         self._deadline = float("inf")
         self._over = threading.Event()
@@ -48,6 +49,12 @@ class Supervisor:
         self._handled.__exit__(None, None, None)
         self._over.set()
         self._thread.join()
+
+    def supervise(self, pids: dict[int, int], attempt: int) -> None:
+        """Supervise the workers with these process ids, by rank, from now on."""
+        self._pids, self._attempt = pids, attempt
+        if self.signal is not None:  # it came while they were being started
+            self._send(self.signal)
 
     def _receive(self, number: int, first: bool) -> None:
         if self.signal is None:
@@ -71,7 +78,7 @@ class Supervisor:
         peers may wait for it in a kernel of NCCL, which nothing but SIGKILL ends; they cannot save
         without it.
         """
-        found = mailbox.latest(self._folder)
+        found = mailbox.latest(self._folder, self._attempt)
         if not found:
             self.hung.clear()  # of an attempt before this one
             return
@@ -87,7 +94,7 @@ class Supervisor:
     def _send(self, number: int, but: Collection[int] = ()) -> set[int]:
         """Send a signal to all workers except `but`; returns the ranks that received it."""
         reached = set()
-        for rank, process in mailbox.workers(self._folder).items():
+        for rank, process in self._pids.items():
             if rank not in but:
                 with suppress(ProcessLookupError):  # it has ended
                     os.kill(process, number)

@@ -79,7 +79,6 @@ def work(spec: RunSpec) -> None:
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
     if spec.mailbox is not None:
-        mailbox.register(spec.mailbox, ranks.rank, ranks.attempt)
         end = mailbox.final(spec.mailbox, FINAL)
         if end is not None:  # the launcher received a signal, or a restart would fail again
             os._exit(end)

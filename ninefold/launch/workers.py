@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import uuid
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -46,36 +45,40 @@ def loopback_store() -> TCPStore:
     )
 
 
+def variables(rank: int, count: int, port: int, attempt: int = 0) -> dict[str, str]:
+    """The variables that torchrun sets, for one of `count` processes on this host.
+
+    port: of their store. attempt: how often they were started before.
+    """
+    return {
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank)),
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(count)),
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RUN_ID": "ninefold",
+        "TORCHELASTIC_RESTART_COUNT": str(attempt),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+    }
+
+
 class Workers:
-    """The worker processes of a run, with the variables that torchrun sets (RANK, WORLD_SIZE)."""
+    """The worker processes of a run that take turns."""
 
     def __init__(self, spec: RunSpec, count: int) -> None:
         self._spec = spec
         self._store = loopback_store()
         self._processes: list[Child] = []
-        run = uuid.uuid4().hex
         try:
             with held_back():  # a signal would else end this between a start and its `append`
                 for rank in range(count):
-                    environment = self._environment(run, rank, count)
+                    environment = variables(rank, count, self._store.port)
                     self._processes.append(Child(worker.begin, spec, environment))
         except BaseException:
             self.close()
             raise
-
-    def _environment(self, run: str, rank: int, count: int) -> dict[str, str]:
-        return {
-            **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), str(rank)),
-            **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), str(count)),
-            "GROUP_RANK": "0",
-            "GROUP_WORLD_SIZE": "1",
-            "MASTER_ADDR": LOOPBACK,
-            "MASTER_PORT": str(self._store.port),
-            "TORCHELASTIC_RUN_ID": run,
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-        }
 
     @property
     def pids(self) -> list[int]:
