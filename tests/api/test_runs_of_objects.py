@@ -19,7 +19,7 @@ from tests.conftest import ROOT, Shell
 from tests.faults.refusals import refused
 
 LOSS = nn.functional.cross_entropy
-SHORT = ["max_steps=3", "scheduler=none", "logger=quiet", "clock.probe=0", "launch.inline=true"]
+SHORT = ["max_steps=3", "scheduler=none", "logger=quiet", "launch.inline=true"]
 
 
 def written(folder: Path, *given: Any, **named: Any) -> list[str]:

@@ -102,7 +102,7 @@ def tracked(folder: Path, tracker: str) -> Path:
         for number in range(8):
             gray = Image.new("RGB", (8, 8), (30 * number, 40, 50 if name == "cat" else 90))
             gray.save(photos / split / name / f"{number}.png")
-    short = ["log_every=2", "clock.probe=0", "threads=1", "batch_size=4", "epochs=9",
+    short = ["log_every=2", "threads=1", "batch_size=4", "epochs=9",
              "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
