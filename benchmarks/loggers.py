@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,11 +41,10 @@ def contestants(handicap: bool) -> Iterator[Turns]:
 
 
 def wait_for_client(run: TrainingRun) -> None:
-    """Wait until the tracker's process has imported its library, which takes it seconds."""
+    """Wait until the tracker has begun its run, which takes it seconds."""
     (tracker,) = (logger for logger in run.loggers if isinstance(logger, Tracked))
-    while not tracker._ready:
-        assert tracker._process is not None
-        tracker._listen(0.1)
+    while not hasattr(tracker._client, "_run"):
+        time.sleep(0.1)
 
 
 BENCHES = [
@@ -53,7 +53,7 @@ BENCHES = [
         conditions=(
             f"A turn is {MLP_STEPS} steps as in step-mlp, with log points each {LOG_EVERY} steps "
             "and the evaluation, whose values are sent too, not counted. MLflow writes to SQLite, "
-            "W&B offline; their processes have started before and share the machine. The handicap: "
+            "W&B offline; both have begun their runs before and share the machine. The handicap: "
             "50 µs more for each loss."
         ),
         contestants=contestants,

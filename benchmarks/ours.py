@@ -37,7 +37,7 @@ def job(*overrides: str) -> Settled:
     """The default configuration with `overrides`, checked and settled."""
     folders = [text for text in overrides if text.startswith("hydra.searchpath=")]
     others = [text for text in overrides if text not in folders]
-    config = composer(*folders)(["clock.probe=0", *others])
+    config = composer(*folders)(list(others))
     try:
         return check(asked(config, config.hydra)).settle()
     except Refused as refused:

@@ -106,7 +106,6 @@ class Result:
     phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
     queued_seconds: how long the GPU still worked when the host had queued all steps before a log
         point, the mean: of far less than a step, it is the host that steps wait for.
-    probe_seconds: duration of a fixed piece of work before and after training.
     ceiling_images_per_second: throughput on batches that are already on the device.
     link: of an all-reduce of s bytes over p processes, which takes alpha_seconds +
         2 (p - 1) / p s / bytes_per_second; empty: not timed.
@@ -124,7 +123,6 @@ class Result:
         gradients, optimizer (its state and the moving averages), buffers.
     traffic_bytes: that each process sends to others in a step, as calculated: the mean.
     messages: collective operations of a step.
-    gpus: clock, temperature, load and throttle reasons of each GPU before and after training.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -188,13 +186,11 @@ class Result:
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
     queued_seconds: Number | None = None
-    probe_seconds: list[Number] = field(default_factory=list)
     ceiling_images_per_second: Number | None = None
     link: dict[str, Number | None] = field(default_factory=dict)
     compute_seconds: Number | None = None
     energy_joules: Number | None = None
     energy_source: str | None = None
-    gpus: list[dict[str, Any]] = field(default_factory=list)
     peak_memory_bytes: list[int] = field(default_factory=list)
     load: list[Number] = field(default_factory=list)
     driver_memory_bytes: list[int] = field(default_factory=list)

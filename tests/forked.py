@@ -206,12 +206,9 @@ def import_all() -> None:
 def spare() -> None:
     """Have commands do the same with less work."""
     from ninefold.dataset.digits import table
-    from ninefold.measure import probe
 
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
-    whole = probe.on_cpu
-    probe.on_cpu = lambda threads, limit: whole(threads, 0)  # the fewest units of work
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # of torch's libraries of operators
 

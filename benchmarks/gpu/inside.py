@@ -71,32 +71,16 @@ def same_weights(dry: bool, one: str, other: str) -> dict[str, Any]:
 
 
 def host(dry: bool, calls: int) -> dict[str, Any]:
-    """What NVML costs, and how the probe's work becomes faster from an idle GPU on."""
+    """What NVML costs."""
     if dry:
         return {}
     found = {}
     for name, call in (
         ("NVML energy", devices.gpu_joules),
-        ("NVML clocks", devices.gpu_state),
         ("NVML load", devices.gpu_load),
     ):
         call(0)
         found[name] = 1e6 * median(seconds(lambda call=call: call(0)) for _ in range(calls))  # type: ignore[misc]
-    matrices = [torch.ones(2048, 2048, dtype=torch.float16, device=device()) for _ in range(3)]
-    torch.cuda.synchronize()
-    time.sleep(3)  # its clocks fall
-    units = []
-    for _ in range(120):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        first.record()
-        for _ in range(50):  # a unit of the probe
-            torch.mm(matrices[0], matrices[1], out=matrices[2])
-        last.record()
-        last.synchronize()
-        units.append(first.elapsed_time(last))
-    found["first unit of the probe"] = units[0] / median(units[-20:])
-    found["tenth unit of the probe"] = units[9] / median(units[-20:])
-    found["a unit of the probe"] = median(units[-20:])
     return found
 
 

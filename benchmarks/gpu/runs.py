@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 from benchmarks.gpu.check import Figures, first_bad
 from benchmarks.gpu.session import ROOT, Done, Session, read
@@ -65,14 +64,10 @@ def described(done: Done) -> Figures:
     found = done.result
     if not found:
         return {}
-    gpu: dict[str, Any] = next(iter(found["gpus"]), {}).get("after") or {}
     return {
         "accuracy": found["accuracy"],
         "devices": found["devices"],
         "phases": len(found["phase_seconds"]),
-        "probe": 1e3 * max(found["probe_seconds"], default=0.0),
-        "SM clock": gpu.get("clock_mhz"),
-        "throttled by": gpu.get("throttle"),
         "energy is counted by": found["energy_source"],
         "peak memory": max(found["peak_memory_bytes"], default=0) / 1e6,
         "from launch to result": found["total_seconds"],

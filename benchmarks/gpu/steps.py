@@ -196,22 +196,13 @@ CHECKS = [
     ),
     Check(
         "host",
-        "What do NVML, the probe and log points cost?",
+        "What do NVML and log points cost?",
         timings.host,
         [
             Expectation(
                 "NVML energy", high=1000, unit="µs", means="reading joules is slow: read them less"
             ),
-            Expectation("NVML clocks", unit="µs"),
             Expectation("NVML load", unit="µs"),
-            Expectation("a unit of the probe", unit="ms"),
-            Expectation("first unit of the probe", unit="×"),
-            Expectation(
-                "tenth unit of the probe",
-                high=1.02,
-                unit="×",
-                means="clocks rise slowly: raise clock.probe, or rounds will be taken for drifted",
-            ),
             ratio("log points each step", "log points none"),
             ratio(
                 "log points each 50 steps",

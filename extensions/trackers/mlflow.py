@@ -24,6 +24,7 @@ TAG = "ninefold.id"
 LONGEST = 6000  # characters of a parameter
 PARAMETERS, METRICS = 100, 1000  # in a request
 ENDS = {"ok": "FINISHED", "preempted": "KILLED"}  # MLflow's words for how a run ended
+ARTIFACTS = "_MLFLOW_SERVER_ARTIFACT_ROOT"  # unset, MLflow makes ./mlruns
 PASSWORDS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 
 
@@ -42,8 +43,8 @@ def logger(run: Run, uri: str | None, experiment: str, wait: float) -> Tracked:
             with suppress(OSError):  # a database that cannot be made is one warning
                 path.parent.mkdir(exist_ok=True)
         uri = f"{SQLITE}{path}"
-    local = uri.startswith("sqlite:")
-    return Tracked(run, EXTRA, wait, local, uri=uri, experiment=experiment)
+    at, local = uri, uri.startswith("sqlite:")
+    return Tracked(run, EXTRA, lambda about, _: Client(about, at, experiment), wait, local)
 
 
 def database(run: Run, path: Path) -> Path:
@@ -64,22 +65,23 @@ def database(run: Run, path: Path) -> Path:
 class Client:
     """What talks to MLflow."""
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
+    def __init__(self, about: Mapping[str, Any], uri: str, experiment: str) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
         import mlflow
         from mlflow import entities
 
-        self._about = about
+        self._about, self._uri, self._experiment = about, uri, experiment
         self._mlflow, self._entities = mlflow, entities
         self._logged: dict[str, int] = {}
 
     def start(self) -> None:
         about, Param = self._about, self._entities.Param  # noqa: N806
-        with alone(about["uri"]):
-            client = self._client = self._mlflow.MlflowClient(tracking_uri=about["uri"])
-            experiment = client.get_experiment_by_name(about["experiment"])
+        with alone(self._uri):
+            client = self._client = self._mlflow.MlflowClient(tracking_uri=self._uri)
+            experiment = client.get_experiment_by_name(self._experiment)
             number = (
-                client.create_experiment(about["experiment"])
+                client.create_experiment(self._experiment)
                 if experiment is None
                 else experiment.experiment_id
             )
@@ -116,6 +118,9 @@ class Client:
     def finish(self, status: str) -> None:
         self._client.set_terminated(self._run, ENDS.get(status, "FAILED"))
 
+    def abandon(self) -> None:
+        """Leave the thread behind: nothing waits for it."""
+
 
 @contextmanager
 def alone(uri: str) -> Iterator[None]:
@@ -124,7 +129,7 @@ def alone(uri: str) -> Iterator[None]:
         yield
         return
     path = Path(uri.removeprefix(SQLITE))
-    os.chdir(path.parent)  # where MLflow makes a folder for artifacts
+    os.environ.setdefault(ARTIFACTS, str(path.parent / "mlruns"))
     with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as file:
         until(lambda: locked(file))
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ninefold import secrets
@@ -32,47 +33,43 @@ def logger(
     if value := os.environ.get(KEY):
         secrets.note(KEY, value)
     mode = mode or os.environ.get("WANDB_MODE") or "online"
-    return Tracked(
-        run,
-        EXTRA,
-        wait,
-        local=mode in OFFLINE,
-        project=project,
-        entity=entity,
-        group=group,
-        mode=mode,
-    )
+    where = {"project": project, "entity": entity, "group": group, "mode": mode}
+
+    def client(about: Mapping[str, Any], wait: float) -> Client:
+        return Client(about, where, wait)
+
+    return Tracked(run, EXTRA, client, wait, local=mode in OFFLINE)
 
 
 class Client:
     """What talks to W&B, through the process that its library starts."""
 
-    def __init__(self, about: Mapping[str, Any]) -> None:
+    def __init__(
+        self, about: Mapping[str, Any], where: Mapping[str, str | None], wait: float
+    ) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        os.environ["WANDB_SILENT"] = "true"
+        os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
-        self._wandb, self._about = wandb, about
+        self._wandb, self._about, self._where, self._wait = wandb, about, where, wait
 
     def start(self) -> str | None:
         about, wandb = self._about, self._wandb
-        offline = about["mode"] in OFFLINE
+        offline = self._where["mode"] in OFFLINE
         self._run = wandb.init(
-            project=about["project"],
-            entity=about["entity"],
-            group=about["group"],
-            mode=about["mode"],
+            **self._where,
             id=about["id"],
             name=about["name"],
             dir=about["folder"],
             config=about["settings"],
             resume=None if offline else "allow",
+            reinit="create_new",  # beside runs of the user's, and of other jobs of this process
             settings=wandb.Settings(
                 console="off",
                 disable_git=True,
                 save_code=False,
-                x_disable_meta=True,  # of this process, which is not the training's
-                x_disable_stats=True,
+                finish_timeout=self._wait,
+                finish_timeout_raises=True,
             ),
         )
         if offline and about["resumes"]:
@@ -88,3 +85,10 @@ class Client:
 
     def finish(self, status: str) -> None:
         self._run.finish(exit_code=0 if status == "ok" else 1)
+
+    def abandon(self) -> None:
+        """End W&B's process, for which this one would wait at its end, however long."""
+        with suppress(Exception):  # of W&B's own parts, which another version may name otherwise
+            connection = self._wandb.setup()._connection
+            connection._cleanup()
+            connection._proc._process.kill()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from ninefold.api.capsule import Capsule
+from ninefold.api.capsule import load
 from ninefold.dataset import Examples, Split
 from ninefold.dataset.items import as_it_is, raised
 from ninefold.dataset.mapped import Mapped
@@ -59,10 +59,6 @@ class Given(Mapped):
     file: str
     sha256: str
     whole: bool = False
-
-    def prepare(self) -> None:
-        Capsule(self.file, self.sha256).verify()
-        super().prepare()
 
     def load(self, split: Split) -> Examples:
         data = self._data(split, "")
@@ -115,7 +111,7 @@ class Given(Mapped):
     def _data(self, split: Split, log: str) -> Any:
         """The caller's data of a split, read from the file of objects once."""
         if split not in self._built:
-            given = Capsule(self.file, self.sha256).load("dataset")
+            given = load(self.file, self.sha256, "dataset")
             data = given["train" if given["test"] is None else split]
             if not hasattr(type(data), "__getitem__"):
                 data = self._made(data, f"dataset.{split}", log)

@@ -104,8 +104,6 @@ class ClockKeys(Section, kw_only=True):
     """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
     sample: Whole = 20
     """Time the phases of one step in this many; 0: of no step."""
-    probe: Annotated[float, Meta(ge=0, lt=60)] = 0.05
-    """Seconds of fixed work before and after training that reveal a change in machine speed."""
     ceiling: Whole = 0
     """Steps on a batch that is already in memory, then undone: the speed without loading data."""
     link: Annotated[float, Meta(ge=0, lt=60)] = 0

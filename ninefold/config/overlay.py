@@ -24,7 +24,6 @@ NOT_TAKEN = (
     "profile",
     "logger",
     "clock.ceiling",
-    "clock.probe",
     *COMMAND_SECTIONS,
 )
 # Keys whose values are called: a report from anybody must not choose what is called.

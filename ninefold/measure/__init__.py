@@ -1,4 +1,4 @@
 """What a run measures of itself and of the machine: times, memory, energy, numerics.
 
-Public: `clock.Clock`, `probe.Probe`, `profiler.Profile`, `numerics.Numerics`, `devices.meter`.
+Public: `clock.Clock`, `profiler.Profile`, `numerics.Numerics`, `devices.meter`.
 """

@@ -16,17 +16,6 @@ from ninefold.engine.clock import Meter
 from ninefold.engine.parallel import Place
 
 POWERCAP = Path("/sys/class/powercap")
-# Bits of nvmlDeviceGetCurrentClocksThrottleReasons, with NVML's names. GPU idle (0x1) is left out.
-REASONS = {
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
 
 
 def meter(place: Place, root: Path = POWERCAP) -> Meter:
@@ -112,20 +101,6 @@ class Load:
         return [sum(seen) / len(seen) if seen else math.nan for seen in self._seen.values()]
 
 
-def gpu_state(index: int) -> list[float]:
-    """SM clock in MHz, temperature in °C, throttle bits (see `reasons`); NaN: not known.
-
-    index: torch's index of the GPU.
-    """
-    return [
-        _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
-        _ask(
-            index, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)
-        ),
-        _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
-    ]
-
-
 def gpu_load(index: int) -> float:
     """Percent of the last second or less, as its driver samples, in which a GPU was at work."""
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
@@ -147,11 +122,6 @@ def gpu_memory(index: int) -> float:
 def gpu_joules(index: int) -> float:
     """Energy that a GPU used since its driver was loaded, from Volta on; NaN: not known."""
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1000
-
-
-def reasons(bits: int) -> list[str]:
-    """The names of the throttle reasons in `bits`."""
-    return [name for bit, name in REASONS.items() if bits & bit]
 
 
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:

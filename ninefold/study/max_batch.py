@@ -28,7 +28,6 @@ ATTEMPT = (
     "profile=false",
     "clock.warmup=1",
     "clock.sample=0",
-    "clock.probe=0",
     "clock.ceiling=0",
     "clock.link=0",
     "launch.inline=false",

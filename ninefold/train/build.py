@@ -41,7 +41,6 @@ from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
 from ninefold.measure.numerics import Numerics
-from ninefold.measure.probe import Probe
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output, check
 from ninefold.result import option_name
@@ -292,7 +291,6 @@ def training(
             link_seconds=job.clock.link,
         ),
         load=load,
-        probe=Probe(job.clock.probe, parallel, place),
         layout=layout,
         loading=how,
         random_inputs=dataset.random_inputs,

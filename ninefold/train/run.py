@@ -198,7 +198,6 @@ def ended(
     elif steps == began_at > 0:
         known["peak_memory_bytes"] = []
         notes.append("It was resumed at its end: its peak memory and phases are not known.")
-    run.probe.take()
     energy = total_joules(run, run.clock.joules)
     per_epoch = run.batches.steps_per_epoch
     partial = clock.seconds - sum(run.state.epoch_seconds)
@@ -226,11 +225,9 @@ def ended(
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
         queued_seconds=clock.queued_seconds,
-        probe_seconds=run.probe.seconds,
         ceiling_images_per_second=run.warmup.ceiling_images_per_second,
         energy_joules=energy,
         energy_source=None if energy is None else run.clock.meter.source,
-        gpus=run.probe.gpus,
     )
 
 

@@ -23,7 +23,6 @@ from ninefold.engine.training import Step, Training
 from ninefold.errors import ResourceError, Unended, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
-from ninefold.measure.probe import Probe
 from ninefold.places import typed_as
 from ninefold.result import Result
 from ninefold.score import IMAGES, Counted
@@ -62,7 +61,6 @@ class TrainingRun(Training):
     config: str
     warmup: WarmUp
     load: Load
-    probe: Probe
     layout: str
     loading: LoaderPlan
     random_inputs: bool = False
@@ -73,7 +71,6 @@ class TrainingRun(Training):
 
     def before_training(self, step: Step) -> None:
         warm_up(self, self.warmup, step, self._reserve)
-        self.probe.take()
         self.memory.start()
 
     def _reserve(self) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ninefold.api import capsule
-from ninefold.api.capsule import Capsule, load
+from ninefold.api.capsule import load
 from ninefold.errors import ConfigError, DataError
 
 
@@ -36,7 +36,7 @@ def written(folder: Path, **parts: Any) -> tuple[str, str]:
 
 
 def test_arrays_tensors_and_modules_are_what_they_were(tmp_path: Path) -> None:
-    network = nn.LSTM(3, 4)
+    network = nn.LSTM(3, 64)
     half = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T
     array = np.arange(12.0).reshape(3, 4)
     file, sha256 = written(tmp_path, all=(network, half, array[:, 1:], torch.empty(0)))
@@ -50,27 +50,28 @@ def test_arrays_tensors_and_modules_are_what_they_were(tmp_path: Path) -> None:
 
 
 def test_views_of_one_memory_stay_views_of_one(tmp_path: Path) -> None:
-    whole = torch.zeros(4, 4)
-    file, sha256 = written(tmp_path, both=(whole, whole[1]))
-    one, view = load(file, sha256, "both")
-    view += 1
-    assert one[1].tolist() == [1.0] * 4
+    for size in (4, 40_000):  # in the file, and in one beside it
+        whole = torch.zeros(4, size)
+        file, sha256 = written(tmp_path / str(size), both=(whole, whole[1]))
+        one, view = load(file, sha256, "both")
+        view += 1
+        assert one[1].sum() == one.sum() == size
 
 
 def test_what_one_reader_writes_no_other_sees(tmp_path: Path) -> None:
-    file, sha256 = written(tmp_path, weights=torch.zeros(8))
+    file, sha256 = written(tmp_path, weights=torch.zeros(30_000))
     load(file, sha256, "weights").add_(1)
-    assert load(file, sha256, "weights").tolist() == [0.0] * 8
-    Capsule(file, sha256).verify()
+    assert load(file, sha256, "weights").sum() == 0
 
 
-def test_memory_lies_in_the_file_once_and_is_mapped(tmp_path: Path) -> None:
+def test_large_memory_is_written_once_and_mapped(tmp_path: Path) -> None:
     large = np.ones(2_000_000, np.uint8)
     file, sha256 = written(tmp_path, data=(large, torch.from_numpy(large), large[:5]))
-    assert os.path.getsize(file) < 2 * large.nbytes + 100_000  # of NumPy, and of torch
+    sizes = [path.stat().st_size for path in Path(file).parent.iterdir()]
+    assert sum(sizes) < 2 * large.nbytes + 100_000  # of NumPy, and of torch
     maps = Path("/proc/self/maps")
     found = load(file, sha256, "data")
-    assert file in maps.read_text()
+    assert str(Path(file).with_name("array-1.npy")) in maps.read_text()
     assert found[0].nbytes == large.nbytes
 
 
@@ -95,7 +96,7 @@ def test_what_a_script_defines_is_built_where_the_script_is_not(tmp_path: Path) 
 
 def flipped(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[4096 + 5] ^= 1
+    data[-5] ^= 1
     path.write_bytes(data)
 
 
@@ -104,17 +105,11 @@ def linked(path: Path) -> None:
     path.symlink_to(path.with_name("elsewhere"))
 
 
-def other_version(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b'"cloudpickle": "', b'"cloudpickle": "x', 1))
-
-
 CHANGES: list[tuple[str, Callable[[Path], object]]] = [
-    ("damaged", flipped),
+    ("not the file that was written", flipped),
     ("symbolic link", linked),
     ("others can write", lambda path: path.chmod(0o666)),
-    ("not the file that was written", other_version),
-    ("no file of objects", lambda path: path.write_bytes(pickle.dumps(Touches(path)))),
+    ("not the file that was written", lambda p: p.write_bytes(pickle.dumps(Touches(p)))),
     ("No such file", Path.unlink),
 ]
 
@@ -149,13 +144,13 @@ def test_only_its_user_can_read_what_is_written(tmp_path: Path) -> None:
     )
 
 
-def test_damaged_data_is_found_before_anything_starts(tmp_path: Path) -> None:
-    file, sha256 = written(tmp_path, data=np.zeros(100_000))
-    data = bytearray(Path(file).read_bytes())
-    data[-2000] ^= 1
-    Path(file).write_bytes(data)
-    with pytest.raises(DataError, match="damaged"):
-        Capsule(file, sha256).verify()
+def test_a_file_of_another_cloudpickle_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, sha256 = written(tmp_path, it=1)
+    monkeypatch.setattr("cloudpickle.__version__", "0")
+    with pytest.raises(DataError, match=r"written with Python .*, and this is .*cloudpickle 0"):
+        load(file, sha256, "it")
 
 
 def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines
 from ninefold.measure.devices import Load
-from ninefold.measure.probe import Probe
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
 from ninefold.train import training_run
@@ -248,7 +247,6 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         layout="contiguous_format",
         loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
         config="",
-        probe=Probe(0, Single(), ALONE),
         memory=PeakMemory([]),
     )
 

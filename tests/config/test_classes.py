@@ -32,7 +32,7 @@ def photos(tmp_path: Path) -> Path:
 def job_of(photos: Path) -> list[str]:
     return [
         "dataset=folder", f"dataset.root={photos}", "dataset.shape=[3,8,8]", "batch_size=10",
-        "device=cpu", "threads=1", "logger=quiet", "clock.warmup=0", "clock.probe=0",
+        "device=cpu", "threads=1", "logger=quiet", "clock.warmup=0",
     ]  # fmt: skip
 
 

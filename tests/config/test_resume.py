@@ -24,7 +24,7 @@ from tests.launch.test_rendezvous import ends_of
 from tests.launch.test_run import TRAIN
 
 KNOWN = schema.top_level(evaluates=False)
-JOB = ("logger=quiet", "clock.warmup=0", "clock.probe=0", "log_every=1")
+JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
 
 
 def stored(folder: Path) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def test_auto_resumes_a_run_whose_dataset_has_no_root(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda job: job["clock"].pop("probe"), "the keys of clock are those of another version"),
+        (lambda job: job["clock"].pop("sample"), "the keys of clock are those of another version"),
         (
             lambda job: job["launch"].update(dry=1),
             "the keys of launch are those of another version",

@@ -155,7 +155,7 @@ def test_a_run_says_how_many_threads_read_its_images_and_resumes_with_another_nu
         "_target_: made.Made\nroot: null\nlimit: null\nclasses: 2\nshape: [1, 8, 8]\nmean: null\n"
         "std: null\nflip: false\ncrop: 0\nval: 0\n"
     )
-    options = ("--config-dir=own", "dataset=made", "batch_size=8", "logger=quiet", "clock.probe=0")
+    options = ("--config-dir=own", "dataset=made", "batch_size=8", "logger=quiet")
     done = shell.train(*options, "max_steps=2", "epochs=1", "hydra.run.dir=run", env=env)
     assert done.returncode == 0, done.stderr
     assert "loader: 1 thread(s), 3 slots of 576 B (uint8 inputs, int64 targets) = 1.73 kB; " in (

@@ -32,7 +32,7 @@ TEST = f"dataset.test={{_target_: {MINE}.Digits, count: 40, seed: 1}}"
 NAMED = ["dataset=mapped", TRAIN, TEST, "task._target_=tests.faults.inject.Task",
          "model.net._target_=tests.faults.net.Net"]  # fmt: skip
 RUN = [*NAMED, "dataset.shape=[1,8,8]", "batch_size=16", "epochs=3", "optimizer=sgd",
-       "optimizer.lr=0.05", "clock.warmup=2", "clock.sample=0", "clock.probe=0", "log_every=1",
+       "optimizer.lr=0.05", "clock.warmup=2", "clock.sample=0", "log_every=1",
        "logger=jsonl", "checkpoint.every=2", "device=cpu"]  # fmt: skip
 STRATEGY = {
     "none": ["parallel=none", "threads=1"],

@@ -33,7 +33,6 @@ RUN = [
     "optimizer=sgd",
     "scheduler=cosine",
     "clock.warmup=0",
-    "clock.probe=0",
     "clock.sample=0",
     "log_every=4",
     "logger=quiet",

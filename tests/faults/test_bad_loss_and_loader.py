@@ -83,7 +83,7 @@ def tried(shell: Shell, arguments: str, *more: str) -> tuple[int, str]:
     (shell.folder / "badlosses.py").write_text(LOSSES)
     words = re.findall(r"\S+=\{.*\}|\S+=yes please|\S+", arguments)
     done = shell.train(
-        *words, *more, "epochs=1", "max_steps=2", "logger=quiet", "clock.probe=0",
+        *words, *more, "epochs=1", "max_steps=2", "logger=quiet",
         "hydra.run.dir=run", env={"PYTHONPATH": f"{ROOT}:{shell.folder}"},
     )  # fmt: skip
     assert "Traceback" not in done.stderr

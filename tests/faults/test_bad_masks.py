@@ -260,7 +260,7 @@ def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(
     paint(path, 7, 204)
     done = shell.train(
         *SEGMENTATION, f"dataset.root={tmp_path / 'scenes'}", "dataset.classes=3",
-        "dataset.ignore=11", "logger=quiet", "clock.warmup=0", "clock.probe=0", "epochs=1",
+        "dataset.ignore=11", "logger=quiet", "clock.warmup=0", "epochs=1",
         *options.split(), "hydra.run.dir=run",
     )  # fmt: skip
     errors = [line for line in done.stderr.splitlines() if line.startswith("error")]

@@ -22,7 +22,7 @@ DATA = (
 )  # fmt: skip
 RUN = (
     *DATA, "model.input_size=8", "batch_size=8", "threads=2", "logger=quiet",
-    "clock.probe=0", "clock.warmup=0",
+    "clock.warmup=0",
 )  # fmt: skip
 PACK = (str(ROOT / "train.py"), *RUN, "dataset.cache=disk", "epochs=0")
 ENV = {"PYTHONPATH": str(ROOT)}

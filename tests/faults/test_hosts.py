@@ -294,7 +294,7 @@ def on_images(root: Path, *changes: str) -> list[str]:
     return [
         *("parallel=ddp", "dataset=folder", "dataset.classes=2", "dataset.shape=[3,8,8]"),
         *("model=convnet", "batch_size=16", "epochs=1", "logger=quiet", "clock.warmup=0"),
-        *("clock.probe=0", "device=cpu", "threads=1", "loader.workers=0", "hydra.run.dir=run"),
+        *("device=cpu", "threads=1", "loader.workers=0", "hydra.run.dir=run"),
         *(f"dataset.root={root}", f"launch.timeout={TIMEOUT}", *changes),
     ]
 
@@ -324,7 +324,7 @@ def test_hosts_without_common_files_train_and_evaluate(hosts: Hosts, shell: Shel
     other.mkdir()
     mounts = {shell.folder: other}
     usual = ["parallel=ddp", "threads=1", "device=cpu", f"launch.timeout={TIMEOUT}"]
-    train = [*usual, "max_steps=10", "logger=quiet", "clock.warmup=0", "clock.probe=0"]
+    train = [*usual, "max_steps=10", "logger=quiet", "clock.warmup=0"]
     pair = start(hosts, shell, arguments=[*train, "hydra.run.dir=run"], mounts=mounts)
     ended = pair.wait(300)
     assert [end.code for end in ended.values()] == [0, 0], ended

@@ -232,7 +232,7 @@ class Net(ConvNet):
 def test_the_error_of_a_run_that_was_restarted_is_that_of_its_last_attempt(shell: Shell) -> None:
     (shell.folder / "own.py").write_text(KILLED_AFTER_A_RESTART)
     done = shell.train(
-        *("model.net._target_=own.Net", "launch.max_restarts=1", "clock.probe=0"),
+        *("model.net._target_=own.Net", "launch.max_restarts=1"),
         env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
     )
     assert done.returncode == 5, done.stderr

@@ -22,7 +22,7 @@ from ninefold.checkpoint.store import read
 from tests.conftest import Shell
 from tests.faults.refusals import LINE, Done, refused, timed
 
-SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "clock.probe=0", "logger=quiet")
+SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
 STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=[accuracy]")
 PRECIOUS = "precious\n"
 

@@ -36,7 +36,7 @@ USER = Path(__file__).parent / "user"
 TIMEOUT, GRACE = 6, 5  # seconds of launch.timeout and launch.grace here
 SOON = 15  # seconds in which a run ends that waits for nobody
 ENDLESS = "epochs=100000"
-SMALL = ["clock.warmup=0", "clock.probe=0", "clock.sample=0", "device=cpu"]
+SMALL = ["clock.warmup=0", "clock.sample=0", "device=cpu"]
 OPTIONS = [
     *("--config-dir", str(USER / "conf"), "model=u", "epochs=2", "logger=quiet", *SMALL),
     *(f"launch.timeout={TIMEOUT}", f"launch.grace={GRACE}", "hydra.run.dir=run"),

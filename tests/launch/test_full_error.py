@@ -12,7 +12,7 @@ def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
     shell: Shell, inline: str
 ) -> None:
     done = shell.train(
-        *("optimizer.lr=1e30", "epochs=1", "logger=quiet", "clock.probe=0"),
+        *("optimizer.lr=1e30", "epochs=1", "logger=quiet"),
         *(f"launch.inline={inline}", "hydra.run.dir=run"),
         env={"HYDRA_FULL_ERROR": "1"},
     )

@@ -113,7 +113,7 @@ JOB = [
     *("parallel=ddp", "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40"),
     *("dataset.shape=[1,8,8]", "model.net._target_=tests.faults.net.Net", "batch_size=16"),
     *("epochs=100000", "checkpoint.every=2"),
-    *("log_every=4", "clock.warmup=0", "clock.probe=0", "clock.sample=0", "logger=quiet"),
+    *("log_every=4", "clock.warmup=0", "clock.sample=0", "logger=quiet"),
     *("device=cpu", "threads=1", "launch.timeout=600"),
 ]
 

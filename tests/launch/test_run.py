@@ -28,7 +28,7 @@ NINEFOLD = str(ROOT / "ninefold" / "__main__.py")
 SECRET = "a-secret-that-must-not-be-written"
 Done = subprocess.CompletedProcess[str]
 # Whatever a run does at its start that has no part in how it is started.
-BARE = ("clock.warmup=0", "clock.probe=0", "logger=quiet")
+BARE = ("clock.warmup=0", "logger=quiet")
 ONE = (*BARE, "threads=1")
 TWO = (*BARE, "threads=2", "parallel=ddp", "launch.cpu_processes=2")
 # What torchrun's agent tells the first of two processes.

@@ -31,7 +31,7 @@ def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(
     (shell.folder / "stuck.py").write_text(STUCK)
     done = shell.train(
         *("parallel=ddp", "parallel.processes=2", "task._target_=stuck.Stuck", "clock.warmup=0"),
-        *("threads=2", "clock.probe=0", "logger=console"),
+        *("threads=2", "logger=console"),
         env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
     )
     ended = time.time()

@@ -13,7 +13,7 @@ from tests.conftest import ROOT, Shell, wait_until
 
 
 def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shell) -> None:
-    options = ("epochs=100000", "threads=1", "logger=quiet", "clock.probe=0")
+    options = ("epochs=100000", "threads=1", "logger=quiet")
     script = str(ROOT / "tests/launch/slow_start.py")
     process = shell.start(script, *options, env={"PYTHONPATH": str(ROOT)})
     wait_until((shell.folder / "forked").exists, process)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import random
-import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from ninefold.engine.clock import Clock
 from ninefold.engine.parallel import Place
-from ninefold.engine.parallel.none import Single
-from ninefold.measure import devices, probe
+from ninefold.measure import devices
 from ninefold.measure.devices import (
     Load,
     Meter,
@@ -22,14 +18,11 @@ from ninefold.measure.devices import (
     gpu_joules,
     gpu_load,
     gpu_memory,
-    gpu_state,
     meter,
 )
-from ninefold.measure.probe import Probe
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
-KNOWN = ("clock_mhz", "temperature_c", "load_percent", "throttle")  # of a GPU in result.json
 RANGE = 262_143_328_850  # microjoules, of a real counter
 
 
@@ -91,55 +84,10 @@ def test_the_clock_counts_energy_between_its_start_and_its_stop_alone() -> None:
     assert clock.joules == 3.5
 
 
-def test_a_probe_draws_no_random_number_and_leaves_no_thread() -> None:
-    def state() -> tuple[object, ...]:
-        key = np.random.get_state(legacy=False)["state"]
-        return random.getstate(), key["pos"], key["key"].tolist(), torch.get_rng_state().tolist()
-
-    taken = Probe(0.001, Single(), ALONE)
-    before, threads = state(), threading.active_count()
-    taken.take()
-    taken.take()
-    assert state() == before
-    assert threading.active_count() == threads
-    assert len(taken.seconds) == 2
-    assert all(seconds > 0 for seconds in taken.seconds)
-    assert taken.gpus == []
-
-
-def test_a_probe_of_no_seconds_is_none() -> None:
-    taken = Probe(0, Single(), ALONE)
-    taken.take()
-    assert taken.seconds == []
-
-
 def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
-    silent = gpu_state(99)
-    assert all(math.isnan(value) for value in silent)
     assert math.isnan(gpu_joules(99))
     assert math.isnan(gpu_load(99))
     assert math.isnan(gpu_memory(99))
-    unknown = dict.fromkeys(KNOWN)
-    assert probe._row([*silent, gpu_load(99)]) == unknown
-    assert probe._row([1980.0, 61.0, float(0x1 | 0x4 | 0x20), 97.0]) == {
-        "clock_mhz": 1980, "temperature_c": 61, "load_percent": 97,
-        "throttle": ["sw_power_cap", "sw_thermal_slowdown"],
-    }  # fmt: skip
-
-
-@pytest.mark.gpu
-def test_a_probe_of_gpus_tells_of_each_before_and_after() -> None:
-    place = Place(0, 1, torch.device("cuda", 0))
-    taken = Probe(0.01, Single(), place)
-    before = torch.cuda.get_rng_state(), torch.cuda.memory_allocated()
-    taken.take()
-    taken.take()
-    assert torch.equal(torch.cuda.get_rng_state(), before[0])
-    assert len(taken.seconds) == 2
-    (gpu,) = taken.gpus
-    assert gpu["name"] == torch.cuda.get_device_name(0)
-    assert gpu["before"].keys() == gpu["after"].keys() == set(KNOWN)
-    assert 0 <= gpu["after"]["load_percent"] <= 100
 
 
 @pytest.mark.gpu

@@ -97,7 +97,7 @@ TOY = [
     "parallel._target_=tests.parallel.test_strategy.Halves",
     "~parallel.device",
 ]
-JOB = ["batch_size=32", "dataset.limit=704", "log_every=1", "logger=quiet", "clock.probe=0",
+JOB = ["batch_size=32", "dataset.limit=704", "log_every=1", "logger=quiet",
        "epochs=2", "threads=1", "ema=0.9"]  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def test_a_result_says_what_a_report_asks_of_a_strategy(
     """That ddp has two processes on a CPU, which share the threads of the others, included."""
     done = shell.train(
         f"parallel={strategy}", "device=cpu", "max_steps=1", "dataset.limit=64", "clock.warmup=0",
-        "clock.probe=0", "logger=quiet", "hydra.run.dir=run", "threads=2",
+        "logger=quiet", "hydra.run.dir=run", "threads=2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = result(shell.folder / "run")

@@ -12,7 +12,7 @@ from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 
 HERE = "tests.dataset.kinds"
-QUICK = ["device=cpu", "clock.warmup=1", "clock.probe=0", "clock.sample=0", "log_every=1",
+QUICK = ["device=cpu", "clock.warmup=1", "clock.sample=0", "log_every=1",
          "logger=jsonl", "batch_size=8", "epochs=2", "optimizer=sgd",
          "optimizer.lr=0.1"]  # fmt: skip
 MSE = "task.loss={_target_: torch.nn.MSELoss}"

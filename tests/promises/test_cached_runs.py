@@ -24,7 +24,7 @@ RUN = (
     "dataset=folder", "dataset.root=photos", "dataset.classes=2", "dataset.shape=[3,12,12]",
     "dataset.crop=2", "dataset.val=0.2", "dataset.cache_dir=cache", "model.input_size=null",
     "batch_size=8", "epochs=2", "threads=2", "launch.cpu_processes=2", "clock.warmup=0",
-    "clock.probe=0", "logger=quiet", "log_every=1",
+    "logger=quiet", "log_every=1",
 )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from ninefold.train import build
 from tests.conftest import ROOT, Shell, metrics, result
 from tests.faults.runs import one_after_another
 
-SMALL = ["batch_size=8", "dataset.limit=16", "threads=1", "clock.warmup=1", "clock.probe=0.001",
+SMALL = ["batch_size=8", "dataset.limit=16", "threads=1", "clock.warmup=1",
          "logger=quiet"]  # fmt: skip
 # One step that leaves the weights as they are: what is trained moves by less than it can hold.
 STILL = ["max_steps=1", "optimizer.lr=1e-30"]
@@ -315,7 +315,7 @@ FAMILIES = {
 }  # fmt: skip
 TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
         "dataset.train_count=80", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
-        "clock.probe=0.001", "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
+        "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
 
 
 def steps_of(name: str) -> int:

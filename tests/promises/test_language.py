@@ -15,7 +15,7 @@ from tests.faults.runs import one_after_another
 
 SMALL = ["task=language", "dataset=text", "model=gpt", "dataset.context=16", "model.net.width=16",
          "dataset.limit=256", "batch_size=32", "epochs=2", "device=cpu", "log_every=1",
-         "logger=jsonl", "clock.probe=0", "clock.sample=0", "clock.warmup=1"]  # fmt: skip
+         "logger=jsonl", "clock.sample=0", "clock.warmup=1"]  # fmt: skip
 
 
 def same(one: Any, other: Any) -> bool:

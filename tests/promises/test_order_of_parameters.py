@@ -100,7 +100,7 @@ def named(function: str) -> list[str]:
 
 NET = [f"model.net._target_={__name__}.Net", "model.net.width=16"]
 JOB = ["dataset=synthetic", "dataset.train_count=96", "dataset.test_count=16", "device=cpu",
-       "dataset.shape=[1,8,8]", "batch_size=6", "log_every=1", "clock.probe=0",
+       "dataset.shape=[1,8,8]", "batch_size=6", "log_every=1",
        "logger=quiet"]  # fmt: skip
 STRATEGY = {
     "none": ["parallel=none", "threads=1", "clock.warmup=1"],

@@ -74,7 +74,7 @@ CONF = {
 }
 GROUPS = ["--config-dir", "mine/conf", "dataset=stripes", "model=mynet", "task=nll"]
 TRAIN = [*GROUPS, "optimizer=adadelta", "scheduler=steps", "batch_size=8", "max_steps=2",
-         "logger=quiet", "clock.warmup=0", "clock.probe=0", "device=cpu"]  # fmt: skip
+         "logger=quiet", "clock.warmup=0", "device=cpu"]  # fmt: skip
 INLINE = "launch.inline=true"
 WHOLE = """# @package _global_
 defaults: [override /dataset: mapped, override /task: own_loss, override /model: null,
@@ -258,7 +258,7 @@ def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(
 SWEEP = """study: {ask: [accuracy]}
 hydra: {mode: MULTIRUN, sweeper: {params: {parallel: "none,dp", amp: "fp32,autocast"}}}
 """
-SMALL = ["batch_size=8", "max_steps=2", "logger=quiet", "clock.warmup=0", "clock.probe=0"]
+SMALL = ["batch_size=8", "max_steps=2", "logger=quiet", "clock.warmup=0"]
 AXES = ["parallel=none,dp", "amp=fp32,autocast", "study.ask=[accuracy]"]
 
 

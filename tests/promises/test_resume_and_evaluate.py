@@ -16,7 +16,7 @@ from tests.faults.runs import one_after_another
 CELLS = [("none", "fp32"), ("ddp", "scaler")]
 # 11 steps in an epoch.
 WIDTH = "model.net.width=8"
-SMALL = [WIDTH, "batch_size=16", "dataset.limit=176", "threads=2", "clock.probe=0", "logger=quiet"]
+SMALL = [WIDTH, "batch_size=16", "dataset.limit=176", "threads=2", "logger=quiet"]
 
 
 def same(one: object, other: object) -> bool:

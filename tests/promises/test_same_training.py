@@ -35,7 +35,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Pat
         "launch.cpu_processes=2", "batch_size=32", "dataset.limit=704", f"max_steps={STEPS}",
         "model.net.width=8", "log_every=1", "threads=2", "study.ask=[accuracy]",
         "scheduler.patience=0", "+scheduler.threshold=0.99", f"hydra.sweep.dir={folder / 'sweep'}",
-        "clock.warmup=0", "clock.probe=0", "logger=quiet",
+        "clock.warmup=0", "logger=quiet",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not shell.survivors()

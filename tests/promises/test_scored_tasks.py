@@ -21,7 +21,7 @@ from tests.promises.test_resume_and_evaluate import same
 
 STEPS = 12
 PARALLEL, AMP = ("none", "dp", "ddp"), ("fp32", "autocast", "scaler")
-QUICK = ["threads=2", "clock.probe=0", "clock.warmup=0", "logger=quiet", "launch.cpu_processes=2"]
+QUICK = ["threads=2", "clock.warmup=0", "logger=quiet", "launch.cpu_processes=2"]
 TASKS = {
     "regression": ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=32"],
     "multilabel": [

@@ -60,7 +60,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         "task=segmentation", "dataset=masks", f"dataset.root={root}", f"dataset.classes={classes}",
         f"dataset.ignore={VOID}", f"dataset.{shape}", "model=unet", f"model.net.width={width}",
         f"model.net.depth={depth}", f"batch_size={size}", "logger=quiet", "threads=1",
-        "clock.probe=0", "clock.warmup=0",
+        "clock.warmup=0",
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from tests.parallel.runs import STRATEGIES, trained
 
 FSDP = ["parallel=fsdp", "parallel.processes=2", "parallel.least=1000"]
 JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet", "clock.warmup=1",
-       "clock.probe=0", "dataset.limit=128", "epochs=9", "ema=0.9", "accumulate=2",
+       "dataset.limit=128", "epochs=9", "ema=0.9", "accumulate=2",
        "clip_grad_norm=1"]  # fmt: skip
 STEPS = 7
 COMMANDS = {
@@ -128,7 +128,7 @@ def in_float64(network: str) -> list[str]:
 
 # At length: models, optimizers, precisions, with everything that works on gradients and weights
 
-SMALL = ["threads=1", "clock.warmup=0", "clock.probe=0",
+SMALL = ["threads=1", "clock.warmup=0",
          "clock.sample=0", "epochs=50", "max_steps=50"]  # fmt: skip
 # As with fsdp: in another format convolutions round otherwise, by 0.1 after 50 steps of ResNet-18.
 CONTIGUOUS = "model.memory_format=contiguous_format"

@@ -20,7 +20,7 @@ pytestmark = (
 )  # quicker: tests/checkpoint/test_sharded.py and tests/promises/test_sharded.py
 
 FSDP = ["parallel=fsdp", "parallel.processes=2", "parallel.least=1000"]
-JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet", "clock.probe=0",
+JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet",
        "dataset.limit=128", "dataset.flip=true", "batch_size=32", "epochs=9", "ema=0.9",
        "checkpoint.format=sharded"]  # fmt: skip
 STEPS = 7

@@ -19,7 +19,7 @@ BLOCKS = ["parallel.colwise=[blocks.0.mlp.fc1,blocks.1.mlp.fc1]",
 TRUST = ["model.net._target_=tests.faults.net.Net"]
 NET = ["model=convnet", *TRUST, "model.net.width=32", "+model.net.plain=true"]
 LAYERS = ["parallel.colwise=[first]", "parallel.rowwise=[last]"]
-JOB = ["threads=1", "log_every=1", "logger=quiet", "clock.warmup=1", "clock.probe=0",
+JOB = ["threads=1", "log_every=1", "logger=quiet", "clock.warmup=1",
        "dataset.limit=96", "batch_size=15", "epochs=9", "ema=0.9", "optimizer.lr=1e-4"]  # fmt: skip
 STEPS = 5
 

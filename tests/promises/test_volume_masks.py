@@ -22,7 +22,7 @@ MODEL = ("model=unet3d", "model.net.width=4", "model.net.depth=2")
 SMALL = (
     "task=segmentation", "dataset=volumes", "dataset.shape=[1,18,18,14]", *MODEL,
     "dataset.classes=3", "dataset.ignore=255", "dataset.class_names=[air,rim,ball]", "batch_size=4",
-    "optimizer=sgd", "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0", "log_every=1",
+    "optimizer=sgd", "logger=quiet", "threads=1", "clock.warmup=0", "log_every=1",
     "epochs=1000", "launch.cpu_processes=2",
 )  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_a_real_head_is_told_from_what_is_around_it(tmp_path: Path) -> None:
         "task=segmentation", "dataset=volumes", f"dataset.root={tmp_path / 'set'}", *MODEL,
         "dataset.classes=2", "dataset.ignore=255", "dataset.shape=[1,16,24,20]", "batch_size=4",
         "dataset.spacing=[4,4,4]", "epochs=12", "optimizer.lr=0.01", "logger=quiet", "threads=1",
-        "dataset.cache=disk", f"dataset.cache_dir={tmp_path / 'cache'}", "clock.probe=0",
+        "dataset.cache=disk", f"dataset.cache_dir={tmp_path / 'cache'}",
         "hydra.run.dir=run",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from ninefold.study import screen
 from tests.conftest import ROOT, Shell
 
 CELLS = [f"{parallel}-{amp}" for parallel in ("none", "ddp") for amp in ("fp32", "autocast")]
-STUDY = ["-m", "parallel=none,ddp", "threads=1", "launch.inline=true", "clock.probe=0",
+STUDY = ["-m", "parallel=none,ddp", "threads=1", "launch.inline=true",
          "launch.cpu_processes=1",          "hydra.sweep.dir=study"]  # fmt: skip
 SHORT = ["amp=fp32,autocast", "max_steps=2"]
 OWN = ("CPU thread", "test loss", "images/s", "folder ")  # of what a run prints itself

@@ -22,7 +22,7 @@ def test_optuna_finds_the_best_accuracy_and_a_failed_trial_does_not_end_its_stud
 ) -> None:
     done = shell.train(
         *SMALL, "launch.inline=true", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random",
-        "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler.seed=4", "clock.probe=0", "threads=1",
+        "hydra.sweeper.n_trials=3", "hydra.sweeper.sampler.seed=4", "threads=1",
         "optimizer.lr=interval(1e-4,1e-2)", "batch_size=choice(-1,64)",
     )  # fmt: skip
     assert done.returncode == 2  # the failed one's

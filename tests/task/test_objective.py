@@ -42,7 +42,7 @@ def own(shell: Shell) -> list[str]:
         path.write_text(text)
     return [
         "dataset=halves", "task=halves", "model=tiny", "epochs=2",
-        "batch_size=8", "log_every=1", "logger=quiet", "optimizer.lr=0.1", "clock.probe=0",
+        "batch_size=8", "log_every=1", "logger=quiet", "optimizer.lr=0.1",
     ]  # fmt: skip
 
 

@@ -171,7 +171,7 @@ def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled
 ) -> None:
     (shell.folder / "mylosses.py").write_text(FOCAL)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}"}
-    common = ("logger=quiet", "clock.probe=0", "epochs=1")
+    common = ("logger=quiet", "epochs=1")
     done = shell.train(
         *common, OWN, "max_steps=3", "hydra.run.dir=run", "profile=true", "log_every=1", env=env
     )
@@ -194,7 +194,7 @@ def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled
 def test_a_loss_of_torch_trains_alike_in_all_nine_cells_and_evaluates(shell: Shell) -> None:
     done = shell.train(
         "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
-        SMOOTHED, "max_steps=5", "epochs=1", "log_every=1", "logger=quiet", "clock.probe=0",
+        SMOOTHED, "max_steps=5", "epochs=1", "log_every=1", "logger=quiet",
         "study.ask=[accuracy]", "hydra.sweep.dir=s",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

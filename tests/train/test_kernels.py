@@ -20,7 +20,7 @@ from tests.faults.runs import one_after_another
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
-TINY = ("max_steps=1", "clock.warmup=0", "clock.probe=0", "logger=quiet", "dataset.limit=64")
+TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64")
 
 
 @pytest.mark.parametrize(

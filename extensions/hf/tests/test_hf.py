@@ -153,7 +153,7 @@ def test_a_run_on_parquet_is_bitwise_that_on_cifar10s_own_files(
     assert len(CIFAR10(str(cifar)).load("train")) == 50_000
     job = ["dataset.limit=640", "dataset.mean=[0.5]", "dataset.std=[0.25]", "dataset.crop=4",
            "dataset.flip=true", "dataset.shape=[3,32,32]", "optimizer=adamw", "log_every=1",
-           "epochs=2", "logger=jsonl", "device=cpu", "clock.probe=0"]  # fmt: skip
+           "epochs=2", "logger=jsonl", "device=cpu"]  # fmt: skip
     commands = [
         ["train.py", "dataset=cifar10", f"dataset.root={cifar}", *job, "hydra.run.dir=own"],
         ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import socket
 import struct
@@ -103,7 +102,7 @@ def tracked(folder: Path, tracker: str) -> Path:
         for number in range(8):
             gray = Image.new("RGB", (8, 8), (30 * number, 40, 50 if name == "cat" else 90))
             gray.save(photos / split / name / f"{number}.png")
-    short = ["log_every=2", "clock.probe=0", "threads=1", "batch_size=4", "epochs=9",
+    short = ["log_every=2", "threads=1", "batch_size=4", "epochs=9",
              "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
@@ -185,18 +184,12 @@ def silent() -> Iterator[str]:
 
 
 def closed(logger: Tracked) -> float:
-    """Log, wait until the library is there, close; returns the seconds of the last."""
+    """Log, close; returns the seconds of both."""
+    started = time.monotonic()
     for step in range(2000):
         logger.log(step, {"loss": 1.0, "images_per_second": 2.0})
-    assert logger._process is not None
-    group = logger._process.pid
-    while not logger._ready:
-        logger._listen(0.1)
-    started = time.monotonic()
     logger.close(None)
     took = time.monotonic() - started
-    with pytest.raises(ProcessLookupError):
-        os.killpg(group, 0)
     logger.log(3000, {"loss": 1.0})  # to nobody
     logger.close(None)
     return took
@@ -293,33 +286,33 @@ def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> 
     assert count == len(values) > len(stopped)
 
 
-START = """
-import sys, time
+ENDS = """
+import sys
 from pathlib import Path
 from extensions.trackers.tests.test_trackers import a_run
 from ninefold.trackers import mlflow, wandb
 run = a_run(Path.cwd())
 logger = (
-    mlflow.logger(run, None, "ninefold", 2) if sys.argv[1] == "mlflow" else
-    wandb.logger(run, "p", None, None, "offline", 2)
+    mlflow.logger(run, sys.argv[2], "ninefold", 2) if sys.argv[1] == "mlflow" else
+    wandb.logger(run, "p", None, None, "online", 2)
 )
 logger.log(1, {"loss": 1.0})
-while not logger._ready:
-    logger._listen(0.1)
-time.sleep(2)
-print("there", flush=True)
-time.sleep(60)
+logger.close(None)
+print("closed", flush=True)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
-def test_nothing_of_a_tracker_outlives_a_run_that_is_killed(shell: Shell, tracker: str) -> None:
-    process = shell.start("-c", START, tracker, env={"PYTHONPATH": str(ROOT)})
+def test_a_process_ends_although_the_server_of_its_tracker_hangs(
+    shell: Shell, silent: str, tracker: str
+) -> None:
+    key = {"WANDB_BASE_URL": silent, "WANDB_API_KEY": "0123456789abcdef" * 3}
+    process = shell.start("-c", ENDS, tracker, silent, env={"PYTHONPATH": str(ROOT), **key})
     assert process.stdout is not None
-    assert process.stdout.readline() == "there\n"
-    assert len(shell.processes()) > 1
-    shell.kill(process)
+    assert process.stdout.readline() == "closed\n"
+    process.communicate(timeout=20)  # wandb's own end waits for 90 s
+    assert process.returncode == 0
+    assert not shell.survivors()
 
 
 @pytest.mark.slow
@@ -369,3 +362,20 @@ def test_after_a_crash_mlflow_has_each_step_once(
     assert values == {("loss", 2): 2, ("loss", 4): 4, ("loss", 6): 6, ("loss", 8): 8.04}
     assert count == 4
     assert run.info.status == "FINISHED"
+
+
+def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = a_run(tmp_path / "run")
+    new.folder.mkdir()
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    database = tmp_path / "outputs" / "mlflow.db"
+    monkeypatch.chdir(tmp_path)
+    assert mlflow.database(new, mlflow.DEFAULT) == database
+    database.touch()
+    monkeypatch.chdir("elsewhere")
+    resumed = replace(new, first_step=4)
+    assert mlflow.database(resumed, mlflow.DEFAULT) == database
+    assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"

@@ -34,7 +34,7 @@ SHAPE, SPACING = (1, 18, 18, 14), (2.0, 2.0, 2.0)
 SMALL = (
     "task=landmarks", "dataset=volumes", "dataset.shape=[1,18,18,14]", "dataset.classes=3",
     "model=unet3d", "model.net.width=4", "model.net.depth=2", "batch_size=4", "optimizer=sgd",
-    "logger=quiet", "threads=1", "clock.probe=0", "clock.warmup=0",
+    "logger=quiet", "threads=1", "clock.warmup=0",
     "log_every=1", "epochs=1000", "launch.cpu_processes=2",
 )  # fmt: skip
 

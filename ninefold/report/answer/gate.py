@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +74,7 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     pairs = _pairs(after, before)
     if otherwise := _different_settings(after, before):
         raise _other_work(otherwise)
-    warnings = _warnings(after, before, allowed) + _unmatched(pairs, after, before)
+    warnings = _warnings(after, before) + _unmatched(pairs, after, before)
     compared = []
     for group, other in pairs:
         now, then = _seconds(group, after), _seconds(other, before)
@@ -206,7 +204,7 @@ def _ok(group: Group) -> list[Run]:
     return [run for run in group.runs if run.ok]
 
 
-def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
+def _warnings(new: Recording, old: Recording) -> list[str]:
     found = []
     now, then = (recording.environment.get("environment") or {} for recording in (new, old))
     for name in (*MACHINE, *VERSIONS):
@@ -217,19 +215,4 @@ def _warnings(new: Recording, old: Recording, allowed: float) -> list[str]:
             )
     if new.environment.get("devices") != old.environment.get("devices"):
         found.append("the devices are not the same: this may change times")
-    probes = [_probe(recording.runs) for recording in (new, old)]
-    if probes[0] and probes[1]:
-        pace = probes[0] / probes[1]
-        if abs(math.log(pace)) > math.log1p(allowed):
-            what = "slower" if pace > 1 else "faster"
-            found.append(
-                f"a fixed piece of work took {times(pace, 3)} of its time before: the machine "
-                f"itself may be {what}"
-            )
     return found
-
-
-def _probe(runs: Sequence[Run]) -> float | None:
-    """Return the median seconds of the fixed piece of work around the runs that count."""
-    seconds = [each for run in runs if run.counts for each in run.probe_seconds if each > 0]
-    return statistics.median(seconds) if seconds else None

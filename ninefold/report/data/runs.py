@@ -29,7 +29,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
-NO_COLUMNS = ("exit_code", "gpus", "environment")  # fields that runs.csv does not have
+NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
 MOST = 100_000  # runs of a recording
 LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
 LONGEST = 64  # characters of the name of a score or of a further figure
