@@ -22,11 +22,8 @@ from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 from ninefold.tree import Tree
 
-if TYPE_CHECKING:  # they import torch, which the checks before the start do not need
-    from ninefold.dataset.item_loader import ItemLoader
-    from ninefold.engine.batches import Preparation
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.engine.batches import Preparation
+    from ninefold.dataset.item_loader import ItemLoader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,11 +121,6 @@ class Mapped(Dataset):
             return [str(inspect.getsourcefile(getattr(import_module(module), name)))]
         except (ImportError, AttributeError, TypeError):  # built in, or written in C
             return []
-
-    def preparation(self, **options: Any) -> Preparation:
-        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
-
-        return TypedPreparation(**options)
 
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
 from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory
-from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, random_bits, to_device
+from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
 from ninefold.engine.batches import Preparation, Read, Source
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, leaves
@@ -21,7 +21,6 @@ from ninefold.tree import Tree, each, leaves
 AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
 MOST = 1 / 2  # of what is free there, which true takes at most too
-PLAIN = (ImagePreparation, TypedPreparation)  # a subclass may draw more, or other things
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
 
@@ -121,14 +120,17 @@ def padded_once(
     Both are returned as they are if the images are not there, if `prepare` does not move them, or
     if there is no room, see `allowed`. memory: free and total bytes of the GPU.
     """
-    if not (isinstance(source, Resident) and isinstance(prepare, ImagePreparation)):
+    # A subclass may draw more, or other things.
+    if not isinstance(source, Resident) or type(prepare) is not ImagePreparation:
         return source, prepare
     inputs, targets = source.inputs, source.targets
-    if type(prepare) not in PLAIN or not prepare.moves:
+    if not prepare.moves:
         return source, prepare
     if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
         return source, prepare
-    masked = targets.ndim == 3 and not targets.is_floating_point()
+    masked = is_mask(targets, inputs)
+    if targets.ndim > 2 and not masked:
+        return source, prepare
     height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
     grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
     if grown * (inputs.nbytes + masked * targets.nbytes) > allowed(memory):
