@@ -59,10 +59,10 @@ def keep(node: Mapping[str, Any], files: Files) -> None:
     _kept[_same(node)] = files
 
 
-def make(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files | None:
+def make(dataset: Dataset, node: Mapping[str, Any], threads: int) -> Files | None:
     """Put the examples of `dataset` into a cache, if it asks for one and there is none yet.
 
-    node: its configuration, resolved. processes: how many decode at the same time.
+    node: its configuration, resolved. threads: how many decode at the same time.
 
     Raises DataError, ResourceError if there is too little room, and ConfigError.
     """
@@ -70,7 +70,7 @@ def make(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files | N
         return None
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
     if not folder.exists() or damage(folder):
-        write(folder, _content(dataset, node), processes)
+        write(folder, _content(dataset, node), threads)
     return {path.name: str(path) for path in sorted(folder.iterdir())}
 
 
