@@ -18,6 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -64,9 +65,10 @@ class ItemBatches(Dataset[Any]):
         signal.set_wakeup_fd(-1)
         signals.handle(lambda number, first: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
-        logs = [each for each in logging.root.handlers if isinstance(each, logging.FileHandler)]
+        logs = [each.stream for each in logging.root.handlers if isinstance(each, FileHandler)]
+        log: Any = logs[0] if logs else 2
         faulthandler.disable()  # DataLoader's handlers, which print a line
-        faulthandler.enable(logs[0].stream if logs else sys.__stderr__, all_threads=False)
+        faulthandler.enable(log, all_threads=False)
         self._pid = os.getpid()
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:

@@ -270,12 +270,18 @@ def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) 
     assert result(shell.folder / "with-2")["loader_workers"] == 2
 
 
-def test_a_worker_that_is_killed_ends_a_run_with_one_line(shell: Shell) -> None:
-    failing = "dataset.train={_target_: tests.dataset.mine.Failing, how: kill}"
+@pytest.mark.parametrize(
+    ("how", "code", "said"), [("kill", 5, "killed (SIGKILL); most of"), ("crash", 4, "SIGSEGV; ")]
+)
+def test_a_worker_that_ends_ends_a_run_with_one_line_and_a_crash_leaves_its_stack_in_the_log(
+    shell: Shell, how: str, code: int, said: str
+) -> None:
+    failing = f"dataset.train={{_target_: tests.dataset.mine.Failing, how: {how}}}"
     options = [*replaced([*RUN, *STRATEGY["none"]], failing), "dataset.classes=10"]
-    done = shell.train(*options, "loader.workers=2")
-    assert done.returncode == 5
+    done = shell.train(*options, "loader.workers=2", "hydra.run.dir=run")
+    assert done.returncode == code
     (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "error: loader.workers=2: a worker process was killed (SIGKILL); most of"
-    )
+    assert line.startswith("error: loader.workers=2: a worker process ")
+    assert said in line
+    log = (shell.folder / "run" / "run.log").read_text()
+    assert ("Segmentation fault" in log and "in crash" in log) == (how == "crash")
