@@ -62,7 +62,6 @@ class Mapped(Dataset):
                 items.require_no_draws()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
-            self._require_movable(items)
             if self.mean is not None and not items.image:
                 raise ConfigError(
                     "dataset.mean",
@@ -124,13 +123,6 @@ class Mapped(Dataset):
 
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)
-        if hasattr(node, "__getitem__") and not isinstance(node, Mapping | str | list):
-            raise ConfigError(
-                f"dataset.{split}",
-                type(node).__name__,
-                "it was built with the section, not for its split; a yaml of your own needs "
-                "_recursive_: false, as dataset=mapped has it; add that line",
-            )
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(
                 f"dataset.{split}",
@@ -161,28 +153,6 @@ class Mapped(Dataset):
         if split not in self._built:
             self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
         return self._built[split]
-
-    def _require_movable(self, items: Items) -> None:
-        """Raise ConfigError if images are to be flipped or cropped that cannot be."""
-        moved = "flip" if self.flip else "crop" if self.crop else None
-        if moved is None:
-            return
-        target = items.targets
-        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
-        if items.image and len(items.shape) == 3 and moves:
-            return
-        if not items.image:
-            what = f"inputs that are {items.said()}"
-        else:
-            points = isinstance(target, Kind) and target.dtype == np.float32
-            what = "points" if points else "targets of this kind"
-            what = "volumes" if len(items.shape) == 4 else what
-        raise ConfigError(
-            f"dataset.{moved}",
-            "true" if self.flip else self.crop,
-            f"{what} are not moved; images with classes or masks can be; leave it out and do it in "
-            "the class",
-        )
 
     def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""

@@ -169,8 +169,6 @@ def test_a_first_item_that_cannot_be_an_example_is_one_line(kind: str, expected:
     [
         ("table", {"mean": [0.5], "std": [1]}, r"an item's input is float32 \[6\];"),
         ("features", {"mean": [0.5], "std": [1]}, "an item's input is a dict of x_cont, x_cat;"),
-        ("table", {"flip": True}, r"inputs that are float32 \[6\] are not moved"),
-        ("next", {"crop": 2}, "dataset.crop=2: inputs that are a tuple of 2 are not moved"),
         ("table", {"shape": [7]}, r"item 0 is \[6\], dataset.shape \[7\]; all have one shape"),
         ("table", {"shape": {"x": [6]}}, "is one value; dataset.shape has a dict of x;"),
         ("pair", {"shape": [[6], [6], [6]]}, "is a tuple of 2; dataset.shape has a tuple of 3;"),
