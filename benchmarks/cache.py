@@ -72,8 +72,8 @@ def folder(root: Path, cache: str | None) -> tuple[Folder, dict[str, Any]]:
     return dataset, {"_target_": "ninefold.dataset.folder.Folder", **asdict(dataset)}
 
 
-def filled(root: Path, cache: str, processes: int = 2) -> Files:
-    files = make(*folder(root, cache), processes)
+def filled(root: Path, cache: str, threads: int = 2) -> Files:
+    files = make(*folder(root, cache), threads)
     assert files is not None
     return files
 
@@ -145,11 +145,11 @@ def packers(handicap: bool) -> Iterator[Turns]:
         dataset, _ = folder(root, None)
         files = dataset.load("train").inputs
 
-        def packing(processes: int) -> Callable[[], float]:
+        def packing(threads: int) -> Callable[[], float]:
             def turn() -> float:
                 shutil.rmtree(f"{root}-cache", ignore_errors=True)
                 began = time.perf_counter()
-                filled(root, "disk", 1 if handicap else processes)
+                filled(root, "disk", 1 if handicap else threads)
                 time.sleep(LATER * handicap * (time.perf_counter() - began))
                 return (PACKED + 10) / (time.perf_counter() - began)
 
@@ -187,11 +187,11 @@ BENCHES = [
         "packing",
         f"A turn packs {PACKED} {CONDITIONS}, with everything that a first run with cache=disk "
         "does, fsync included; or decodes them in this process and keeps nothing. The handicap: "
-        "twice the time for each turn, and one process in place of two.",
+        "twice the time for each turn, and one thread in place of two.",
         packers,
         [
-            Row("packing, one process", "decoding alone", ratio(OURS, "decoding"), at_least(0.9)),
-            Row("packing, two processes", "one", ratio("two", OURS), at_least(1.6)),
+            Row("packing, one thread", "decoding alone", ratio(OURS, "decoding"), at_least(0.9)),
+            Row("packing, two threads", "one", ratio("two", OURS), at_least(1.6)),
         ],
         pairs=5,
     ),

@@ -430,7 +430,6 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "resident",
         "images",
         "class_numbers",
-        "mask_files",
         "loss",
         "items",
         "cache",

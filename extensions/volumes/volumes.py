@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.class_numbers import ClassNumbers
@@ -19,9 +19,6 @@ from ninefold.progress import bar
 from .labels import LabelFiles, labels_of
 from .nifti import TOPS, VolumeFiles, bad_volume, nibabel
 from .points import Points
-
-if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.preparation import VolumePreparation
 
 POINTS = ("landmarks.json", "all_landmarks_voxel.json")  # the first that is there is read
 MASKS = "labelsTr"
@@ -116,12 +113,6 @@ class Volumes(Dataset):
         cases, points = self._read(split), self._points()
         volumes = itertools.chain(*cases.values())
         return [*volumes, *([str(points.path)] if points else self._labels(split, cases))]
-
-    def preparation(self, **options: Any) -> VolumePreparation:
-        """What scales voxels to 0..1; nothing is augmented."""
-        from ninefold.dataset.preparation import VolumePreparation
-
-        return VolumePreparation(**options)
 
     @property
     def _tree(self) -> ImageTree:

@@ -91,7 +91,7 @@ def fill_cache(
 ) -> Files | None:
     """Decode the examples of a dataset, if its configuration says so; returns the cache.
 
-    built: the dataset, threads: processes that decode. asked: the configuration before its classes
+    built: the dataset, threads: that decode. asked: the configuration before its classes
     were counted, by which later runs of this command find the cache. Raises Failure.
     """
     with _users_code():

@@ -144,12 +144,9 @@ class Dataset:
         Inputs that are no images [c, h, w] are left as they are. options: channels, size, mean,
         std, flip, crop and memory_format of ImagePreparation.
         """
-        from ninefold.dataset.preparation import (  # it imports torch
-            ImagePreparation,
-            TypedPreparation,
-        )
+        from ninefold.dataset.preparation import ImagePreparation  # it imports torch
 
-        return (ImagePreparation if len(self.shape) == 3 else TypedPreparation)(**options)
+        return ImagePreparation(**options)
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         """Start `count` processes that read the examples of these splits, before `load`.

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.cache_folder import META, damage, write
 from ninefold.dataset.packing import CacheContent, NpyFile, npy_file
-from ninefold.files import opener, read_json
+from ninefold.files import read_json
 from ninefold.machine import installed
 from ninefold.secrets import redacted
 from ninefold.tree import each, filled, leaves
@@ -59,10 +59,10 @@ def keep(node: Mapping[str, Any], files: Files) -> None:
     _kept[_same(node)] = files
 
 
-def make(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files | None:
+def make(dataset: Dataset, node: Mapping[str, Any], threads: int) -> Files | None:
     """Put the examples of `dataset` into a cache, if it asks for one and there is none yet.
 
-    node: its configuration, resolved. processes: how many decode at the same time.
+    node: its configuration, resolved. threads: how many decode at the same time.
 
     Raises DataError, ResourceError if there is too little room, and ConfigError.
     """
@@ -70,7 +70,7 @@ def make(dataset: Dataset, node: Mapping[str, Any], processes: int) -> Files | N
         return None
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
     if not folder.exists() or damage(folder):
-        write(folder, _content(dataset, node), processes)
+        write(folder, _content(dataset, node), threads)
     return {path.name: str(path) for path in sorted(folder.iterdir())}
 
 
@@ -94,29 +94,15 @@ def reader(dataset: Dataset, files: Mapping[str, str] | None) -> Callable[[Split
 
 def mapped(path: str) -> npt.NDArray[Any]:
     """The array in a .npy file, mapped read-only; it is read in random order."""
-    with open(path, "rb", opener=opener) as file:
-        header = _header(file)
-        if file.tell() == os.fstat(file.fileno()).st_size:  # nothing to map
-            return np.empty(header[0], header[1])
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        memory.madvise(mmap.MADV_RANDOM)
-        return np.frombuffer(memory, header[1], offset=file.tell()).reshape(header[0])
-
-
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    return shape, dtype
+    array = np.lib.format.open_memmap(path, mode="r")
+    memory: Any = array.base  # which NumPy says is an array
+    memory.madvise(mmap.MADV_RANDOM)
+    return np.asarray(array)
 
 
 def _same(node: Mapping[str, Any]) -> str:
     """What the configurations of two runs agree in that can use the same cache."""
-    places = {
-        key: os.path.abspath(os.path.expanduser(str(node[key])))
-        for key in ("root", "cache_dir")
-        if node.get(key) is not None
-    }
-    return _text({**_arguments(node), **places, "cache": node.get("cache")})
+    return f"{os.getcwd()} {_text(node)}"
 
 
 def _text(node: Mapping[str, Any]) -> str:

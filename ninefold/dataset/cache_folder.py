@@ -26,7 +26,7 @@ META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
 
 
-def write(folder: Path, content: CacheContent, processes: int) -> None:
+def write(folder: Path, content: CacheContent, threads: int) -> None:
     """Write a cache unless an undamaged one exists, after waiting for a process that writes it.
 
     Raises what decoding raises, and ResourceError.
@@ -37,7 +37,7 @@ def write(folder: Path, content: CacheContent, processes: int) -> None:
         _remove_abandoned(above)
         with _alone(folder, content.meta["source"]):
             if not folder.exists() or _warned(folder):
-                _write(folder, content, processes)
+                _write(folder, content, threads)
     except OSError as error:
         raise refused(above, error) from error
 
@@ -65,7 +65,7 @@ def _warned(folder: Path) -> bool:
     return wrong is not None
 
 
-def _write(folder: Path, content: CacheContent, processes: int) -> None:
+def _write(folder: Path, content: CacheContent, threads: int) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
     _require_room(folder.parent, content.size)
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
@@ -75,7 +75,7 @@ def _write(folder: Path, content: CacheContent, processes: int) -> None:
         for path, part in zip(paths, content.parts, strict=True):
             with path.open("xb") as file:
                 os.posix_fallocate(file.fileno(), 0, part.size)
-        content.pack([str(path) for path in paths], processes)
+        content.pack([str(path) for path in paths], threads)
         for path in paths:
             sync(path)
         write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")

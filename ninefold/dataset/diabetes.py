@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +12,6 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.digits import packaged
 from ninefold.errors import DataError
-
-if TYPE_CHECKING:
-    from ninefold.engine.batches import Preparation
 
 FILES = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
 COLUMNS = 10  # age, sex, body mass index, blood pressure and six measurements of the serum
@@ -55,11 +51,6 @@ class Diabetes(Dataset):
         inputs = inputs[rows].astype(np.float32)
         examples = Examples(inputs, targets[rows].astype(np.float32))
         return examples.first(self.limit_of(split))
-
-    def preparation(self, **options: Any) -> Preparation:
-        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
-
-        return TypedPreparation(**options)
 
 
 @cache

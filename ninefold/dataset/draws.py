@@ -39,12 +39,6 @@ def seed_by(words: Iterable[int]) -> None:
     first, second = words
     random.seed(int(first) << 32 | int(second))
     np.random.seed(first)
-    seed_torch((first, second))
-
-
-def seed_torch(words: Iterable[int]) -> None:
-    """Seed torch's CPU generator alone, as `seed_by` does, in a fifth of the time."""
-    first, second = words
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(int(first) << 32 | int(second))
 

@@ -7,23 +7,22 @@ copy of the class as it was built, before anything was read, which need not be p
 from __future__ import annotations
 
 import faulthandler
+import logging
 import math
-import mmap
 import multiprocessing
 import os
 import signal
 import sys
 import traceback
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
+from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -37,7 +36,6 @@ Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a s
 
 AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
 LOOK = 1.0  # seconds between looks whether all workers are alive
-NO_ITEM = -1
 # What is missing, most often, where a worker ended so.
 SHORT = {-signal.SIGKILL: "memory", -signal.SIGBUS: "room in /dev/shm (docker --shm-size)"}
 BEFORE_EXIT = 100  # priority among what multiprocessing calls before it waits for its processes
@@ -53,17 +51,11 @@ class InWorker(Exception):
 class ItemBatches(Dataset[Any]):
     """What DataLoader's workers have: batches of items, indexed by `Index`."""
 
-    def __init__(self, items: Callable[[Split], Items], workers: int) -> None:
+    def __init__(self, items: Callable[[Split], Items]) -> None:
         """items: builds the items of a split."""
         self._build = items
         self._items: dict[str, Items] = {}
-        self._crash = os.memfd_create("ninefold-crash")
-        weakref.finalize(self, os.close, self._crash)
         self._parent, self._pid = os.getpid(), 0
-        # Shared: the process of each worker, and the item that it is reading.
-        self.reading: Rows = np.frombuffer(mmap.mmap(-1, workers * 16), np.int64).reshape(
-            workers, 2
-        )
 
     def begin(self, worker: int) -> None:
         """Called once in each worker, before it reads."""
@@ -73,14 +65,11 @@ class ItemBatches(Dataset[Any]):
         signal.set_wakeup_fd(-1)
         signals.handle(lambda number, first: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.SIGNALS)
+        logs = [each.stream for each in logging.root.handlers if isinstance(each, FileHandler)]
+        log: Any = logs[0] if logs else 2
         faulthandler.disable()  # DataLoader's handlers, which print a line
-        faulthandler.enable(self._crash, all_threads=False)
-        self._pid, self._note = os.getpid(), self.reading[worker]
-        self._note[:] = self._pid, NO_ITEM
-
-    def crash(self) -> str:
-        """The tracebacks of workers that have crashed."""
-        return os.pread(self._crash, 2**16, 0).decode(errors="replace")
+        faulthandler.enable(log, all_threads=False)
+        self._pid = os.getpid()
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
         """The turn, and the arrays of a batch; or instead a failure, and its traceback as text."""
@@ -93,27 +82,21 @@ class ItemBatches(Dataset[Any]):
         try:
             if split not in self._items:
                 self._items[split] = self._build(split)
-            arrays = self._items[split].read(rows, seed, epoch, self._begin_item)
+            arrays = self._items[split].read(rows, seed, epoch)
             return [torch.from_numpy(array) for array in arrays]
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
-            return self._failure(error, split), traceback.format_exc()
+            return self._failure(error), traceback.format_exc()
         finally:
             if os.getpid() != self._pid:  # the class has forked, and returned in the child too
                 os._exit(0)
-            self._begin_item(NO_ITEM)
             with suppress(OSError, ValueError, AttributeError):  # what the class has printed
                 sys.stdout.flush()
 
-    def _begin_item(self, number: int) -> None:
-        self._note[1] = number
-
-    def _failure(self, error: BaseException, split: Split) -> Exception:
+    def _failure(self, error: BaseException) -> Exception:
         if isinstance(error, Failure):
             return error
         if failure := memory_failure(error, "examples were being read"):
             return failure
-        if (items := self._items.get(split)) is not None and self._note[1] != NO_ITEM:
-            return items.raised(f"item {self._note[1]}", error)
         return RuntimeError(f"{type(error).__name__}: {error}".rstrip(": "))
 
 
@@ -132,7 +115,7 @@ class ItemLoader:
         Raises ResourceError.
         """
         self._workers, self._patience = workers, patience
-        self._batches = ItemBatches(items, workers)
+        self._batches = ItemBatches(items)
         self._order: deque[tuple[int, Index]] = deque()
         self._turn = 0
         util.get_temp_dir()  # which each worker would else make, and leave
@@ -202,29 +185,25 @@ class ItemLoader:
                 sentinels = [process.sentinel for process in self._processes]
                 if connection.wait(sentinels, 0 if late else LOOK):
                     ended = next(each for each in self._processes if each.exitcode is not None)
-                    raise self._ended(ended) from InWorker(self._batches.crash())
+                    raise self._ended(ended) from error
                 if not late:
                     raise
-        reading = [f"item {n}" for _, n in self._batches.reading.tolist() if n != NO_ITEM]
         _close(self._processes)
         raise Unended(
             "loader.workers",
             self._workers,
-            f"no batch has come for {self._patience:g} s; the workers read "
-            f"{', '.join(reading) or 'nothing'}; see what these wait for; launch.timeout is the "
-            "limit",
+            f"no batch has come for {self._patience:g} s; the dataset's class waits for something, "
+            "or is slow; see py-spy dump, or raise launch.timeout, the limit",
         )
 
     def _ended(self, process: BaseProcess) -> Failure:
         """What to raise for a worker that has ended."""
-        code, reading = process.exitcode or 0, self._batches.reading.tolist()
-        numbers = [n for pid, n in reading if pid == process.pid and n != NO_ITEM]
-        item = f" as it read item {numbers[0]}" if numbers else ""
+        code = process.exitcode or 0
         if code in SHORT:
             return ResourceError(
                 "loader.workers",
                 self._workers,
-                f"a worker process was killed ({signal.Signals(-code).name}){item}; most often "
+                f"a worker process was killed ({signal.Signals(-code).name}); most often "
                 f"there is too little {SHORT[code]}; lower loader.workers or batch_size, see dmesg",
             )
         died = (
@@ -233,7 +212,7 @@ class ItemLoader:
         return DataError(
             "loader.workers",
             self._workers,
-            f"a worker process {died}{item}; the log has its traceback if it left one; correct "
+            f"a worker process {died}; the log has its traceback if it left one; correct "
             "that: code of a dataset may raise, not exit or crash",
         )
 

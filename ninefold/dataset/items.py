@@ -18,7 +18,7 @@ from PIL import Image
 
 from ninefold.dataset.arrays import Ahead, InputShape, LazyArray, Rows, sides
 from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.dataset.draws import generators, seed_by, seed_torch, seeded_once, seeds
+from ninefold.dataset.draws import generators, seed_by, seeded_once, seeds
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
@@ -75,9 +75,6 @@ class Items:
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._log = field, target, log
         self._draws, self.reader = draws, reader
-        # Most classes draw from torch's generator alone, and to seed the others takes 10 µs: that
-        # is done for each item once one of them was seen to draw from these.
-        self._seed: Callable[[Sequence[int]], None] = seed_torch
         try:
             self._count = len(data)
         except Exception as error:
@@ -91,10 +88,8 @@ class Items:
         self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
-            used = seeded_once((0, 0))
+            seed_by((0, 0))
             first = self._raw(0)
-            if used() not in (None, "torch"):
-                self._seed = seed_by
             both = self._checked(0, first)
         self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
         self._sides = each(lambda kind: InputShape(kind.shape), self.inputs)
@@ -148,52 +143,18 @@ class Items:
         with generators(seed, epoch) if self._draws else nullcontext():
             return self.read(rows, seed, epoch)
 
-    def read(
-        self,
-        rows: Rows,
-        seed: int,
-        epoch: int,
-        note: Callable[[int], None] | None = None,
-    ) -> Sequence[npt.NDArray[Any]]:
-        """The values of all `kinds` of these items; it leaves the generators as the last item does.
-
-        note: called with the number of each item before it is read.
-        """
+    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
+        """The values of all `kinds` of these items; leaves the generators as the last item does."""
         found = [np.empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
-        if not self._draws:
-            self._fill(found, rows, note)
-            return found
-        words = seeds(seed, epoch, rows)
-        if self._seed is seed_torch and words:
-            used = seeded_once(words[0])
-            try:
-                self._fill(found, rows, note, words)
-                if used() in (None, "torch"):
-                    return found
-            except Failure:
-                if used() in (None, "torch"):
-                    raise
-            self._seed = seed_by  # and again: these items drew from what was not seeded for each
-        self._fill(found, rows, note, words)
-        return found
-
-    def _fill(
-        self,
-        arrays: Sequence[npt.NDArray[Any]],
-        rows: Rows,
-        note: Callable[[int], None] | None,
-        words: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """Read these items into arrays. words: what the generators are seeded by for each."""
+        words = seeds(seed, epoch, rows) if self._draws else None
         for place, number in enumerate(rows.tolist()):
             if words is not None:
-                self._seed(words[place])
-            if note is not None:
-                note(number)
+                seed_by(words[place])
             item = self._raw(number)
             values = self._as_the_first(item) or leaves(self._checked(number, item))
-            for array, value in zip(arrays, values, strict=True):
+            for array, value in zip(found, values, strict=True):
                 array[place] = value
+        return found
 
     def require_alike(self) -> None:
         """Raise DataError if one of the first items, or of some all over the set, is no use."""
@@ -258,11 +219,8 @@ class Items:
         try:
             return self._data[number]
         except (Exception, SystemExit) as error:
-            raise self.raised(f"item {number}", error) from error
-
-    def raised(self, what: str, error: BaseException) -> Failure:
-        """The failure for an error of the class. what: what was asked of it."""
-        return raised(self._field, self._target, what, error, self._log)
+            what = f"item {number}"
+            raise raised(self._field, self._target, what, error, self._log) from error
 
     def _as_the_first(self, item: Any) -> tuple[npt.NDArray[Any], int] | None:
         """A tensor or array and a class that are like those of item 0, which were taken as they

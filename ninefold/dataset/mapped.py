@@ -22,11 +22,8 @@ from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.ranks import found
 from ninefold.tree import Tree
 
-if TYPE_CHECKING:  # they import torch, which the checks before the start do not need
-    from ninefold.dataset.item_loader import ItemLoader
-    from ninefold.engine.batches import Preparation
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.engine.batches import Preparation
+    from ninefold.dataset.item_loader import ItemLoader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +62,6 @@ class Mapped(Dataset):
                 items.require_no_draws()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
-            self._require_movable(items)
             if self.mean is not None and not items.image:
                 raise ConfigError(
                     "dataset.mean",
@@ -125,20 +121,8 @@ class Mapped(Dataset):
         except (ImportError, AttributeError, TypeError):  # built in, or written in C
             return []
 
-    def preparation(self, **options: Any) -> Preparation:
-        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
-
-        return TypedPreparation(**options)
-
     def _node(self, split: Split) -> dict[str, Any]:
         node = {"train": self.train, "test": self.test}.get(split)
-        if hasattr(node, "__getitem__") and not isinstance(node, Mapping | str | list):
-            raise ConfigError(
-                f"dataset.{split}",
-                type(node).__name__,
-                "it was built with the section, not for its split; a yaml of your own needs "
-                "_recursive_: false, as dataset=mapped has it; add that line",
-            )
         if not isinstance(node, Mapping) or "_target_" not in node:
             raise ConfigError(
                 f"dataset.{split}",
@@ -169,28 +153,6 @@ class Mapped(Dataset):
         if split not in self._built:
             self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
         return self._built[split]
-
-    def _require_movable(self, items: Items) -> None:
-        """Raise ConfigError if images are to be flipped or cropped that cannot be."""
-        moved = "flip" if self.flip else "crop" if self.crop else None
-        if moved is None:
-            return
-        target = items.targets
-        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
-        if items.image and len(items.shape) == 3 and moves:
-            return
-        if not items.image:
-            what = f"inputs that are {items.said()}"
-        else:
-            points = isinstance(target, Kind) and target.dtype == np.float32
-            what = "points" if points else "targets of this kind"
-            what = "volumes" if len(items.shape) == 4 else what
-        raise ConfigError(
-            f"dataset.{moved}",
-            "true" if self.flip else self.crop,
-            f"{what} are not moved; images with classes or masks can be; leave it out and do it in "
-            "the class",
-        )
 
     def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""

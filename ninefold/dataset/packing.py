@@ -1,28 +1,24 @@
-"""Decodes arrays and writes them as .npy files, in several processes that do not import torch."""
+"""Decodes arrays and writes them as .npy files, in several threads."""
 
 from __future__ import annotations
 
 import io
 import os
-import pickle
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold import signals
-from ninefold.dataset.arrays import Array
+from ninefold.dataset.arrays import Array, varies
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure
-from ninefold.process import Child, ready
 from ninefold.progress import bar
 
-BYTES, ROWS = 8 * 2**20, 16  # what a process decodes at a time, at most
+BYTES, ROWS = 8 * 2**20, 16  # what a thread decodes at a time, at most
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class CacheContent:
     def size(self) -> int:
         return sum(part.size for part in self.parts)
 
-    def pack(self, paths: Sequence[str], processes: int) -> None:
+    def pack(self, paths: Sequence[str], threads: int) -> None:
         """Write the parts to these files, with a progress bar."""
         most = [len(part.array) for part in self.parts if not isinstance(part.array, np.ndarray)]
         began = time.monotonic()
@@ -106,7 +102,7 @@ class CacheContent:
                 if not isinstance(self.parts[number].array, np.ndarray):
                     progress.update(rows)
 
-            pack(self.parts, paths, processes, packed)
+            pack(self.parts, paths, threads, packed)
         took = time.monotonic() - began
         print(
             f"cached {self.title}: {sum(most):,} files, {size_text(self.size)} in {took:.1f} s",
@@ -123,96 +119,35 @@ def size_text(size: float) -> str:
 def pack(
     parts: Sequence[NpyFile],
     paths: Sequence[str],
-    processes: int,
+    threads: int,
     packed: Callable[[int, int], object],
 ) -> None:
     """Write each part to the file at its path, which is there already and large enough.
 
-    processes: how many decode at the same time; one: this one.
+    threads: that decode at the same time; one where rows may differ from epoch to epoch, as items
+        of the user's classes, which draw from the generators of the process.
     packed: called with the index of a part and how many of its rows have just been written.
 
-    The files are the same whatever the number of processes. Raises what decoding raises, and
-    ResourceError if a file cannot be written or a process is killed.
+    The files are the same whatever the number of threads. Raises what decoding raises, and
+    ResourceError if a file cannot be written.
     """
     for part, path in zip(parts, paths, strict=True):
         _write(path, part.header, 0)
-    todo = [(number, *span) for number, part in enumerate(parts) for span in part.chunks()]
-    processes = min(processes, len(todo))
-    content = _pickled((parts, paths)) if processes > 1 else None
-    if content is not None:
-        _in_processes(content, todo, processes, packed)
-        return
-    for number, first, last in todo:
+    chunks = [(number, *span) for number, part in enumerate(parts) for span in part.chunks()]
+    if any(varies(part.array) for part in parts):
+        threads = 1
+
+    def write(chunk: tuple[int, int, int]) -> tuple[int, int]:
+        number, first, last = chunk
         _pack_chunk(parts[number], paths[number], first, last)
-        packed(number, last - first)
+        return number, last - first
 
-
-def _pickled(content: object) -> bytes | None:
-    """None if it cannot be pickled, as classes that the user's own dataset may hold."""
+    pool = ThreadPoolExecutor(threads, "cache")
     try:
-        return pickle.dumps(content)
-    except (pickle.PicklingError, TypeError, AttributeError):
-        return None
-
-
-def _in_processes(
-    content: bytes,
-    todo: Sequence[tuple[int, int, int]],
-    processes: int,
-    packed: Callable[[int, int], object],
-) -> None:
-    # Spawned: there is no forkserver, or it is busy importing torch.
-    workers: list[Child] = []
-    try:
-        for _ in range(processes):
-            workers.append(Child(_work, os.getpid(), method="spawn", daemon=True))
-        left, busy = iter(todo), set(workers)
-        for worker in workers:
-            worker.send(content)
-            worker.send(next(left))  # there are as many chunks as workers at least
-        while busy:
-            for worker in ready(busy):
-                packed(*_received(worker))
-                if (chunk := next(left, None)) is not None:
-                    worker.send(chunk)
-                else:
-                    busy.remove(worker)
+        for done in as_completed([pool.submit(write, chunk) for chunk in chunks]):
+            packed(*done.result())
     finally:
-        for worker in workers:
-            worker.close()
-
-
-def _received(worker: Child) -> tuple[int, int]:
-    """The number of a part and of its rows that a worker has written. Raises its failure."""
-    answer = worker.receive()
-    if answer is None:
-        raise ResourceError(
-            "dataset.cache",
-            "killed",
-            "a process that decodes examples was killed; most often the kernel was short of "
-            "memory; lower threads, see dmesg",
-        )
-    if isinstance(answer, Failure):
-        raise answer
-    number, rows = answer
-    return number, rows
-
-
-def _work(connection: Connection, parent: int) -> None:
-    """Entry point of a process that decodes: writes the chunks that it receives."""
-    signals.follow_parent(parent)
-    warnings.filterwarnings("ignore", module="PIL")  # as `ignore_warnings` does in the launcher
-    try:
-        parts, paths = pickle.loads(connection.recv())
-        while True:
-            number, first, last = connection.recv()
-            try:
-                _pack_chunk(parts[number], paths[number], first, last)
-                connection.send((number, last - first))
-            except Failure as failure:
-                connection.send(failure)
-    except (EOFError, OSError):  # the launcher has ended
-        return
+        pool.shutdown(cancel_futures=True)
 
 
 def _pack_chunk(part: NpyFile, path: str, first: int, last: int) -> None:

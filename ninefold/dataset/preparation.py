@@ -44,9 +44,12 @@ def random_bits(
 
 @dataclass(frozen=True)
 class ImagePreparation:
-    """Images uint8 [n, c, h, w], with classes int64 [n] or masks uint8 or int16 [n, h, w].
+    """Images [n, c, h, w] and volumes [n, c, d, h, w] to float32; leaves other inputs.
 
-    Masks are flipped and cropped with their images, never resized: a task resizes the output.
+    Bytes and integers are divided by the largest number of their dtype, floats are not. Of a tree
+    of inputs the images are prepared. Masks of images, integers [n, h, w], are flipped and cropped
+    with them, never resized: a task resizes the output. Other targets are left as they are; of
+    no values [n, 0]: what the network gets is its target too.
 
     channels: gray images are repeated to so many; None: they are not.
     size: side in pixels of the square to resize to; None: leave. Bilinear, antialiased where it
@@ -69,9 +72,14 @@ class ImagePreparation:
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
     ) -> Iterable[Tensor | None]:
-        """For each batch the offsets that `cut` reads its examples from: int64 [n]; None: as is."""
+        """For each batch the offsets that `cut` reads its examples from: int64 [n]; None: as is.
+
+        shape: of all inputs. Raises ConfigError where these are no images.
+        """
         if not self.moves:
             return itertools.repeat(None, len(rows))
+        if not isinstance(shape, tuple) or len(shape) != 4:
+            raise self._unmoved(f"inputs of the shape {shape}")
         count = rows.shape[1]
         bits = random_bits(seed, epoch, rows)
         corners = self.corners(bits, np.arange(count), count, shape)
@@ -104,13 +112,38 @@ class ImagePreparation:
         found: Rows = (image + top * np.uint64(across) + left).astype(np.int64)
         return found
 
-    def __call__(
-        self, inputs: Tensor, targets: Tensor, draw: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """To float32 [n, channels, size, size], and targets of the same dtype."""
-        if targets.ndim > 1:
-            targets = self._mask(inputs, targets, draw)
+    def __call__(self, inputs: Tree, targets: Tree, draw: Tensor | None) -> tuple[Tree, Tree]:
+        """Raises ConfigError for what would be resized, or moved, and cannot be."""
+        if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one
+            inputs, _ = self(inputs, targets.new_empty(len(targets)), draw)
+            return inputs, inputs
+        if not isinstance(inputs, Tensor) or not is_image(inputs):
+            return each(lambda some: self.scaled(some) if is_image(some) else some, inputs), targets
+        masks = isinstance(targets, Tensor) and is_mask(targets, inputs)
+        volume = inputs.ndim == 5
+        points = not masks and not (isinstance(targets, Tensor) and targets.ndim == 1)
+        resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
+        if resizes and (volume or points):
+            raise ConfigError(
+                "model.input_size",
+                self.size,
+                f"{'volumes' if volume else 'images with points'} are not resized; dataset.shape "
+                f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
+                "class",
+            )
+        if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
+            raise self._unmoved("images with targets that are neither labels nor masks")
+        if masks:
+            corners = None if draw is None else self.mask_corners(draw, inputs.shape)
+            targets = self.augmented(targets[:, None], corners, self.outside)[:, 0]
         return self.scaled(self.augmented(inputs, draw)), targets
+
+    def _unmoved(self, what: str) -> ConfigError:
+        return ConfigError(
+            f"dataset.{'flip' if self.flip else 'crop'}",
+            "true" if self.flip else self.crop,
+            f"{what} are not moved; images with classes, labels or masks can be; leave it out",
+        )
 
     def augmented(self, images: Tensor, corners: Tensor | None, outside: int = 0) -> Tensor:
         """[n, c, h, w] to the same, mirrored and cropped as `corners` say."""
@@ -139,9 +172,11 @@ class ImagePreparation:
         return found.view(len(corners), channels, height, width)
 
     def scaled(self, images: Tensor) -> Tensor:
-        """uint8 [n, c, h, w] to float32 [n, channels, size, size]."""
+        """To float32, resized, in the memory format, normalized."""
         if self.channels is not None and images.shape[1] != self.channels:
-            images = images.expand(-1, self.channels, -1, -1)
+            images = images.expand(-1, self.channels, *images.shape[2:])
+        if images.ndim == 5 or images.is_floating_point():
+            return self._scaled_floats(images)
         size = None if tuple(images.shape[2:]) == (self.size,) * 2 else self.size
         if images.device.type != "cpu":  # where a kernel takes longer to start than to run
             if size is not None:
@@ -156,6 +191,25 @@ class ImagePreparation:
         for some, into in zip(images.split(AT_ONCE), floats.split(AT_ONCE), strict=True):
             self._normalize(into.copy_(resized(some, size)))
         return floats
+
+    def _scaled_floats(self, images: Tensor) -> Tensor:
+        """`scaled` for float images, and for volumes, which are not resized."""
+        volume = images.ndim == 5
+        if not images.is_floating_point():
+            images = images.to(torch.float32).div_(torch.iinfo(images.dtype).max)
+        if self.size is not None and not volume and tuple(images.shape[2:]) != (self.size,) * 2:
+            images = resized(images, self.size)
+        layout = self.memory_format
+        if volume and layout == torch.channels_last:
+            layout = torch.channels_last_3d
+        images = images.contiguous(memory_format=layout)
+        if self.mean is None or self.std is None:
+            return images
+        mean, std = (
+            per_channel(tuple(values), images.ndim, images.device)
+            for values in (self.mean, self.std)
+        )
+        return (images - mean) / std
 
     def _in_one_kernel(self, images: Tensor) -> Tensor:
         """Pixels in 0..255, of any dtype, to 0..1 or normalized float32.
@@ -182,20 +236,6 @@ class ImagePreparation:
             self._normalize(into.copy_(some))
         return floats
 
-    def _mask(self, images: Tensor, masks: Tensor, corners: Tensor | None) -> Tensor:
-        """Masks [n, h, w], moved as their images [n, c, h, w] are."""
-        if masks.shape[1:] != images.shape[2:] or masks.is_floating_point():
-            raise ConfigError(
-                "dataset",
-                list(masks.shape[1:]),
-                "its targets cannot be prepared with its images; classes [n] and masks [n, "
-                f"{images.shape[2]}, {images.shape[3]}] can be; give the dataset a method "
-                "`preparation` for its own kind of targets",
-            )
-        if corners is not None:
-            corners = self.mask_corners(corners, images.shape)
-        return self.augmented(masks[:, None], corners, self.outside)[:, 0]
-
     def mask_corners(self, corners: Tensor, shape: tuple[int, ...]) -> Tensor:
         """`corners` of images of this shape as those of their masks, which have one plane."""
         plane = (shape[2] + 2 * self.crop) * (shape[3] + 2 * self.crop)
@@ -216,111 +256,16 @@ class ImagePreparation:
         return normalizing(mean, std, floats.shape[1], width, self.memory_format, floats.device)
 
 
-@dataclass(frozen=True)
-class TypedPreparation(ImagePreparation):
-    """`ImagePreparation` for float images and for volumes too; floats are not divided by 255.
-
-    inputs: images, uint8 or float32 [n, c, h, w], or volumes [n, c, d, h, w], which are not
-        resized. Anything else is left as it is, so are other parts of a tree that has images too.
-    targets: classes int64 [n], masks uint8 or int16 [n, (d,) h, w] of images, which are moved with
-        them, or anything else, such as points, which is left as it is. Of no values [n, 0]: what
-        the network gets is its target too.
-    """
-
-    def __call__(self, inputs: Tree, targets: Tree, draw: Tensor | None) -> tuple[Tree, Tree]:
-        """Raises ConfigError where a volume, or an image with points, would be resized."""
-        if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one
-            inputs, _ = self(inputs, targets.new_empty(len(targets)), draw)
-            return inputs, inputs
-        if not isinstance(inputs, Tensor) or not is_image(inputs):
-            return each(lambda some: self.scaled(some) if is_image(some) else some, inputs), targets
-        masks = isinstance(targets, Tensor) and is_mask(targets, inputs)
-        volume = inputs.ndim == 5
-        points = not masks and not (isinstance(targets, Tensor) and targets.ndim == 1)
-        resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
-        if resizes and (volume or points):
-            raise ConfigError(
-                "model.input_size",
-                self.size,
-                f"{'volumes' if volume else 'images with points'} are not resized; dataset.shape "
-                f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
-                "class",
-            )
-        if not masks:
-            return self.scaled(self.augmented(inputs, draw)), targets
-        return super().__call__(inputs, targets, draw)
-
-    def scaled(self, images: Tensor) -> Tensor:
-        """To float32, resized, in the memory format, normalized."""
-        volume = images.ndim == 5
-        if not images.is_floating_point():
-            if not volume:
-                return super().scaled(images)
-            images = images.to(torch.float32).div_(255)
-        if self.channels is not None and images.shape[1] != self.channels:
-            images = images.expand(-1, self.channels, *images.shape[2:])
-        if self.size is not None and not volume and tuple(images.shape[2:]) != (self.size,) * 2:
-            images = resized(images, self.size)
-        layout = self.memory_format
-        if volume and layout == torch.channels_last:
-            layout = torch.channels_last_3d
-        images = images.contiguous(memory_format=layout)
-        if self.mean is None or self.std is None:
-            return images
-        mean, std = (
-            per_channel(tuple(values), images.ndim, images.device)
-            for values in (self.mean, self.std)
-        )
-        return (images - mean) / std
-
-
 def is_image(inputs: Tensor) -> bool:
-    """Whether these are images [n, c, h, w] or volumes [n, c, d, h, w], of bytes or floats."""
-    return inputs.ndim in (4, 5) and (inputs.dtype == torch.uint8 or inputs.is_floating_point())
+    """Whether these are images [n, c, h, w], bytes or floats, or volumes [n, c, d, h, w]."""
+    if inputs.is_floating_point() or inputs.dtype == torch.uint8:
+        return inputs.ndim in (4, 5)
+    return inputs.ndim == 5 and inputs.dtype == torch.int16
 
 
 def is_mask(targets: Tensor, images: Tensor) -> bool:
     """Whether these are class numbers for the pixels of `images`."""
-    return targets.dtype in (torch.uint8, torch.int16) and targets.shape[1:] == images.shape[2:]
-
-
-@dataclass(frozen=True)
-class VolumePreparation:
-    """Volumes uint8 or int16 [n, c, d, h, w] to float32 in 0..1, with targets of any kind.
-
-    Nothing is drawn: a flip would exchange left and right. The arguments are ImagePreparation's.
-    """
-
-    channels: int | None
-    size: int | None = None
-    mean: Sequence[float] | None = None
-    std: Sequence[float] | None = None
-    flip: bool = False
-    crop: int = 0
-    memory_format: torch.memory_format = torch.contiguous_format
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for what is done with images only."""
-        for key in ("size", "mean", "std", "flip", "crop"):
-            if value := getattr(self, key):
-                raise ConfigError(
-                    "model.input_size" if key == "size" else f"dataset.{key}",
-                    value,
-                    "this is done with images only, not with volumes; null, false or 0 is "
-                    "allowed; dataset.shape and dataset.spacing set the size; leave it out",
-                )
-
-    def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
-    ) -> Iterable[None]:
-        return itertools.repeat(None, len(rows))
-
-    def __call__(self, inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
-        """To float32 [n, channels, d, h, w] in 0..1, the largest number of the dtype being 1."""
-        if self.channels is not None and inputs.shape[1] != self.channels:
-            inputs = inputs.expand(-1, self.channels, *inputs.shape[2:])
-        floats = inputs.to(torch.float32, memory_format=self.memory_format)
-        return floats.div_(torch.iinfo(inputs.dtype).max), targets
+    return not targets.is_floating_point() and targets.shape[1:] == images.shape[2:]
 
 
 def resized(images: Tensor, size: int) -> Tensor:

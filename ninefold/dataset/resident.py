@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +13,17 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory
-from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, random_bits, to_device
+from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory, plan_loading
+from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
 from ninefold.engine.batches import Preparation, Read, Source
+from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.errors import ConfigError, ResourceError
+from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
 AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
 MOST = 1 / 2  # of what is free there, which true takes at most too
-PLAIN = (ImagePreparation, TypedPreparation)  # a subclass may draw more, or other things
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
 
@@ -121,14 +123,17 @@ def padded_once(
     Both are returned as they are if the images are not there, if `prepare` does not move them, or
     if there is no room, see `allowed`. memory: free and total bytes of the GPU.
     """
-    if not (isinstance(source, Resident) and isinstance(prepare, ImagePreparation)):
+    # A subclass may draw more, or other things.
+    if not isinstance(source, Resident) or type(prepare) is not ImagePreparation:
         return source, prepare
     inputs, targets = source.inputs, source.targets
-    if type(prepare) not in PLAIN or not prepare.moves:
+    if not prepare.moves:
         return source, prepare
     if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
         return source, prepare
-    masked = targets.ndim == 3 and not targets.is_floating_point()
+    masked = is_mask(targets, inputs)
+    if targets.ndim > 2 and not masked:
+        return source, prepare
     height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
     grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
     if grown * (inputs.nbytes + masked * targets.nbytes) > allowed(memory):
@@ -199,3 +204,39 @@ def allowed(memory: tuple[int, int], must: bool = False) -> int:
 def nbytes(array: Array) -> int:
     """The bytes of all rows of `array`."""
     return len(array) * array[np.zeros(1, np.int64)].nbytes if len(array) else 0
+
+
+def reading(
+    settings: Mapping[str, Any],
+    resident: object,
+    sets: Sequence[Examples],
+    batch_size: int,
+    parallel: Parallel,
+    place: Place,
+) -> LoaderPlan:
+    """How batches of `sets`, of which the first one is trained on, are read.
+
+    settings: the section `loader`. resident: dataset.resident.
+    Every process must call it. Raises ResourceError, ConfigError.
+    """
+    own = plan_loading(
+        sets[0],
+        max(1, batch_size // place.data_size),
+        place,
+        workers=settings["workers"],
+        share=settings["share"],
+        pinned=settings["pinned"],
+        free=available_memory(),
+        cores=cores(),
+    )
+    size = resident_bytes(resident, sets, place.device, memory_of(place.device))
+    mine = torch.tensor([own.workers, size], device=place.device)
+    workers, least = gather(mine, parallel, place).amin(dim=0).tolist()
+    if least:  # on all of them
+        return replace(own, workers=0, pinned=False, resident=size)
+    return replace(own, workers=workers)
+
+
+def memory_of(device: torch.device) -> tuple[int, int]:
+    """The bytes of a GPU, free ones and all; none for a CPU."""
+    return torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)

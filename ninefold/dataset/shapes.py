@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
-
-if TYPE_CHECKING:
-    from ninefold.engine.batches import Preparation
 
 Offsets = npt.NDArray[np.float64]
 # Which pixels a shape covers, by their distances from its center down and across, in its radius.
@@ -55,25 +51,12 @@ class Shapes(Dataset):
                 "the images of shapes are gray; [1, height, width] with at least 8 pixels a side "
                 "is allowed; correct it",
             )
-        if self.masks and (self.flip or self.crop):
-            key = "flip" if self.flip else "crop"
-            raise DataError(
-                f"dataset.{key}",
-                getattr(self, key),
-                "several masks of an image are not moved with it; dataset.flip=false and "
-                "dataset.crop=0 are allowed with dataset.masks=true; leave it out",
-            )
         count = self.train_count if split == "train" else self.test_count
         images, masks = drawn(count, self.shape[1:], seed=0 if split == "train" else 1)
         targets = masks if self.masks else masks.any(axis=(2, 3))
         return Examples(images, np.asarray(targets, np.float32), list(SHAPES)).first(
             self.limit_of(split)
         )
-
-    def preparation(self, **options: Any) -> Preparation:
-        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
-
-        return TypedPreparation(**options)
 
 
 def drawn(

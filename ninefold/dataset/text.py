@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,6 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
 from ninefold.files import read_text
-
-if TYPE_CHECKING:
-    from ninefold.engine.batches import Preparation
 
 OURS = Path(__file__).with_name("text.txt")  # 10 kB about training networks
 TEST = 0.1  # of the text, its end
@@ -66,11 +63,6 @@ class Text(Dataset):
 
     def item_shape(self) -> list[int]:
         return [self.context]
-
-    def preparation(self, **options: Any) -> Preparation:
-        from ninefold.dataset.preparation import TypedPreparation  # it imports torch
-
-        return TypedPreparation(**options)
 
     def _tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """The text as tokens, and the code point of each token. Raises DataError."""

@@ -23,7 +23,7 @@ from ninefold.dataset.arrays import InputShape, Rows, sides
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import HostSource, LoaderPlan
-from ninefold.dataset.resident import padded_once, source_of
+from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -62,7 +62,6 @@ from ninefold.train.optimizer import (
     start_momentum,
 )
 from ninefold.train.process_settings import give_back_freed, keep_freed
-from ninefold.train.reading import memory_of, reading
 from ninefold.train.restore import restore
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.trial import Trial, evaluated_in, parts

@@ -108,9 +108,6 @@ class Failing(Dataset[Any]):
     def leave(self) -> None:
         os._exit(0)
 
-    def interrupt(self) -> None:
-        raise KeyboardInterrupt
-
     def hang(self) -> None:
         time.sleep(600)
 

@@ -14,7 +14,7 @@ from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
 from ninefold.dataset.loader import HostSource
-from ninefold.dataset.preparation import ImagePreparation, TypedPreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
@@ -82,7 +82,7 @@ def test_mixup_mixes_images_and_classes_in_the_same_share() -> None:
 
 def test_labels_are_mixed_in_the_share_of_the_images() -> None:
     """As one-hot classes are, whatever their dtype."""
-    prepare = Augmented(TypedPreparation(channels=3), classes=5, mixup=0.4, cutmix=1.0)
+    prepare = Augmented(ImagePreparation(channels=3), classes=5, mixup=0.4, cutmix=1.0)
     rows = np.arange(16)[None]
     found = examples()
     images, classes = (torch.from_numpy(part[:16]) for part in (found.inputs, found.targets))

@@ -13,7 +13,7 @@ from ninefold.config import data
 from ninefold.dataset.cache import make, reader
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
-from ninefold.dataset.preparation import TypedPreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
@@ -46,7 +46,7 @@ def test_inputs_keep_their_structure_shape_and_dtype() -> None:
         "image": (np.uint8, (48, 3, 8, 8)),
         "row": (np.float32, (48, 6)),
     }
-    inputs, targets = next(shard(HostSource(found), 2, TypedPreparation(channels=None), ALONE))
+    inputs, targets = next(shard(HostSource(found), 2, ImagePreparation(channels=None), ALONE))
     assert inputs["image"].dtype == torch.float32
     assert torch.equal(
         inputs["image"][1], torch.from_numpy(kinds.made("image and row", 1)[0]["image"]) / 255
@@ -111,7 +111,7 @@ def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
     alone = items("labeled", keys=[0])
     alone.prepare()
     inputs, targets = next(
-        shard(HostSource(alone.load("train")), 2, TypedPreparation(channels=None), ALONE)
+        shard(HostSource(alone.load("train")), 2, ImagePreparation(channels=None), ALONE)
     )
     assert torch.equal(inputs, targets)
 
@@ -169,8 +169,6 @@ def test_a_first_item_that_cannot_be_an_example_is_one_line(kind: str, expected:
     [
         ("table", {"mean": [0.5], "std": [1]}, r"an item's input is float32 \[6\];"),
         ("features", {"mean": [0.5], "std": [1]}, "an item's input is a dict of x_cont, x_cat;"),
-        ("table", {"flip": True}, r"inputs that are float32 \[6\] are not moved"),
-        ("next", {"crop": 2}, "dataset.crop=2: inputs that are a tuple of 2 are not moved"),
         ("table", {"shape": [7]}, r"item 0 is \[6\], dataset.shape \[7\]; all have one shape"),
         ("table", {"shape": {"x": [6]}}, "is one value; dataset.shape has a dict of x;"),
         ("pair", {"shape": [[6], [6], [6]]}, "is a tuple of 2; dataset.shape has a tuple of 3;"),
@@ -205,7 +203,7 @@ def test_a_network_that_does_not_take_the_inputs_is_one_line(
 ) -> None:
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     found = items(kind, keys=keys).load("train").first(2)
-    inputs, targets = next(shard(HostSource(found), 2, TypedPreparation(channels=None), ALONE))
+    inputs, targets = next(shard(HostSource(found), 2, ImagePreparation(channels=None), ALONE))
     with pytest.raises(
         ConfigError, match=expected or "fails in evaluation mode on examples of"
     ) as e:

@@ -16,7 +16,7 @@ from ninefold.config import data
 from ninefold.dataset import draws, train_and_val
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
-from ninefold.dataset.preparation import TypedPreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError
@@ -102,7 +102,7 @@ def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> Non
 
 def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
     found = item("floats").load("train").first(2)
-    prepare = TypedPreparation(channels=3, mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
+    prepare = ImagePreparation(channels=3, mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
     ((inputs, _),) = shard(HostSource(found), 2, prepare, ALONE)
     expected = np.stack([made("floats", n)[0].transpose(2, 0, 1) for n in (0, 1)])
     expected = (expected - np.reshape([0.5, 0.4, 0.3], (3, 1, 1))) / np.reshape(
@@ -110,13 +110,13 @@ def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
     )
     assert inputs.dtype == torch.float32
     np.testing.assert_allclose(inputs.numpy(), expected, rtol=1e-6, atol=1e-6)
-    ((plain, _),) = shard(HostSource(found), 2, TypedPreparation(channels=3), ALONE)
+    ((plain, _),) = shard(HostSource(found), 2, ImagePreparation(channels=3), ALONE)
     np.testing.assert_allclose(plain.numpy()[1], made("floats", 1)[0].transpose(2, 0, 1), rtol=1e-6)
 
 
 def test_bytes_are_normalized_as_those_of_any_dataset() -> None:
     found = item("hwc").load("train").first(1)
-    ((inputs, _),) = shard(HostSource(found), 1, TypedPreparation(channels=3), ALONE)
+    ((inputs, _),) = shard(HostSource(found), 1, ImagePreparation(channels=3), ALONE)
     np.testing.assert_allclose(inputs.numpy()[0], made("chw", 0)[0] / 255, rtol=1e-6)
 
 
@@ -127,7 +127,7 @@ def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
     many = item("mask", classes=300, ignore=None).load("train")
     assert many.targets[np.array([4])].dtype == np.int16
     points = item("points").load("train")
-    ((_, targets),) = shard(HostSource(points.first(2)), 2, TypedPreparation(channels=3), ALONE)
+    ((_, targets),) = shard(HostSource(points.first(2)), 2, ImagePreparation(channels=3), ALONE)
     assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
 
 
@@ -201,7 +201,7 @@ def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> 
     monkeypatch.setattr(
         mine.Digits, "__getitem__", lambda self, n: (seen.append(n), read_item(self, n))[1]
     )
-    batches = Batches(HostSource(noise().load("train")), 10, 0, TypedPreparation(channels=1), ALONE)
+    batches = Batches(HostSource(noise().load("train")), 10, 0, ImagePreparation(channels=1), ALONE)
     seen.clear()
     for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
         pass
@@ -217,7 +217,7 @@ def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
 
 
 def test_two_processes_read_what_one_would() -> None:
-    prepare = TypedPreparation(channels=1)
+    prepare = ImagePreparation(channels=1)
     whole, *parts = (
         list(
             Batches(HostSource(noise().load("train")), 10, 3, prepare, place).epoch(
@@ -249,16 +249,17 @@ def test_the_sources_of_a_split_are_the_file_of_its_class() -> None:
 
 
 def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
-    prepare = TypedPreparation(
+    prepare = ImagePreparation(
         channels=1, mean=(1.0,), std=(2.0,), memory_format=torch.channels_last
     )
     inputs, _ = prepare(torch.ones(2, 1, 3, 4, 5) * 5, torch.zeros(2, dtype=torch.int64), None)
     assert inputs.unique().tolist() == [2]
     assert inputs.is_contiguous(memory_format=torch.channels_last_3d)
     with pytest.raises(ConfigError, match=r"model.input_size=8: volumes are not resized"):
-        TypedPreparation(channels=1, size=8)(torch.ones(2, 1, 3, 4, 5), torch.zeros(2), None)
-    with pytest.raises(ConfigError, match=r"dataset.flip=true: points are not moved"):
-        item("points", flip=True).prepare()
+        ImagePreparation(channels=1, size=8)(torch.ones(2, 1, 3, 4, 5), torch.zeros(2), None)
+    images, corners = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(ConfigError, match=r"dataset.flip=true: images with targets that are neit"):
+        ImagePreparation(1, flip=True)(images, torch.zeros(2, 5, 4, 4), corners)
 
 
 @pytest.mark.parametrize("strategy", ["none", pytest.param("ddp2", marks=pytest.mark.slow)])

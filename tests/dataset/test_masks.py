@@ -14,8 +14,7 @@ from PIL import Image, ImageOps
 
 from ninefold.dataset import train_and_val
 from ninefold.dataset.loader import HostSource
-from ninefold.dataset.mask_files import nearest
-from ninefold.dataset.masks import LAYOUTS, Masks
+from ninefold.dataset.masks import LAYOUTS, Masks, nearest
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import Place

@@ -18,7 +18,7 @@ from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.loader import HostSource, LoaderPlan
-from ninefold.dataset.preparation import ImagePreparation, TypedPreparation, to_device
+from ninefold.dataset.preparation import ImagePreparation, to_device
 from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
 from ninefold.engine.batches import Batches, Preparation, Source, shard
 from ninefold.engine.evaluation import Evaluations
@@ -44,7 +44,7 @@ def masked(count: int = 43) -> Examples:
 
 def points(count: int = 43) -> Examples:
     random = np.random.default_rng(2)
-    targets = random.normal(size=(count, 30, 3)).astype(np.float32)
+    targets = random.normal(size=(count, 30)).astype(np.float32)
     return Examples(random.normal(size=(count, 3, 8, 10)).astype(np.float32), targets)
 
 
@@ -60,7 +60,7 @@ def of(kind: str, moved: str) -> tuple[Examples, ImagePreparation]:
     flip, crop = MOVES[moved]
     options: dict[str, Any] = {"flip": flip, "crop": crop, "outside": 3}
     if kind == "points":
-        return points(), TypedPreparation(3, **options)
+        return points(), ImagePreparation(3, **options)
     return SETS[kind](), ImagePreparation(3, 12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), **options)
 
 

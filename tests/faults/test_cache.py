@@ -197,21 +197,3 @@ def test_a_disk_that_cannot_take_a_cache_is_refused(
         assert done.stderr.count("\n") == 1
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-@pytest.mark.slow
-def test_a_decoding_process_that_is_killed_is_one_line(shell: Shell, photos: Path) -> None:
-    process = shell.start(*PACK, env=ENV)
-    wait_for_packing(shell.folder / "cache", process)
-    children = [
-        pid
-        for pid in shell.processes()
-        if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(children[0], signal.SIGKILL)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 5
-    assert re.fullmatch(
-        r"error: dataset.cache=killed: a process that decodes examples was killed; .*\n", stderr
-    )
-    assert left(shell.folder / "cache") == []

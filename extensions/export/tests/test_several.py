@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ninefold.dataset.mapped import Mapped
-from ninefold.dataset.preparation import TypedPreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import ConfigError
 from ninefold.export import check, graph
 from ninefold.export.formats import FORMATS
@@ -37,7 +37,7 @@ def source_of(kind: str, prepares: bool = True) -> graph.Source:
     inputs, targets = first(examples, 20)
     network = CASES[kind][0]
     model = network.network if isinstance(network, Output) else network
-    prepare = TypedPreparation(channels=None)
+    prepare = ImagePreparation(channels=None)
     return graph.source(model, network, inputs, targets, prepare, prepares)
 
 
@@ -70,7 +70,7 @@ def test_an_onnx_file_has_the_names_of_the_inputs(tmp_path: Path) -> None:
 def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:
     node = {"_target_": "tests.dataset.kinds.Items", "kind": "image and row"}
     inputs, targets = first(Mapped(train=node, test=node).load("test"), 4)
-    network, prepare = kinds.ImageAndRow(), TypedPreparation(channels=None)
+    network, prepare = kinds.ImageAndRow(), ImagePreparation(channels=None)
     with pytest.raises(ConfigError, match=r"prepare=true: images among several inputs .*=false"):
         graph.source(network, network, inputs, targets, prepare, True)
     assert graph.source(network, network, inputs, targets, prepare, False).names == ["image", "row"]

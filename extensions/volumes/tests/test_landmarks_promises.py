@@ -17,7 +17,7 @@ from torch import nn
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
 from ninefold.dataset.loader import HostSource
-from ninefold.dataset.preparation import VolumePreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import evaluate
 from ninefold.engine.parallel import Place
 from ninefold.engine.task import Objective
@@ -109,7 +109,7 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
     torch.manual_seed(0)
     model = nn.Conv3d(1, 3, 3, padding=1)
     task = Landmarks(SPACING, SHAPE)
-    prepare = VolumePreparation(channels=1)
+    prepare = ImagePreparation(channels=1)
 
     def evaluated(size: int) -> list[object]:
         team = Team(size)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.dataset.preparation import VolumePreparation
+from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import ConfigError
 from ninefold.volumes.nifti import PERCENTILES
 from ninefold.volumes.volumes import Volumes
@@ -141,7 +141,7 @@ def test_the_window_is_clipped_and_is_0_and_1_for_the_network(root: Path) -> Non
         train = Volumes(**{**vars(heads), "dtype": dtype}).load("train")
         inputs = torch.from_numpy(train.inputs[np.array([0])])
         layout = torch.channels_last_3d
-        prepare = VolumePreparation(channels=1, memory_format=layout)
+        prepare = ImagePreparation(channels=1, memory_format=layout)
         floats, targets = prepare(inputs, torch.zeros(1, 3, 3), None)
         assert floats.dtype == torch.float32
         assert np.abs(floats[0, 0].numpy() - expected).max() < close
@@ -250,9 +250,10 @@ def test_only_the_one_who_reads_volumes_needs_nibabel(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "options", [{"size": 32}, {"flip": True}, {"crop": 2}, {"mean": [0.5]}, {"std": [0.5]}]
-)
-def test_what_is_done_with_images_only_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="with images only, not with volumes"):
-        VolumePreparation(channels=1, **options)
+def test_volumes_are_neither_resized_nor_moved() -> None:
+    volumes, rows = torch.zeros(1, 1, 4, 4, 4), np.zeros((1, 1), np.int64)
+    with pytest.raises(ConfigError, match="volumes are not resized"):
+        ImagePreparation(1, size=32)(volumes, torch.zeros(1, 3, 3), None)
+    for options in ({"flip": True}, {"crop": 2}):
+        with pytest.raises(ConfigError, match=r"inputs of the shape .* are not moved"):
+            ImagePreparation(1, **options).draws(0, 0, rows, (1, 1, 4, 4, 4), volumes.device)
