@@ -225,19 +225,6 @@ class Evidence:
         return to_target(self.target, self.points, self.group.scoring)
 
     @functools.cached_property
-    def short(self) -> dict[Cell, str]:
-        """The cells with runs that never reached the target, and how many runs did."""
-        if self.to_target is None:
-            return {}
-        found = {}
-        for cell in self.cells:
-            ok = [run for run in self._ok(cell) if not run.timed]
-            reached = sum(self.to_target.value(run) is not None for run in ok)
-            if reached < len(ok):
-                found[cell] = f"{reached} of {len(ok)} runs"
-        return found
-
-    @functools.cached_property
     def bad(self) -> dict[Cell, str]:
         """The cells with a run that ended badly, and how the first of them did."""
         found: dict[Cell, str] = {}

@@ -119,7 +119,7 @@ def _reference(folder: Path, group: Group, run: Run) -> Run | None:
         for other in group.of(PLAIN)
         if other.seed == run.seed and (folder / other.folder / NUMERICS).is_file()
     ]
-    candidates.sort(key=lambda other: (other.round != run.round, other.attempt != run.attempt))
+    candidates.sort(key=lambda other: other.round != run.round)
     return candidates[0] if candidates else None
 
 
