@@ -73,7 +73,7 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
             reference = _reference(folder, group, run)
             if reference is not None:
                 found += _compared(folder, run, reference)
-    return found
+    return [row for row in found if _well_formed(row)]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
