@@ -115,8 +115,7 @@ def sample(
         reports = [replace(each, standing=stand.get(each.cell, "out")) for each in reports]
     group = Group(
         title="convnet on cifar10, batch 64, 8 epochs", dataset="cifar10", model="convnet",
-        batch_size=64, epochs=8, variant="", part=0, parallels=list(parallels), amps=list(amps),
-        planned=list(map(str, cells)), score="accuracy", floor=0.013,
+        batch_size=64, epochs=8, score="accuracy", floor=0.013,
         measures=[MeasureInfo(key, title, unit, better, True)
                   for key, title, unit, better in MEASURES],
         cells=reports,
@@ -185,10 +184,10 @@ def _cell(cell: Cell, cells: Sequence[Cell], seeds: int, ok: bool) -> CellReport
     verdict = "faster" if times > 1.1 else "not enough runs"
     speed = Speed(times, times * 0.9, times * 1.2, verdict)
     return CellReport(
-        cell=cell, parallel=cell.parallel, amp=cell.amp, status=None if ok else "failed",
+        cell=cell, status=None if ok else "failed",
         seeds=seeds, data_bound=ok, speedup=None, label=label, repeats=repeats,
         measures={key: _figures(mean, seeds) if ok else None for key, mean in means.items()},
-        phases=PHASES if ok else None, notes=[], ok=seeds * ok, ok_seeds=seeds * ok,
+        phases=PHASES if ok else None, notes=[],
         speed=None if not ok else Speed(1.0, None, None, "baseline") if cell == BASE else speed,
         excluded=FAILED_RUN if not ok else COPY if repeats
         else NEEDLESS if cell.amp == "scaler" else None,

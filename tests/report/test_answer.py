@@ -692,7 +692,7 @@ def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() 
     shown = {}
     for group in build(recording, evidence_of(recording)).groups:
         largest = {str(cell.cell): cell.measures["max_batch"] for cell in group.cells}
-        shown[group.variant] = largest["none-fp32"], largest["ddp-fp32"]
+        shown[group.title.rpartition(", ")[2]] = largest["none-fp32"], largest["ddp-fp32"]
     plain, more = shown["optimizer.lr=0.1"]
     assert isinstance(plain, LargestBatch)
     assert isinstance(more, LargestBatch)

@@ -44,7 +44,6 @@ class Evidence:
     given_target: score to time the way to, in percent if a share; None: derived from the baseline.
     unmargined: whether neither the study nor the task says what may be lost of the score.
     numerics: comparison of the first steps, None where none was recorded.
-    planned: the cells that the study is to run.
     unfinished: whether the study has runs left to do.
     """
 
@@ -53,7 +52,6 @@ class Evidence:
     settings: Settings
     given_target: float | None
     numerics: Mapping[str, Any] | None
-    planned: tuple[str, ...] = ()
     unfinished: bool = False
     asked: tuple[str, ...] = ()
     unmargined: bool = False
@@ -389,7 +387,6 @@ def gather_evidence(
         settings,
         target,
         numerics,
-        tuple(sweep.cell_names),
         unfinished,
         tuple(sweep.asked),
         unmargined=not settings.margin,

@@ -65,17 +65,15 @@ def describe(
         model=group.model,
         batch_size=group.batch_size,
         epochs=group.epochs,
-        variant=one_line(group.variant),
-        part=group.part,
-        parallels=group.parallels,
-        amps=group.amps,
-        planned=list(evidence.planned),
         measures=[info for info, _ in measures],
         cells=[
             _cell(found, cell, measures, notes[cell], compares and not scales)
             for cell in evidence.cells
         ],
-        pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
+        pairs=PairVerdicts(
+            evidence.comparison.seconds if evidence.asks_time or scales else [],
+            evidence.comparison.accuracy,
+        ),
         safety=evidence.comparison.safety,
         control=evidence.comparison.control,
         steady=evidence.comparison.steady,
@@ -105,11 +103,8 @@ def _cell(
     evidence = found.evidence
     why = excluded(cell, evidence)
     trained = [run for run in evidence.runs(cell) if not run.timed]
-    seeds = [run.seed for run in trained if run.ok]
     return CellReport(
         cell=cell,
-        parallel=cell.strategy,
-        amp=cell.amp,
         status=evidence.bad.get(cell),
         seeds=len({run.seed for run in trained}),
         measures={info.key: figures.get(cell) for info, figures in measures},
@@ -118,8 +113,6 @@ def _cell(
         speedup=evidence.speedup(cell),
         host_bound=cell in bound_by_host(evidence),
         notes=notes,
-        ok=len(seeds),
-        ok_seeds=len(set(seeds)),
         label=evidence.label(cell),
         repeats=evidence.copies[cell] if why == COPY else None,
         speed=evidence.speed(cell),

@@ -201,12 +201,9 @@ class CellReport:
     data_bound: whether a tenth or more of its steps goes into its batches.
     host_bound: whether its GPUs wait for the host.
     notes: numbers of all notes that hold for it.
-    ok: runs that were trained as a whole and ended well; ok_seeds: how many seeds these have.
     """
 
     cell: Cell
-    parallel: str
-    amp: str
     status: str | None
     seeds: int
     measures: dict[str, Figures | None]
@@ -220,13 +217,14 @@ class CellReport:
     excluded: str | None = None
     host_bound: bool = False
     notes: list[int] = field(default_factory=list)
-    ok: int = 0
-    ok_seeds: int = 0
 
 
 @dataclass(frozen=True)
 class PairVerdicts:
-    """Every pair of cells, by each of the two measures that are tested."""
+    """Every pair of cells, by each of the two measures that are tested.
+
+    seconds: none where the study asked for scores alone.
+    """
 
     seconds: list[Pair]
     accuracy: list[Pair]
@@ -293,9 +291,6 @@ class Scaling:
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
-    variant: the overrides in which this group differs from others.
-    part: number of the segment of a resumed study whose code or machine changed, from 0.
-    planned: the cells that the study is to run.
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
     own_margin: what may be lost of it, where that is another than in the report's settings.
@@ -314,11 +309,6 @@ class Group:
     model: str | None
     batch_size: int | None
     epochs: float | None
-    variant: str
-    part: int
-    parallels: list[str]
-    amps: list[str]
-    planned: list[str]
     measures: list[MeasureInfo]
     cells: list[CellReport]
     pairs: PairVerdicts
