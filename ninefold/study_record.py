@@ -39,8 +39,6 @@ class Round:
     attempt: 0, or how often the round was repeated before.
     segment: index into StudyRecord.segments.
     shuffled: whether the cells run in a random order instead of the command's.
-    drift: share by which the machine was slower than at its fastest; None if unknown.
-    drifted: whether that is more than allowed, or a GPU was throttled.
     counted: whether the report uses these runs; of several attempts one is counted.
     runs: run folders in the order run, relative to the study's folder.
     others: of a timing round, the share of the CPU time that other programs used during its turns;
@@ -52,8 +50,6 @@ class Round:
     attempt: int = 0
     segment: int = 0
     shuffled: bool = False
-    drift: float | None = None
-    drifted: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
     others: float | None = None
@@ -180,12 +176,6 @@ class StudyRecord:
     def asked(self) -> list[str]:
         """What it asks: `time`, `accuracy` or both. Null, in old studies: no times in turns."""
         return _list(self._settings.get("ask")) or ["accuracy"]
-
-    @property
-    def allowed_drift(self) -> float | None:
-        """The share above which a round has drifted; None: any is allowed."""
-        allowed = self._settings.get("drift")
-        return allowed if isinstance(allowed, int | float) and allowed > 0 else None
 
     @property
     def ends_when_settled(self) -> bool:

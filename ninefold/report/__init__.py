@@ -29,11 +29,10 @@ from ninefold.report.data.recording import (
     Recording,
     find_recording,
     gather_recording,
-    read_recording,
     read_runs,
     record,
 )
-from ninefold.report.data.words import DEFAULT, Words
+from ninefold.report.data.words import DEFAULT
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.forest import figure
@@ -74,7 +73,7 @@ def write(folder: Path, own: bool = False) -> str:
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
-            return _derive(replace(read_recording(target), own=own), target, recording.words)
+            return _derive(recording, target)
         except OSError as problem:
             raise ResourceError(
                 "folder",
@@ -189,18 +188,19 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(recording: Recording, target: Path, words: Words) -> str:
+def _derive(recording: Recording, target: Path) -> str:
     """Write the files that follow from the recorded ones, and return the console's text.
 
-    words: those that train each cell, as the console shows them: with all folders.
+    Only the console shows the words that train each cell with all folders.
     """
-    report = build(recording, evidence_of(recording))
+    published = replace(recording, words={})
+    report = build(published, evidence_of(published))
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    return console_text(_whole(report, replace(recording, words=words), typed_in(Path.cwd())))
+    return console_text(_whole(report, recording, typed_in(Path.cwd())))
 
 
 def _whole(report: Report, recording: Recording, typed: str) -> Report:

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ninefold.report.answer.tree import Report
 from ninefold.report.render.page import page
-from ninefold.report.render.plots import fitting
 from tests.report.sample_report import AMPS, BASE, each_text, sample
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
@@ -148,10 +147,6 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
     assert len(usual.encode()) < 300_000
 
 
-def test_the_same_report_gives_the_same_bytes(usual: str) -> None:
-    assert page(sample()) == usual
-
-
 def test_the_answer_its_picture_and_its_table_come_first_in_this_order(
     reader: Reader, usual: str
 ) -> None:
@@ -189,22 +184,11 @@ def test_what_is_named_stands_out_and_what_is_left_out_says_why(reader: Reader, 
     assert all(name.evaluate(struck) for name in table.locator(".out .name").all())
 
 
-def test_nothing_but_the_list_of_runs_has_rows_of_what_repeats_another(
-    reader: Reader, usual: str
-) -> None:
-    shown = reader.open(usual).page
-    names = shown.locator("section:not(#runs) table th, .plot text").all_text_contents()
-    assert len(names) > 100
-    assert not [name for name in names if name.startswith("dp,")]
-
-
 def test_no_table_scrolls_sideways_on_a_desk_and_the_page_never(reader: Reader, usual: str) -> None:
     desk, phone = reader.open(usual), reader.open(usual, width=360)
     assert desk.page.evaluate(SIDEWAYS) == phone.page.evaluate(SIDEWAYS) == 0
     assert desk.page.evaluate(TOO_WIDE) == []
     assert "Results" in phone.page.evaluate(TOO_WIDE)
-    assert phone.page.locator(".plot .narrow:visible").count() == 3
-    assert phone.page.locator(".plot .wide:visible").count() == 0
 
 
 def test_those_who_do_not_see_it_miss_nothing(reader: Reader, usual: str) -> None:
@@ -215,31 +199,12 @@ def test_those_who_do_not_see_it_miss_nothing(reader: Reader, usual: str) -> Non
     assert reader.open(two).page.evaluate(UNNAMED) == []
 
 
-def test_dark_mode_changes_the_paper_and_the_plots_ink(reader: Reader, usual: str) -> None:
-    inks, papers = set(), set()
-    for scheme in ("light", "dark"):
-        opened = reader.open(usual, color_scheme=scheme).page
-        papers.add(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
-        text = opened.locator(".plot .wide text").first
-        inks.add(text.evaluate("text => getComputedStyle(text).fill"))
-    assert len(papers) == len(inks) == 2
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(reader: Reader, usual: str, scheme: str) -> None:
     visit = reader.open(usual, color_scheme=scheme)
     seen, pale = visit.page.evaluate(PALE)
     assert seen > 200
     assert pale == []
-
-
-def test_a_contrast_theme_leaves_the_colors_of_phases(reader: Reader, usual: str) -> None:
-    phases = (
-        reader.open(usual, forced_colors="active")
-        .page.locator(".swatch")
-        .evaluate_all("all => all.map(swatch => getComputedStyle(swatch).backgroundColor)")
-    )
-    assert len(set(phases)) == 5
 
 
 def test_print_holds_everything_on_white(reader: Reader, usual: str) -> None:
@@ -273,16 +238,6 @@ def test_text_from_outside_is_shown_and_does_nothing(reader: Reader) -> None:
         assert (opened.said, opened.asked) == ([], [])
         assert opened.page.evaluate(SIDEWAYS) == 0
         assert opened.page.title() == f"cifar10_cpu{evil}"
-
-
-def test_names_of_ones_own_can_be_read_on_a_phone(reader: Reader) -> None:
-    ways, precisions = ("none", "fully_sharded_parallel"), ("fp32", "autocast_channels_last")
-    opened = reader.open(sample(ways, precisions, seeds=2), width=360).page
-    assert opened.evaluate(OVERLAID) == []
-    names = [f"{way}, {amp}" for way in ("sharded_parallel", "sharded_state")
-             for amp in ("fp32", "autocast_channels_last")]  # fmt: skip
-    assert len({fitting(name, 20) for name in names}) == 4
-    assert max(len(fitting(name, 20)) for name in names) == 20
 
 
 def shapes() -> dict[str, Report]:

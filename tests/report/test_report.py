@@ -194,10 +194,6 @@ def test_phases_are_shares_of_the_sampled_steps(tmp_path: Path) -> None:
     assert row(text, "Results", "none, fp32")[-1] == "20 %"  # waits for data
 
 
-def test_a_single_seed_has_no_deviation(tmp_path: Path) -> None:
-    assert row(tables_of(sweep(tmp_path, result())), "Results", "none, fp32")[0] == "2.00"
-
-
 def test_the_fastest_is_on_top_and_what_failed_at_the_foot(tmp_path: Path) -> None:
     seconds = {"none": 20.0, "ddp": 10.0, "mine": 15.0}
     runs = [
@@ -221,13 +217,6 @@ def test_every_run_that_is_not_ok_is_listed_with_its_error(tmp_path: Path) -> No
     text = tables_of(sweep(tmp_path, result(), failure("ddp", "scaler", seed=3)))
     line = next(line for line in text.splitlines() if line.startswith("- ddp-scaler, seed 3"))
     assert "failed: error: device=cuda: no GPU; found cpu; use device=cpu" in line
-
-
-def test_a_number_that_is_not_known_is_a_dash(tmp_path: Path) -> None:
-    unknown = result("mine", images_per_second=None, phase_seconds=None, peak_memory_bytes=None)
-    text = tables_of(sweep(tmp_path, result(), unknown))
-    assert row(text, "Results", "mine, fp32")[3:] == ["–", "–", "–"]
-    assert row(text, "Where time goes", "mine, fp32") == ["–"] * 5
 
 
 def test_a_note_stands_once_with_the_configurations_it_holds_for(tmp_path: Path) -> None:
@@ -489,16 +478,6 @@ def test_the_first_report_on_a_machine_says_nothing_of_fonts(tmp_path: Path) -> 
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list((tmp_path / "empty").glob("fontlist*")), "there was no cache to be made"
-
-
-def test_a_recording_is_rebuilt_in_place(tmp_path: Path) -> None:
-    report.write(sweep(tmp_path / "sweep", result(), result("dp")))
-    recording = (tmp_path / "sweep" / "report").rename(tmp_path / "2026-01-02_a_machine")
-    recorded = {path.name: path.read_bytes() for path in recording.iterdir()}
-    for name in recorded.keys() - {"runs.csv", "curves.csv", "environment.json"}:
-        (recording / name).unlink()
-    report.write(recording)
-    assert {path.name: path.read_bytes() for path in recording.iterdir()} == recorded
 
 
 def test_reporting_twice_gives_the_same_bytes(tmp_path: Path) -> None:

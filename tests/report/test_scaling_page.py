@@ -14,8 +14,7 @@ __all__ = ["browser", "reader"]  # fixtures
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
 def test_it_fits_each_screen_and_asks_the_network_for_nothing(
     reader: Reader, tmp_path: Path, width: int, scheme: str
 ) -> None:

@@ -66,7 +66,7 @@ def study(
             ]  # fmt: skip
             (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
             runs.append(name)
-        rounds.append({"round": seed, "attempt": 0, "seed": seed, "counted": True, "runs": runs})
+        rounds.append({"round": seed, "seed": seed, "counted": True, "runs": runs})
     settings = {"report": {"margin": 0.5, "target": 0.5}, "study": {"ask": ["time"]}}
     facts = {"wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings}
     (folder / "sweep.json").write_text(json.dumps(facts))

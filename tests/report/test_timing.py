@@ -97,8 +97,8 @@ def study(
 
 def _entry(number: int, runs: list[str]) -> dict[str, Any]:
     return {
-        "round": number, "seed": number, "attempt": 0, "part": 0, "shuffled": True, "drift": 0.0,
-        "drifted": False, "counted": True, "runs": runs,
+        "round": number, "seed": number, "part": 0, "shuffled": True,
+        "counted": True, "runs": runs,
     }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def study(
             ]  # fmt: skip
             (folder / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
             runs.append(name)
-        rounds.append({"round": seed, "attempt": 0, "seed": seed, "counted": True, "runs": runs})
+        rounds.append({"round": seed, "seed": seed, "counted": True, "runs": runs})
     facts = {
         "wall_seconds": 1.0, "runs": 16, "rounds": rounds,
         "settings": {"report": {"margin": margin, "target": None}, "study": {"ask": list(ask)}},

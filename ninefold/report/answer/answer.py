@@ -109,9 +109,8 @@ def _outside(recording: Recording) -> Outside | None:
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
-    drift = recording.sweep.allowed_drift
     if not found:
-        return Limits(None, None, None, None, None, drift, None)
+        return Limits(None, None, None, None, None, None)
     used = found[0].settings
     return Limits(
         used.margin,
@@ -119,7 +118,6 @@ def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
         used.level,
         used.looks,
         used.confidence,
-        drift,
         found[0].target,
         None if used.score_looks is None else used.score_confidence,
     )
@@ -237,10 +235,8 @@ def _run(run: Run, sweep: StudyRecord) -> RunLine:
         cell=run.cell,
         seed=run.seed,
         round=run.round,
-        attempt=run.attempt,
         status=run.status,
         counted=run.counts,
-        drifted=bool(run.drifted),
         seconds=SECONDS.value(run),
         accuracy=of_score(run.scoring).value(run),
         error=None if run.error is None else one_line(run.error),

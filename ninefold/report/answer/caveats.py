@@ -11,7 +11,7 @@ from ninefold.report.answer.host import host_caveat
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.hosts import listed_hosts
-from ninefold.report.data.rounds import others, round_number
+from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.report.stats.measures import SECONDS
@@ -64,23 +64,13 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
             "What changed between the groups of a round does not cancel."
         )
-    part = evidence.group.part
-    if evidence.group.timing and (share := others(sweep.timing_of(part)) or 0.0) > BUSY:
+    timing = sweep.timing_of(evidence.group.part)
+    if evidence.group.timing and (share := others(timing) or 0.0) > BUSY:
         found.append(
             f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
             "the turns. The times are those of training beside them. Without them cells may be "
             "faster, their order may be another, and it takes fewer rounds to decide."
         )
-    for kind, rounds in (("", sweep.rounds_of(part)), ("timing ", sweep.timing_of(part))):
-        drifted = [
-            round_number(entry.round, 0) for entry in rounds if entry.drifted and entry.counted
-        ]
-        if drifted:
-            what = f"{kind}{plural(drifted, 'round')}"
-            found.append(
-                f"The machine drifted in {what} {listed_and(drifted)}, in each attempt: these "
-                "times count, but may be off."
-            )
     if evidence.different:
         different = list(evidence.different)
         others_are = plural(different, "it is another experiment", "they are other experiments")

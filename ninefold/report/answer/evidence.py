@@ -44,7 +44,6 @@ class Evidence:
     given_target: score to time the way to, in percent if a share; None: derived from the baseline.
     unmargined: whether neither the study nor the task says what may be lost of the score.
     numerics: comparison of the first steps, None where none was recorded.
-    planned: the cells that the study is to run.
     unfinished: whether the study has runs left to do.
     """
 
@@ -53,7 +52,6 @@ class Evidence:
     settings: Settings
     given_target: float | None
     numerics: Mapping[str, Any] | None
-    planned: tuple[str, ...] = ()
     unfinished: bool = False
     asked: tuple[str, ...] = ()
     unmargined: bool = False
@@ -225,19 +223,6 @@ class Evidence:
         return to_target(self.target, self.points, self.group.scoring)
 
     @functools.cached_property
-    def short(self) -> dict[Cell, str]:
-        """The cells with runs that never reached the target, and how many runs did."""
-        if self.to_target is None:
-            return {}
-        found = {}
-        for cell in self.cells:
-            ok = [run for run in self._ok(cell) if not run.timed]
-            reached = sum(self.to_target.value(run) is not None for run in ok)
-            if reached < len(ok):
-                found[cell] = f"{reached} of {len(ok)} runs"
-        return found
-
-    @functools.cached_property
     def bad(self) -> dict[Cell, str]:
         """The cells with a run that ended badly, and how the first of them did."""
         found: dict[Cell, str] = {}
@@ -402,7 +387,6 @@ def gather_evidence(
         settings,
         target,
         numerics,
-        tuple(sweep.cell_names),
         unfinished,
         tuple(sweep.asked),
         unmargined=not settings.margin,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from ninefold import study_record
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
@@ -21,17 +20,15 @@ from ninefold.report.answer.tree import (
     Group,
     MeasureInfo,
     PairVerdicts,
-    Round,
 )
 from ninefold.report.answer.wording import check
-from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
 from ninefold.report.stats.measures import (
     BYTES,
     ENERGY,
     SECONDS,
-    TO_TARGET,
     Measure,
     of_figures,
     of_score,
@@ -62,24 +59,21 @@ def describe(
     ]
     notes = notes_of(group, number_notes(recording.runs))
     scales = scaling(evidence)
-    every = set.intersection(*(set(notes[cell]) for cell in evidence.cells))
     return Group(
         title=one_line(group.title),
         dataset=group.dataset,
         model=group.model,
         batch_size=group.batch_size,
         epochs=group.epochs,
-        variant=one_line(group.variant),
-        part=group.part,
-        parallels=group.parallels,
-        amps=group.amps,
-        planned=list(evidence.planned),
         measures=[info for info, _ in measures],
         cells=[
-            _cell(found, cell, measures, notes[cell], every, compares and not scales)
+            _cell(found, cell, measures, notes[cell], compares and not scales)
             for cell in evidence.cells
         ],
-        pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
+        pairs=PairVerdicts(
+            evidence.comparison.seconds if evidence.asks_time or scales else [],
+            evidence.comparison.accuracy,
+        ),
         safety=evidence.comparison.safety,
         control=evidence.comparison.control,
         steady=evidence.comparison.steady,
@@ -87,7 +81,6 @@ def describe(
         check=check(evidence),
         numerics=evidence.numerics,
         curves=_curves(evidence),
-        rounds=[_round(entry) for entry in recording.sweep.rounds_of(group.part)],
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
@@ -104,32 +97,22 @@ def _cell(
     cell: Cell,
     measures: list[MeasureFigures],
     notes: list[int],
-    every: set[int],
     compares: bool,
 ) -> CellReport:
-    """A cell. notes: numbers of those that hold for it; every: of those that hold for all cells.
-
-    compares: whether the answer names one of these cells.
-    """
+    """A cell. notes: numbers of those that hold. compares: whether the answer names such a cell."""
     evidence = found.evidence
     why = excluded(cell, evidence)
     trained = [run for run in evidence.runs(cell) if not run.timed]
-    seeds = [run.seed for run in trained if run.ok]
     return CellReport(
         cell=cell,
-        parallel=cell.strategy,
-        amp=cell.amp,
         status=evidence.bad.get(cell),
         seeds=len({run.seed for run in trained}),
-        marks=[number for number in notes if number not in every],
         measures={info.key: figures.get(cell) for info, figures in measures},
         phases=evidence.phases(cell),
         data_bound=evidence.waits_for_data(cell),
         speedup=evidence.speedup(cell),
         host_bound=cell in bound_by_host(evidence),
         notes=notes,
-        ok=len(seeds),
-        ok_seeds=len(set(seeds)),
         label=evidence.label(cell),
         repeats=evidence.copies[cell] if why == COPY else None,
         speed=evidence.speed(cell),
@@ -156,27 +139,14 @@ def _measures(evidence: Evidence) -> list[MeasureFigures]:
         if measure is None:
             continue
         figures = _figures(evidence, measure)
-        about = measure.about
-        if measure is ENERGY and (sources := {run.energy_source for run in evidence.group.runs}):
-            named = sorted(filter(None, sources))
-            about += f" Here: {', '.join(named)}." if named else ""
-        if measure is evidence.to_target and evidence.short and figures:
-            missed = [f"{cell} ({reached})" for cell, reached in evidence.short.items()]
-            about += f" Not reached by every run: {', '.join(missed)}."
         info = MeasureInfo(
             key=measure.key,
             title=measure.title,
             unit=measure.unit,
-            about=about,
             better=measure.better,
             available=bool(figures),
-            why_not=None if figures else measure.why_not,
         )
         found.append((info, figures))
-    if evidence.to_target is None:
-        why_not = f"There is no target: {PLAIN} has no {evidence.group.score} to derive one from."
-        title = f"Seconds to a target {evidence.group.score}"
-        found.append((MeasureInfo(TO_TARGET, title, "s", "", "less", False, why_not), {}))
     return found
 
 
@@ -215,14 +185,3 @@ def _curves(evidence: Evidence) -> list[Curve]:
         for run in evidence.group.runs
         if run.folder in by_folder
     ]
-
-
-def _round(entry: study_record.Round) -> Round:
-    return Round(
-        round=entry.round,
-        attempt=entry.attempt,
-        seed=entry.seed if isinstance(entry.seed, int) else None,
-        drift=entry.drift,
-        drifted=entry.drifted,
-        counted=entry.counted,
-    )

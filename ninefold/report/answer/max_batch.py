@@ -35,17 +35,12 @@ def largest_batches(
         )
         for cell, size in sizes.items()
     }
-    about = "Global batch, searched for once per cell."
-    if _OR_MORE in why.values():
-        about += f" “{_OR_MORE}”: the whole training set fits, and the limit is not known."
     return MeasureInfo(
         key="max_batch",
         title="Largest batch that fits",
         unit="images",
-        about=about,
         better="more",
         available=bool(figures),
-        why_not=None if figures else "study.max_batch=true searches for it.",
     ), figures
 
 

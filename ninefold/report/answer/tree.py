@@ -15,7 +15,7 @@ from typing import Any
 
 from ninefold.files import write_json
 from ninefold.report.data.cell import Cell
-from ninefold.report.data.rounds import round_number
+from ninefold.report.numbers import MISSING
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import TIMING
 from ninefold.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
@@ -37,7 +37,6 @@ class Limits:
     looks: times that the verdicts are computed in a study.
     confidence: of the intervals, percent.
     score_confidence: of the intervals of scores, where it is another.
-    drift: share of slowdown above which a round has drifted.
     target: test score to time the way to; in percent if it is a share.
     """
 
@@ -46,7 +45,6 @@ class Limits:
     level: float | None
     looks: int | None
     confidence: float | None
-    drift: float | None
     target: float | None
     score_confidence: float | None = None
 
@@ -111,15 +109,13 @@ class Answer:
 
 @dataclass(frozen=True)
 class MeasureInfo:
-    """What a measure is. better: "less" or "more". why_not: why no run has a value."""
+    """What a measure is. better: "less" or "more"; available: whether a run has a value."""
 
     key: str
     title: str
     unit: str
-    about: str
     better: str
     available: bool
-    why_not: str | None
 
 
 @dataclass(frozen=True)
@@ -200,21 +196,16 @@ class CellReport:
         time counts.
     status: of the first run that did not end well, None where all did.
     seeds: seeds that were run.
-    marks: numbers of the notes that hold for this cell and not for all.
     measures: by key of the measure.
     phases: percent of a training step, by phase.
     data_bound: whether a tenth or more of its steps goes into its batches.
     host_bound: whether its GPUs wait for the host.
     notes: numbers of all notes that hold for it.
-    ok: runs that were trained as a whole and ended well; ok_seeds: how many seeds these have.
     """
 
     cell: Cell
-    parallel: str
-    amp: str
     status: str | None
     seeds: int
-    marks: list[int]
     measures: dict[str, Figures | None]
     phases: dict[str, float] | None
     data_bound: bool
@@ -226,13 +217,14 @@ class CellReport:
     excluded: str | None = None
     host_bound: bool = False
     notes: list[int] = field(default_factory=list)
-    ok: int = 0
-    ok_seeds: int = 0
 
 
 @dataclass(frozen=True)
 class PairVerdicts:
-    """Every pair of cells, by each of the two measures that are tested."""
+    """Every pair of cells, by each of the two measures that are tested.
+
+    seconds: none where the study asked for scores alone.
+    """
 
     seconds: list[Pair]
     accuracy: list[Pair]
@@ -245,24 +237,6 @@ class Curve:
     cell: Cell
     seed: int | None
     points: list[list[float | None]]
-
-
-@dataclass(frozen=True)
-class Round:
-    """One run of every cell with one seed. drift: share by which the machine was slower than at
-    its best. counted: whether its runs enter the figures."""
-
-    round: int | None
-    attempt: int | None
-    seed: int | None
-    drift: float | None
-    drifted: bool | None
-    counted: bool | None
-
-    @property
-    def number(self) -> str:
-        """The number of the round, from 1; `3.2` is the second attempt."""
-        return round_number(self.round, self.attempt)
 
 
 @dataclass(frozen=True)
@@ -317,9 +291,6 @@ class Scaling:
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
-    variant: the overrides in which this group differs from others.
-    part: number of the segment of a resumed study whose code or machine changed, from 0.
-    planned: the cells that the study is to run.
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
     own_margin: what may be lost of it, where that is another than in the report's settings.
@@ -338,11 +309,6 @@ class Group:
     model: str | None
     batch_size: int | None
     epochs: float | None
-    variant: str
-    part: int
-    parallels: list[str]
-    amps: list[str]
-    planned: list[str]
     measures: list[MeasureInfo]
     cells: list[CellReport]
     pairs: PairVerdicts
@@ -353,7 +319,6 @@ class Group:
     check: str
     numerics: Mapping[str, Any] | None
     curves: list[Curve]
-    rounds: list[Round]
     score: str
     further: list[Further]
     timing_rounds: int | None = None
@@ -426,10 +391,8 @@ class RunLine:
     cell: Cell
     seed: int | None
     round: int | None
-    attempt: int | None
     status: str
     counted: bool
-    drifted: bool
     seconds: float | None
     accuracy: float | None
     error: str | None
@@ -439,7 +402,7 @@ class RunLine:
     @property
     def number(self) -> str:
         """The number of the run's round, from 1; `timing 1` of a timing round."""
-        number = round_number(self.round, self.attempt)
+        number = MISSING if self.round is None else str(self.round + 1)
         return f"timing {number}" if self.folder.startswith(f"{TIMING}/") else number
 
 

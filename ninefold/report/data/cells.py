@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ninefold.report.data.cell import AMP, Cell, plainness, position
+from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
 from ninefold.score import ACCURACY, SCORE, SHARE, Score
@@ -64,16 +64,6 @@ class Group:
     def cells(self) -> list[Cell]:
         """The cells that its runs name, the simplest first."""
         return sorted({run.cell for run in self.runs}, key=plainness)
-
-    @property
-    def parallels(self) -> list[str]:
-        """The strategies of its runs, the simplest first, with their processes if swept."""
-        return list(dict.fromkeys(cell.strategy for cell in self.cells))
-
-    @property
-    def amps(self) -> list[str]:
-        """The precisions of its runs, the simplest first."""
-        return sorted({cell.amp for cell in self.cells}, key=lambda name: position(name, AMP))
 
     @property
     def ok(self) -> int:

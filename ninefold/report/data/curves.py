@@ -61,7 +61,8 @@ def _point(line: bytes, run: str) -> Point | None:
     if not isinstance(said, dict):
         return None
     names = ("epoch", "step", "seconds", "test_accuracy", "test_loss")
-    epoch, step, seconds, accuracy, loss = (finite(said.get(name)) for name in names)
+    found = (finite(said.get(name)) for name in names)
+    epoch, step, seconds, accuracy, loss = (None if x is None else float(x) for x in found)
     if epoch is None or step is None or accuracy is None:
         return None
     return Point(run, epoch, int(step), seconds, accuracy, loss)

@@ -73,7 +73,7 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
             reference = _reference(folder, group, run)
             if reference is not None:
                 found += _compared(folder, run, reference)
-    return found
+    return [row for row in found if _well_formed(row)]
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -119,7 +119,7 @@ def _reference(folder: Path, group: Group, run: Run) -> Run | None:
         for other in group.of(PLAIN)
         if other.seed == run.seed and (folder / other.folder / NUMERICS).is_file()
     ]
-    candidates.sort(key=lambda other: (other.round != run.round, other.attempt != run.attempt))
+    candidates.sort(key=lambda other: other.round != run.round)
     return candidates[0] if candidates else None
 
 

@@ -7,7 +7,6 @@ from statistics import fmean
 
 from ninefold.report.data.runs import Run
 from ninefold.report.data.scaling import oversubscribed
-from ninefold.report.numbers import MISSING
 from ninefold.result import PROCESSES, TIMING
 from ninefold.study_record import LargestBatch, Round, StudyRecord
 
@@ -15,7 +14,7 @@ STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the st
 
 
 def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
-    """Give runs the round, attempt, drifted, counted and part of their rounds in a study.
+    """Give runs the round, counted and part of their rounds in a study.
 
     Where the study swept the processes, also `scaling` and `oversubscribed`.
 
@@ -29,8 +28,7 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
         if sweep.put_away(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
-            run.round, run.attempt, run.part = entry.round, entry.attempt, entry.segment
-            run.drifted, run.counted = entry.drifted, entry.counted
+            run.round, run.part, run.counted = entry.round, entry.segment, entry.counted
         if run.folder.startswith(f"{TIMING}/") and run.turns is None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
@@ -103,15 +101,6 @@ def _rounds_begun(sweep: StudyRecord) -> int:
     return len({entry.round for entry in sweep.rounds})
 
 
-def round_number(number: int | None, attempt: int | None) -> str:
-    """Return the number of a round as shown to people, from 1; 3.2 is the second attempt at it.
-
-    Recorded numbers start at 0.
-    """
-    again = f".{attempt + 1}" if attempt else ""
-    return MISSING if number is None else f"{number + 1}{again}"
-
-
 def why_not(run: Run, sweep: StudyRecord) -> str | None:
     """Return why a run enters no figure, or None if it counts."""
     if run.counts:
@@ -120,6 +109,4 @@ def why_not(run: Run, sweep: StudyRecord) -> str | None:
         return "the burn-in: it warms the machine up"
     if sweep.put_away(run.folder):
         return "superseded: the study repeated it"
-    if run.drifted:
-        return "the machine drifted in this round, which was repeated"
     return "it is in no round that counts"

@@ -42,9 +42,8 @@ class Run(Result):
     """One row of runs.csv. What a run that ended early did not measure is None or empty.
 
     folder: relative to the folder of the sweep.
-    round, attempt: the round of the study that the run belongs to, both from 0.
-    drifted: whether the machine was too slow in that round.
-    counted: whether the run enters figures. None, as the three above: the sweep has no rounds.
+    round: the round of the study that the run belongs to, from 0.
+    counted: whether the run enters figures. None, as the one above: the sweep has no rounds.
     part: the segment of a resumed study, from 0.
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
@@ -55,8 +54,6 @@ class Run(Result):
 
     folder: str = ""
     round: int | None = None
-    attempt: int | None = None
-    drifted: bool | None = None
     counted: bool | None = None
     part: int | None = None
     on_hosts: list[int] = field(default_factory=list)

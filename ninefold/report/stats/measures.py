@@ -34,19 +34,16 @@ class Measure:
     key, unit, better: as in report.json; better is "less", "more" or "" for not known
     paired: compares a value with none-fp32's of the same seed
     middle: the mean over the seeds of what is `paired`
-    why_not: the reason given if no run has a value
     learned: whether it is of the trained model, which the seed determines and the time does not
     of_time: whether it is of the time of a step, which timing runs tell better than training runs
     """
 
     title: str
-    about: str
     value: Callable[[Run], float | None]
     key: str
     unit: str
     better: str = "less"
     paired: Callable[[float, float], float] = ratio
-    why_not: str = "No run recorded it."
     middle: Callable[[Sequence[float]], float] = geometric_mean
     learned: bool = False
     of_time: bool = False
@@ -80,8 +77,6 @@ def _joules_per_epoch(run: Run) -> float | None:
 
 SECONDS = Measure(
     "Seconds per epoch",
-    "Inner clock, `train_seconds / epochs`: training steps only, without evaluation, checkpoints "
-    "and logging.",
     _seconds_per_epoch,
     key="seconds",
     unit="s",
@@ -89,7 +84,6 @@ SECONDS = Measure(
 )
 THROUGHPUT = Measure(
     "Images per second",
-    "Training images over the inner clock, all devices together.",
     lambda run: run.images_per_second,
     key="throughput",
     unit="images/s",
@@ -113,25 +107,21 @@ def of_throughput(runs: Iterable[Run]) -> Measure:
         return None if speed is None else speed * counted.per_example
 
     name = counted.name
-    about = THROUGHPUT.about.replace("images", name)
     title = f"{name.capitalize()} per second"
-    return replace(THROUGHPUT, title=title, about=about, value=value, unit=f"{name}/s")
+    return replace(THROUGHPUT, title=title, value=value, unit=f"{name}/s")
 
 
 BYTES = Measure(
     "Peak memory",
-    "Sum over devices; on a CPU the peak resident memory of the processes.",
     lambda run: sum(run.peak_memory_bytes) or None,
     key="memory",
     unit="bytes",
 )
 ENERGY = Measure(
     "Energy per epoch",
-    "Of all devices while they train, as NVML counts it for GPUs and RAPL for CPUs.",
     _joules_per_epoch,
     key="energy",
     unit="J",
-    why_not="Neither NVML nor RAPL gave an energy here.",
     of_time=True,
 )
 OF_TIME = SECONDS.key, THROUGHPUT.key, ENERGY.key  # the measures of the time of a step
@@ -144,7 +134,6 @@ def of_score(score: Score = ACCURACY) -> Measure:
     """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
         in_unit(f"Test {score.name}", score.mark),
-        "After the last epoch.",
         lambda run: None if run.accuracy is None else score.scale * run.accuracy,
         key=SCORE_KEY,
         unit=score.mark,
@@ -179,7 +168,6 @@ def _said(name: str, kind: Mapping[str, str]) -> Score:
 def _figure(name: str, kind: Score) -> Measure:
     return Measure(
         kind.name,
-        "",
         lambda run: None if (value := finite(run.scores.get(name))) is None else kind.scale * value,
         key=f"figure: {name}",
         unit=kind.mark,
@@ -211,9 +199,7 @@ def to_target(target: float, points: Iterable[Point], score: Score = ACCURACY) -
             reached.setdefault(point.folder, point.seconds)
     return Measure(
         f"Seconds to {target_text(target, score)}",
-        "Inner clock at the first evaluation that reaches it, which is the end of an epoch.",
         lambda run: reached.get(run.folder),
         key=TO_TARGET,
         unit="s",
-        why_not="No run reached it, or none recorded when.",
     )
