@@ -35,6 +35,8 @@ EVALUATED = (
 CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
+# Keys of earlier versions that changed no weights: a run that has them is resumed without.
+GONE = {"clock": ("probe",), "launch": ("dry", "engine")}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -44,7 +46,8 @@ NEEDED = {
 def parse(text: str) -> dict[str, Any]:
     """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
 
-    Our classes that have moved to another package are named as they are now.
+    Our classes that have moved to another package are named as they are now, and keys that are GONE
+    are left out.
     """
     try:
         require_plain_yaml(text)
@@ -58,6 +61,10 @@ def parse(text: str) -> dict[str, Any]:
     for place, node in _nodes(tree, ""):
         if isinstance(node, dict) and (now := _moved(place, node.get("_target_"))):
             node["_target_"] = now
+    for section, names in GONE.items():
+        for name in names:
+            if isinstance(node := tree.get(section), dict):
+                node.pop(name, None)
     return {str(key): value for key, value in tree.items()}
 
 
