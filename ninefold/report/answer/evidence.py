@@ -116,15 +116,11 @@ class Evidence:
     def sources(self, measure: Measure) -> dict[Cell, dict[int | None, list[Run]]]:
         """Return the runs that a measure is taken from, by cell and by what they pair by.
 
-        Runs pair by seed, timing runs by round. Where a seed comes again in another round, times
-        of training runs pair by round.
+        Runs pair by seed, timing runs by round.
         """
-        runs = measure.source(self.group)
-        timed = any(run.timed for run in runs)
-        by_round = not measure.learned and not timed and self._rounds_repeat_seeds
         found: dict[Cell, dict[int | None, list[Run]]] = {cell: {} for cell in self.cells}
-        for run in runs:
-            found[run.cell].setdefault(run.round if by_round else run.place, []).append(run)
+        for run in measure.source(self.group):
+            found[run.cell].setdefault(run.place, []).append(run)
         return found
 
     def values(self, measure: Measure) -> dict[Cell, dict[int, float]]:
@@ -165,13 +161,6 @@ class Evidence:
             ]
             found[cell] = finite(measure.middle(pairs)) if pairs else None
         return found
-
-    @functools.cached_property
-    def _rounds_repeat_seeds(self) -> bool:
-        runs = [run for run in self.group.training if run.ok]
-        rounds = {(run.round, run.seed) for run in runs}
-        known = all(run.round is not None for run in runs)
-        return known and len({seed for _, seed in rounds}) < len({number for number, _ in rounds})
 
     @functools.cached_property
     def accuracy(self) -> dict[Cell, dict[int, float]]:
@@ -358,7 +347,6 @@ class Evidence:
         return Speedup(
             value=sum(pairs) / len(pairs),
             ideal=1 if set(devices) <= {"cpu"} else len(devices),
-            devices=1 if set(devices) == {"cpu"} else len(devices),
         )
 
     def safety(self, cell: Cell) -> Safety | None:

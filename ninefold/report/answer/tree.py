@@ -125,8 +125,8 @@ class Figures:
     n: values that the mean is of.
     mean, sd, low, high: mean, standard deviation (n - 1) and 95 % interval of the mean.
     relative: to none-fp32: a ratio, or for scores and further figures a difference.
-    values: by seed, or by round where rounds repeat seeds.
-    tried: seeds, or rounds, that have runs of this cell which may give a value.
+    values: by seed, or by timing round.
+    tried: seeds, or timing rounds, that have runs of this cell which may give a value.
     """
 
     n: int
@@ -167,7 +167,6 @@ class Speedup:
 
     value: float
     ideal: int
-    devices: int
 
 
 @dataclass(frozen=True)

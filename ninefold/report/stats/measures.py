@@ -34,7 +34,6 @@ class Measure:
     key, unit, better: as in report.json; better is "less", "more" or "" for not known
     paired: compares a value with none-fp32's of the same seed
     middle: the mean over the seeds of what is `paired`
-    learned: whether it is of the trained model, which the seed determines and the time does not
     of_time: whether it is of the time of a step, which timing runs tell better than training runs
     """
 
@@ -45,7 +44,6 @@ class Measure:
     better: str = "less"
     paired: Callable[[float, float], float] = ratio
     middle: Callable[[Sequence[float]], float] = geometric_mean
-    learned: bool = False
     of_time: bool = False
 
     @property
@@ -140,7 +138,6 @@ def of_score(score: Score = ACCURACY) -> Measure:
         better=score.better,
         paired=_difference,
         middle=fmean,
-        learned=True,
     )
 
 
@@ -174,7 +171,6 @@ def _figure(name: str, kind: Score) -> Measure:
         better=kind.better,
         paired=_difference,
         middle=fmean,
-        learned=True,
     )
 
 
