@@ -384,3 +384,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+
+
+def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
+    """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
+    return ConfigError(
+        field,
+        value,
+        f"the model has no part {missing}; {suggestion(missing, known)}; name submodules of it",
+    )

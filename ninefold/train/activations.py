@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
-from ninefold.engine.parallel.spread import no_part
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, no_part
 
 FIELD = "checkpoint_activations"
 

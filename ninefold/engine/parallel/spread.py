@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ninefold.engine.parallel.group import Group
-from ninefold.errors import ConfigError, suggestion
+from ninefold.errors import no_part
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,6 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
             return modules
     missing = next(name for name in names if name not in known[-1])
     raise no_part(field, f"[{','.join(names)}]", missing, list(known[-1])[1:])
-
-
-def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
-    """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
-    return ConfigError(
-        field,
-        value,
-        f"the model has no part {missing}; {suggestion(missing, known)}; name submodules of it",
-    )
 
 
 def nested(model: nn.Module) -> list[nn.Module]:
