@@ -189,6 +189,8 @@ def test_no_table_scrolls_sideways_on_a_desk_and_the_page_never(reader: Reader, 
     assert desk.page.evaluate(SIDEWAYS) == phone.page.evaluate(SIDEWAYS) == 0
     assert desk.page.evaluate(TOO_WIDE) == []
     assert "Results" in phone.page.evaluate(TOO_WIDE)
+    assert phone.page.locator(".plot .narrow:visible").count() == 3
+    assert phone.page.locator(".plot .wide:visible").count() == 0
 
 
 def test_those_who_do_not_see_it_miss_nothing(reader: Reader, usual: str) -> None:
@@ -197,6 +199,16 @@ def test_those_who_do_not_see_it_miss_nothing(reader: Reader, usual: str) -> Non
     two = replace(report, groups=[group, replace(group, order=1, title="batch 128")])
     assert reader.open(usual).page.evaluate(UNNAMED) == []
     assert reader.open(two).page.evaluate(UNNAMED) == []
+
+
+def test_dark_mode_changes_the_paper_and_the_plots_ink(reader: Reader, usual: str) -> None:
+    inks, papers = set(), set()
+    for scheme in ("light", "dark"):
+        opened = reader.open(usual, color_scheme=scheme).page
+        papers.add(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
+        text = opened.locator(".plot .wide text").first
+        inks.add(text.evaluate("text => getComputedStyle(text).fill"))
+    assert len(papers) == len(inks) == 2
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

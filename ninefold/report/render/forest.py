@@ -52,7 +52,7 @@ _COLOR = {"good": COLORS["accent"], "bad": COLORS["warn"], "even": _INK, "open":
 _SPAN = 3  # ratio of the largest speed to the smallest from which on their scale is logarithmic
 _REACH = 2.5  # how far beyond the values an interval is drawn
 _LETTERS = 30  # of a configuration's name
-_ROW = 30  # CSS pixels
+_ROW, _NARROW_ROW = 30, 46  # CSS pixels
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,9 @@ def _forest(found: Sequence[Row], scale: Scale) -> Picture:
     numbers = 22 + 8 * longest([row.text for row in found])  # CSS pixels of the numbers' column
 
     def draw(canvas: Canvas) -> None:
-        right = numbers + 7 * told
-        left = 26 + 7.2 * names
+        narrow = canvas.narrow
+        right = numbers if narrow or not told else numbers + 7 * told
+        left = 6 if narrow else 26 + 7.2 * names
         axes = canvas.axes(left, 4, right, 48)
         rows(axes, len(found))
         low, high = scale.ends(found)
@@ -221,7 +222,7 @@ def _forest(found: Sequence[Row], scale: Scale) -> Picture:
     return Picture(
         f"{scale.title[:1].upper()}{scale.title[1:]}: {said}.",
         draw,
-        _ROW * len(found) + 52,
+        lambda narrow: (_NARROW_ROW if narrow else _ROW) * len(found) + 52,
     )
 
 
@@ -256,10 +257,14 @@ def _draw(canvas: Canvas, axes: Axes, row: Row, place: int, margins: tuple[float
     }
     label = fitting(row.label, _LETTERS)
     beside(axes, place, row.text, 1, 14, **look)
-    beside(axes, place, label, 0, -left, **look)
-    if out:
-        axes.texts[-1].set_gid(canvas.tip(f"{row.label}: {row.reason}", struck=True))
-    beside(axes, place, row.reason, 1, numbers, color=_MUTED, fontsize=12)
+    if canvas.narrow:
+        words = f"{label} ({row.reason})" if row.reason else label
+        beside(axes, place, words, 0, -left, up=15, **look)
+    else:
+        beside(axes, place, label, 0, -left, **look)
+        if out:
+            axes.texts[-1].set_gid(canvas.tip(f"{row.label}: {row.reason}", struck=True))
+        beside(axes, place, row.reason, 1, numbers, color=_MUTED, fontsize=12)
     if row.value is None:
         return
     color = _MUTED if out else _COLOR[row.state]

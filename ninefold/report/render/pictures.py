@@ -47,12 +47,14 @@ def phases(group: Group) -> Picture | None:
     names = longest([fitting(_name(cell), _LETTERS) for cell in cells])
 
     def draw(canvas: Canvas) -> None:
-        left = 26 + 7.2 * names
+        left = 6 if canvas.narrow else 26 + 7.2 * names
         axes = canvas.axes(left, 2, 14, 44)
         rows(axes, len(cells))
+        least = 0.14 if canvas.narrow else 0.05
         for row, cell in enumerate(cells):
-            _bar(canvas, axes, row, cell, lengths[cell.cell], 0.05 * max(lengths.values()))
-            beside(axes, row, fitting(_name(cell), _LETTERS), 0, -left)
+            _bar(canvas, axes, row, cell, lengths[cell.cell], least * max(lengths.values()))
+            up = 19 if canvas.narrow else 0
+            beside(axes, row, fitting(_name(cell), _LETTERS), 0, -left, up=up)
         axes.set_xlim(0, max(lengths.values()) * 1.01)
         axes.set_xlabel(unit)
 
@@ -60,7 +62,7 @@ def phases(group: Group) -> Picture | None:
         f"Bars, {unit}, of each configuration, split into {', '.join(PHASES)}. "
         "The table has every number.",
         draw,
-        26 * len(cells) + 50,
+        lambda narrow: (46 if narrow else 26) * len(cells) + 50,
     )
 
 
@@ -75,7 +77,7 @@ def _bar(
         (bar,) = axes.barh(
             row,
             part,
-            0.7,
+            0.44 if canvas.narrow else 0.7,
             left=left,
             color=COLORS[f"phase-{phase}"],
             hatch=HATCHES[phase],
@@ -101,9 +103,11 @@ def curves(group: Group) -> Picture | None:
     points = [point for cell in cells for _, line in found[cell.cell] for point in line]
     reference = _mean([line for _, line in found.get(PLAIN, [])])
 
-    across = min(3, len(cells))
+    def columns(narrow: bool) -> int:
+        return min(2 if narrow else 3, len(cells))
 
     def draw(canvas: Canvas) -> None:
+        across = columns(canvas.narrow)
         width, height = (72 * inches for inches in canvas.figure.get_size_inches())
         panels = canvas.figure.subplots(
             -(-len(cells) // across), across, sharex=True, sharey=True, squeeze=False
@@ -114,7 +118,7 @@ def curves(group: Group) -> Picture | None:
         for axes in panels.flat[len(cells) :]:
             axes.set_visible(False)
         for axes, cell in zip(panels.flat, cells, strict=False):
-            axes.set_title(fitting(_name(cell), 30), parse_math=False)
+            axes.set_title(fitting(_name(cell), 18 if canvas.narrow else 30), parse_math=False)
             axes.grid(axis="y")
             axes.tick_params(length=3)
             if reference and cell.cell != PLAIN:
@@ -134,7 +138,7 @@ def curves(group: Group) -> Picture | None:
         f"{in_words(f'Test {group.score}', group.unit)} over epochs, a panel for each "
         "configuration and a line for each run; dashed: the mean of none, fp32.",
         draw,
-        -(-len(cells) // across) * 168 + 60,
+        lambda narrow: -(-len(cells) // columns(narrow)) * (122 if narrow else 168) + 60,
     )
 
 

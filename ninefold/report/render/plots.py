@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH = 960  # CSS pixels
+WIDE, NARROW = 960, 352  # CSS pixels
 
 # The colors of report.html are CSS custom properties, which dark mode and printing change. In a
 # plot each stands as a color of its own, which `adopt` replaces by the property. On paper they are
@@ -43,25 +43,33 @@ HATCHES = dict(zip(PHASES, ("//", "xxx", "", "\\\\", "|||"), strict=True))
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot, which is drawn when it is asked for.
+    """A plot of report.html for two widths of screen, which is drawn when it is asked for.
 
-    about: what it shows, in words. draw: on a canvas. height: in CSS pixels.
+    about: what it shows, in words. draw: on a canvas. height: in CSS pixels, of narrow or not.
     """
 
     about: str
     draw: Callable[[Canvas], None]
-    height: float
+    height: Callable[[bool], float]
 
     @property
-    def svg(self) -> str:
-        """Its SVG, with the colors of a page."""
+    def wide(self) -> str:
+        """Its SVG for wide screens."""
+        return self._drawn(WIDE)
+
+    @property
+    def narrow(self) -> str:
+        """Its SVG for narrow screens."""
+        return self._drawn(NARROW)
+
+    def _drawn(self, width: int) -> str:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of a new font cache
         import matplotlib as mpl  # only here: it takes long to import
         from matplotlib.figure import Figure
 
         with mpl.rc_context(_style()):
-            size = (WIDTH / 72, self.height / 72)
-            canvas, text = Canvas(Figure(figsize=size, dpi=72)), io.StringIO()
+            size = (width / 72, self.height(width == NARROW) / 72)
+            canvas, text = Canvas(width, Figure(figsize=size, dpi=72)), io.StringIO()
             self.draw(canvas)
             canvas.figure.savefig(
                 text,
@@ -75,10 +83,15 @@ class Picture:
 
 @dataclass
 class Canvas:
-    """A figure, and the tooltips of what is drawn on it."""
+    """A figure of a width in CSS pixels, and the tooltips of what is drawn on it."""
 
+    width: int
     figure: Figure
     tips: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 500
 
     def axes(self, left: float, top: float, right: float, bottom: float) -> Axes:
         """Return axes with these margins, in CSS pixels."""
@@ -97,12 +110,12 @@ class Canvas:
 
 
 def alone(drawn: Picture, caption: str) -> str:
-    """Return a plot as an SVG file: on white, with colors, font and caption."""
-    text = drawn.svg
+    """Return the wide version as an SVG file: on white, with colors, font and caption."""
+    text = drawn.wide
     for name, color in _ON_PAPER.items():
         text = text.replace(f"var(--{name})", color)
     height = float(re.findall(r'viewBox="0 0 \d+ ([\d.]+)"', text)[0])
-    whole = f'viewBox="-16 -16 {WIDTH + 32} {height + 56:g}"'
+    whole = f'viewBox="-16 -16 {WIDE + 32} {height + 56:g}"'
     text = re.sub(r'viewBox="[^"]*" width="\d+" height="[\d.]+"', whole, text, count=1)
     paper = '<rect x="-16" y="-16" width="100%" height="100%" fill="#ffffff"/>'
     said = f'<text x="0" y="{height + 22:g}" font-size="12" fill="{_ON_PAPER["muted"]}">'
@@ -159,7 +172,7 @@ def beside(axes: Axes, row: float, words: str, at: int, shift: float, **how: Any
         one_line(words),
         (at, row),
         xycoords=("axes fraction", "data"),
-        xytext=(shift, 0),
+        xytext=(shift, how.pop("up", 0)),
         textcoords="offset points",
         annotation_clip=False,
         parse_math=False,  # dollar signs in a name are no mathematics

@@ -53,10 +53,12 @@ def _percent(share: float) -> str:
 def draw(scaling: Scaling) -> Picture:
     """Draw speed-ups with their intervals over processes, a panel for each series."""
 
-    columns = min(2, len(scaling.series))
-    down = -(-len(scaling.series) // columns)
+    def across(narrow: bool) -> int:
+        return 1 if narrow else min(2, len(scaling.series))
 
     def paint(canvas: Canvas) -> None:
+        columns = across(canvas.narrow)
+        down = -(-len(scaling.series) // columns)
         width, height = (72 * inches for inches in canvas.figure.get_size_inches())
         grid = canvas.figure.add_gridspec(
             down,
@@ -81,7 +83,7 @@ def draw(scaling: Scaling) -> Picture:
     return Picture(
         f"Speed-up over processes, measured: {what}. Dotted: the ideal. The table has the numbers.",
         paint,
-        _PANEL * down,
+        lambda narrow: _PANEL * -(-len(scaling.series) // across(narrow)),
     )
 
 

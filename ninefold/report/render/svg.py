@@ -18,7 +18,8 @@ def adopt(text: str, colors: Mapping[str, str], tips: Mapping[str, str], about: 
     tips: tooltips by the id of their element.
     about: the picture in words.
 
-    Ids are made unique on the page: a browser would use the first of two equal ones.
+    Ids are made unique on the page: a browser would use the first of two equal ones, which may be
+    in a hidden picture.
     """
     root = ElementTree.fromstring(text)
     linked = set(re.findall(r"#([\w.-]+)", text))
