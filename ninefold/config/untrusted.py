@@ -63,8 +63,8 @@ def parse(text: str) -> dict[str, Any]:
             node["_target_"] = now
     for section, names in GONE.items():
         for name in names:
-            if isinstance(node := tree.get(section), dict):
-                node.pop(name, None)
+            if isinstance(keys := tree.get(section), dict):
+                keys.pop(name, None)
     return {str(key): value for key, value in tree.items()}
 
 
