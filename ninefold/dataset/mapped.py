@@ -62,6 +62,7 @@ class Mapped(Dataset):
                 items.require_no_draws()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
+            self._require_movable(items)
             if self.mean is not None and not items.image:
                 raise ConfigError(
                     "dataset.mean",
@@ -153,6 +154,22 @@ class Mapped(Dataset):
         if split not in self._built:
             self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
         return self._built[split]
+
+    def _require_movable(self, items: Items) -> None:
+        """Raise ConfigError if images are to be flipped or cropped that cannot be.
+
+        A vector [k] is refused too: of coordinates none would move, and nothing would tell.
+        """
+        target = items.targets
+        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
+        if not (self.flip or self.crop) or (items.image and len(items.shape) == 3 and moves):
+            return
+        raise ConfigError(
+            f"dataset.{'flip' if self.flip else 'crop'}",
+            "true" if self.flip else self.crop,
+            "its items are not moved; images with a class or a mask are; leave it out and do it in "
+            "the class",
+        )
 
     def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""

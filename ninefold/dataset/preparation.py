@@ -131,8 +131,7 @@ class ImagePreparation:
                 f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
                 "class",
             )
-        labels = isinstance(targets, Tensor) and targets.ndim == 2
-        if draw is not None and points and not (labels and not targets.is_floating_point()):
+        if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
             raise self._unmoved("images with targets that are neither labels nor masks")
         if masks:
             corners = None if draw is None else self.mask_corners(draw, inputs.shape)

@@ -136,7 +136,7 @@ def test_auto_resumes_a_run_whose_dataset_has_no_root(shell: Shell) -> None:
     [
         (lambda job: job["clock"].pop("sample"), "the keys of clock are those of another version"),
         (
-            lambda job: job["launch"].update(dry=1),
+            lambda job: job["launch"].update(other=1),
             "the keys of launch are those of another version",
         ),
         (lambda job: job.pop("ema_warmup"), "it has no ema_warmup"),

@@ -260,6 +260,8 @@ def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
     images, corners = torch.zeros(2, 1, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ConfigError, match=r"dataset.flip=true: images with targets that are neit"):
         ImagePreparation(1, flip=True)(images, torch.zeros(2, 5, 4, 4), corners)
+    with pytest.raises(ConfigError, match=r"dataset.flip=true: its items are not moved"):
+        item("points", flip=True).prepare()
 
 
 @pytest.mark.parametrize("strategy", ["none", pytest.param("ddp2", marks=pytest.mark.slow)])

@@ -150,8 +150,6 @@ def test_masks_are_labels_of_each_pixel() -> None:
         (["dataset=shapes", "dataset.shape=[3,16,16]"], "dataset.shape=[3, 16, 16]: the images of"),
         (["dataset=shapes", "dataset.shape=[1,4,4]"], "dataset.shape=[1, 4, 4]: the images of"),
         (["dataset=shapes", "dataset.shape=[256]"], "dataset.shape=[256]: "),
-        (["dataset=shapes", "dataset.masks=true", "dataset.flip=true"], "dataset.flip=True: se"),
-        (["dataset=shapes", "dataset.masks=true", "dataset.crop=2"], "dataset.crop=2: several"),
         (["dataset=shapes", "dataset.masks=2"], "dataset.masks=2: not allowed"),
         (["dataset=shapes", "dataset.train_count=0"], "dataset.train_count=0: not allowed"),
     ],
