@@ -19,7 +19,8 @@ def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_too
 ) -> None:
     for way, compiled in (("compiled", "true"), ("plain", "false")):
         done = shell.train(
-            "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", f"compile={compiled}",
+            "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler",
+            "study.ask=[accuracy]", f"compile={compiled}",
             "launch.cpu_processes=2", "max_steps=20", "log_every=1", "logger=quiet",
             f"hydra.sweep.dir={way}",
         )  # fmt: skip

@@ -144,7 +144,7 @@ def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> Non
     shell = Shell(tmp_path)
     done = shell.train(
         "-m", *scenes, *SGD, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "log_every=1",
-        "launch.cpu_processes=2", "epochs=1000", f"max_steps={STEPS}",
+        "launch.cpu_processes=2", "study.ask=[accuracy]", "epochs=1000", f"max_steps={STEPS}",
         "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -66,7 +66,8 @@ def test_all_nine_cells_train_the_same(heads: Path, tmp_path: Path) -> None:
     """bfloat16 keeps 8 bits: what is summed in another order differs after a few updates."""
     done = Shell(tmp_path).train(
         "-m", *SMALL, f"dataset.root={heads}", "max_steps=6", "optimizer.lr=0.01",
-        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "hydra.sweep.dir=sweep",
+        "parallel=none,dp,ddp", "amp=fp32,autocast,scaler",
+        "study.ask=[accuracy]", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     runs = {

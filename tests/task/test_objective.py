@@ -52,6 +52,7 @@ def test_a_segmentation_task_trains_alike_under_every_strategy(
     env = {"PYTHONPATH": str(ROOT)}
     done = shell.train(
         *("--config-dir=own", "-m", "parallel=none,dp,ddp", "launch.cpu_processes=2"),
+        "study.ask=[accuracy]",
         *("hydra.sweep.dir=s", *own),
         env=env,
     )

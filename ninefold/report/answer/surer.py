@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Sequence
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.tree import Surer
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
 from ninefold.report.numbers import counted
@@ -34,7 +36,8 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     open_scores = evidence.scored and (
         bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
     )
-    if open_scores and not (seeds := _seeds(evidence)):
+    asked = found.unscored if evidence.asks_time else evidence.cells
+    if open_scores and not (seeds := _seeds(evidence, asked)):
         return None
     if open_scores:
         each, words["seed"] = _seconds_of_a_seed(evidence), ",".join(map(str, seeds))
@@ -59,9 +62,10 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     return Surer(_with(sweep.command, words), 2 * budget, text)
 
 
-def _seeds(evidence: Evidence) -> list[int]:
-    """The seeds that would settle the open scores, as far as that is known; empty if too many."""
-    needed = [test.needed for test in evidence.comparison.safety if test.verdict == OPEN]
+def _seeds(evidence: Evidence, cells: Sequence[Cell]) -> list[int]:
+    """The seeds that would settle the open scores of `cells`, if known; empty if too many."""
+    tests = [test for test in evidence.comparison.safety if test.cell in cells]
+    needed = [test.needed for test in tests if test.verdict == OPEN]
     known = [count for count in needed if count is not None]
     done = max((test.n for test in evidence.comparison.safety), default=0)
     wanted = max(known, default=0)

@@ -69,6 +69,11 @@ class Row:
     reason: str
 
     @property
+    def said(self) -> str:
+        """Its verdict in the words of the table."""
+        return "baseline" if self.verdict == "baseline" else word(self.verdict).text
+
+    @property
     def state(self) -> str:
         return "even" if self.verdict == "baseline" else word(self.verdict).state
 
@@ -218,7 +223,7 @@ def _forest(found: Sequence[Row], scale: Scale) -> Picture:
         for place, row in enumerate(found):
             _draw(canvas, axes, row, place, (left, numbers))
 
-    said = "; ".join(f"{row.label} {row.text}, {row.reason or row.verdict}" for row in found)
+    said = "; ".join(f"{row.label} {row.text}, {row.reason or row.said}" for row in found)
     return Picture(
         f"{scale.title[:1].upper()}{scale.title[1:]}: {said}.",
         draw,
@@ -285,4 +290,4 @@ def _draw(canvas: Canvas, axes: Axes, row: Row, place: int, margins: tuple[float
         mew=1.8,
         zorder=3,
     )
-    dot.set_gid(canvas.tip(f"{row.label}: {row.text}, {row.verdict}"))
+    dot.set_gid(canvas.tip(f"{row.label}: {row.text}, {row.said}"))

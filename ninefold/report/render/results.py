@@ -232,7 +232,11 @@ def about(table: Table, group: Group, report: Report) -> str:
             "turns."
         )
     if any(column.title == "times as fast" for column in table.columns):
-        against = "the first of each series" if group.scaling else BASELINE
+        against = BASELINE
+        if group.scaling:
+            bases = dict.fromkeys(series.base for series in group.scaling.series)
+            labels = {cell.cell: cell.label for cell in group.cells}
+            against = "; ".join(labels.get(base) or str(base) for base in bases)
         said.append(
             f"“times as fast” is against {against}, with the "
             f"{report.settings.confidence or 95:.3g} % interval."
