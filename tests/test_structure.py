@@ -223,7 +223,7 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 MOST_LINES = {
     "api": 2650, "checkpoint": 1440, "config": 4705, "dataset": 4415, "engine": 3230,
     "extensions": 5230, "launch": 2685, "logger": 205, "measure": 775, "model": 655, "ranks": 275,
-    "report": 8125, "stats": 930, "study": 2725, "task": 800, "train": 3555, "ground": 3415,
+    "report": 8140, "stats": 930, "study": 2725, "task": 800, "train": 3555, "ground": 3415,
 }  # fmt: skip
 
 
