@@ -38,6 +38,7 @@ from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
 FEW = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
+MOST_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MOST_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 
@@ -136,7 +137,7 @@ def chips(found: Recommendation) -> list[Chip]:
         share = round(100 * (memory - 1))
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
         said.append(Chip("memory", text, "good" if share <= 0 else "open"))
-    return said
+    return said[:MOST_CHIPS]  # the table has the others
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
