@@ -142,9 +142,10 @@ def chips(found: Recommendation) -> list[Chip]:
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
     """Return what a study of scores alone allows for, and that it tells no times."""
-    scoring, margin = evidence.group.scoring, evidence.settings.margin
-    allowed = within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
-    return [Chip("kept means", allowed, "even"), Chip("times", "not measured in turns", "open")]
+    return [
+        Chip("kept means", _kept(evidence), "even"),
+        Chip("times", "not measured in turns", "open"),
+    ]
 
 
 def reasons(found: Recommendation) -> list[str]:
@@ -183,15 +184,9 @@ def _open_to(found: Recommendation) -> list[str]:
         test = evidence.safety(cell)
         needed = test.needed if test else None
         how = "more seeds may settle it" if needed is None else f"some {needed} seeds would do"
-        allowed = within_margin(
-            evidence.settings.margin,
-            evidence.group.scoring.mark,
-            evidence.group.scoring.better,
-            evidence.label(PLAIN),
-        )
         said.append(
-            f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be {allowed}) "
-            f"is open: {how}."
+            f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
+            f"{_kept(evidence)}) is open: {how}."
         )
     if (least := _least_memory(found)) is not None:
         memory = f"{_memory(evidence, least) / 2**20:.0f} MiB"
@@ -263,13 +258,7 @@ def _sure(found: Recommendation) -> list[str]:
     assert pairs is not None
     known = f"{', ' if evidence.scored else ' and '}that computes the same"
     if evidence.scored:
-        allowed = within_margin(
-            evidence.settings.margin,
-            evidence.group.scoring.mark,
-            evidence.group.scoring.better,
-            evidence.label(PLAIN),
-        )
-        known += f", and whose {evidence.group.score} is shown to be {allowed}"
+        known += f", and whose {evidence.group.score} is shown to be {_kept(evidence)}"
     text = (
         f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
         "faster: on this machine, with this model, batch size and version of torch. It says "
@@ -342,6 +331,12 @@ def how_many(times: float) -> str:
 def percent(chance: float) -> str:
     """A confidence in percent, rounded down."""
     return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
+
+
+def _kept(evidence: Evidence) -> str:
+    """What a score is shown to be that is kept: how far from the baseline's at most."""
+    scoring, margin = evidence.group.scoring, evidence.settings.margin
+    return within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
 
 
 def _same(evidence: Evidence) -> str:
