@@ -21,7 +21,7 @@ from contextlib import suppress
 from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -182,10 +182,9 @@ class ItemLoader:
             except (RuntimeError, OSError, EOFError) as error:
                 late = "timed out" in str(error)
                 # The others tell of one that is just ending, with what it has read.
-                sentinels = [process.sentinel for process in self._processes]
-                if connection.wait(sentinels, 0 if late else LOOK):
-                    ended = next(each for each in self._processes if each.exitcode is not None)
-                    raise self._ended(ended) from error
+                ends = {process.sentinel: process for process in self._processes}
+                for sentinel in connection.wait([*ends], 0 if late else LOOK):
+                    raise self._ended(ends[cast(int, sentinel)]) from error
                 if not late:
                     raise
         _close(self._processes)
@@ -198,6 +197,7 @@ class ItemLoader:
 
     def _ended(self, process: BaseProcess) -> Failure:
         """What to raise for a worker that has ended."""
+        process.join()  # its end is seen a moment before its exit code
         code = process.exitcode or 0
         if code in SHORT:
             return ResourceError(
