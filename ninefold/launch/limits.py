@@ -10,9 +10,9 @@ from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError
 
-# Elastic hands two descriptors for each process, and four others, to each process that it starts,
+# Each process is handed three descriptors for each of them at most, and four others,
 # and Linux passes on 253 at a time (SCM_MAX_FD).
-MAX_PROCESSES = (253 - 4) // 2
+MAX_PROCESSES = (253 - 4) // 3
 FILES, FILES_EACH = 16, 5  # that the launcher has open, and for each process
 TASKS, TASKS_EACH = 3, 3  # processes and threads at least: the kernel counts both alike
 

@@ -9,42 +9,35 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure, FailureReport
-from ninefold.launch import Launcher, rendezvous, worker
+from ninefold.launch import rendezvous, worker
 from ninefold.launch.rank_facts import RankFacts
 from ninefold.launch.rendezvous import Rendezvous
 
 
-class PerRank(Launcher):
-    """Launcher for processes that torchrun or srun started, on one host or several."""
+def run(spec: RunSpec) -> None:
+    """On rank 0: send the job to the other ranks and run it here. Raises Failure."""
+    met = here()
+    spec = replace(spec, hosts=met.hosts)
+    met.order(spec.plain())
+    work(spec, met, made=spec.cache)
 
-    @staticmethod
-    def applies(settings: Mapping[str, Any]) -> bool:
-        return bool(ranks.started_by())
 
-    def run(self, spec: RunSpec, processes: int) -> None:
-        """On rank 0: send the job to the other ranks and run it here."""
-        met = here()
-        spec = replace(spec, hosts=met.hosts)
-        met.order(spec.plain())
-        work(spec, met, made=spec.cache)
-
-    def follow(self) -> int:
-        """On any other rank: wait for the job and run it, or return the exit code to exit with."""
-        met = here()
-        order = met.get("order")
-        if isinstance(order, int):
-            return order
-        work(RunSpec.of_plain(order), met)
-        return 0
+def follow() -> int:
+    """On any other rank: wait for the job and run it, or return the exit code to exit with."""
+    met = here()
+    order = met.get("order")
+    if isinstance(order, int):
+        return order
+    work(RunSpec.of_plain(order), met)
+    return 0
 
 
 def work(spec: RunSpec, met: Rendezvous, made: dict[str, str] | None = None) -> None:

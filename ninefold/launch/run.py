@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
 from ninefold.files import write_durably
-from ninefold.launch import Launcher, Outcome, failures
+from ninefold.launch import Outcome, failures
 from ninefold.launch.failures import Raised
-from ninefold.launch.run_folder import exclusive, record
+from ninefold.launch.run_folder import exclusive, record, stopped
 from ninefold.process import OWN_END
 from ninefold.ranks import started_by
 from ninefold.result import Result
@@ -110,24 +111,32 @@ def write_job(spec: RunSpec, job: Settled) -> None:
 
 
 def start(spec: RunSpec, job: Settled) -> None:
-    """Run `spec` with the launcher for this environment. Raises Failure."""
-    # Imported here, because they import torch.
-    from ninefold.launch.elastic import Elastic
-    from ninefold.launch.inline import Inline
-    from ninefold.launch.per_rank import PerRank
-
+    """Run `spec` as one of several ranks, here, or in worker processes. Raises Failure."""
     settings = job.resolved["launch"]
-    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
-    launcher = next(kind for kind in launchers if kind.applies(settings))
-    launcher(settings).run(spec, job.processes)
+    # Imported here, because they import torch.
+    if started_by():
+        from ninefold.launch import per_rank
+
+        per_rank.run(spec)
+    elif settings["inline"]:
+        from ninefold.launch import worker
+
+        try:
+            worker.run(spec, inline=True)
+        except KeyboardInterrupt:
+            raise stopped(signal.SIGINT, spec.folder) from None
+    else:
+        from ninefold.launch import workers
+
+        workers.run(spec, job.processes, settings["max_restarts"])
 
 
 def follow() -> int:
     """A rank other than 0 of several: wait for the job, run it, return the exit code."""
-    from ninefold.launch.per_rank import PerRank
+    from ninefold.launch import per_rank
 
     try:
-        return PerRank({}).follow()
+        return per_rank.follow()
     except Failure as failure:
         if first_to_report(failure):
             print(settled(failure), file=sys.stderr, flush=True)
