@@ -246,7 +246,7 @@ def test_what_hydra_may_change_is_imported_in_one_module() -> None:
 OWN_FILES = {
     "config/conf_files", "config/fingerprint", "config/reference", "config/search_path",
     "config/untrusted",
-    "dataset/cache", "launch/limits", "launch/workers", "machine",
+    "dataset/cache", "launch/workers", "machine",
     "measure/devices", "measure/environment", "report/render/page", "study/load", "study/start",
 }  # fmt: skip
 WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")

@@ -83,7 +83,7 @@ def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
     """How a run ends that raised `error`, on all ranks alike. argv: its command's arguments."""
     failures = list(error.failures) if isinstance(error, Refused) else [failure_of(error, argv)]
     if started_by():
-        failures[0] = settled(failures[0])
+        failures[0], _ = agree_on(failures[0])
     return Outcome(failures[0].code, tuple(failures))
 
 
@@ -138,9 +138,10 @@ def follow() -> int:
     try:
         return per_rank.follow()
     except Failure as failure:
-        if first_to_report(failure):
-            print(settled(failure), file=sys.stderr, flush=True)
-        return settled(failure).code
+        agreed, prints = agree_on(failure)
+        if prints:
+            print(agreed, file=sys.stderr, flush=True)
+        return agreed.code
 
 
 def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
@@ -149,30 +150,26 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     patience: seconds to wait for threads and processes that the user's code left running.
     """
     if started_by():
-        from ninefold.launch import per_rank
+        from ninefold.launch import rendezvous
 
         with suppress(Failure):
-            per_rank.leave(code)
+            rendezvous.here().leave(code)
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
     process.exit_process(code, patience)
 
 
-def settled(failure: Failure) -> Failure:
-    """The failure that the run ends with on all ranks, if `failure` ends it on this one."""
-    from ninefold.launch import per_rank
+def agree_on(failure: Failure) -> tuple[Failure, bool]:
+    """The failure that all ranks end with, if `failure` ends the run on this one.
 
-    return per_rank.settled(failure)
-
-
-def first_to_report(failure: Failure) -> bool:
-    """Whether this process prints `failure`: one rank of all does."""
+    And whether this process prints it: one rank of all does.
+    """
     if not started_by():
-        return True
+        return failure, True
     from ninefold.launch import per_rank
 
-    return per_rank.first_to_report(failure)
+    return per_rank.tell(failure)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:
