@@ -1,4 +1,4 @@
-"""This process, and those that it starts: waiting, children with a pipe, streams, the exit."""
+"""This process, and those that it starts: waiting, their environment, streams, the exit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import fcntl
 import io
 import logging
 import math
-import multiprocessing
 import os
 import shutil
 import signal
@@ -16,10 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
@@ -129,84 +127,6 @@ def starting() -> Iterator[None]:
             resource_tracker.ensure_running()
         with signals.held_back():
             yield
-
-
-# Processes of ours
-
-
-class Child:
-    """A process that calls `target(connection, *arguments)`, with a pipe between it and this one.
-
-    The target is to call signals.follow_parent, so that it ends with this process.
-
-    method: how it is started: from the forkserver, or "spawn" where there is none. Neither takes
-        over the threads or memory of this process.
-    daemon: whether it is not waited for at exit, and may not start such processes itself.
-    """
-
-    def __init__(
-        self,
-        target: Callable[..., object],
-        *arguments: Any,
-        method: str = "forkserver",
-        daemon: bool = False,
-    ) -> None:
-        context = multiprocessing.get_context(method)
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(  # type: ignore[attr-defined]
-            target=target, args=(theirs, *arguments), daemon=daemon
-        )
-        with starting(), theirs:
-            self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return int(self._process.pid)
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it is alive; -N if signal N ended it; 255 if the forkserver was killed."""
-        code: int | None = self._process.exitcode
-        return code
-
-    def send(self, message: Any) -> None:
-        """Send a message; one to a process that has ended is lost."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send(message)
-
-    def receive(self) -> Any:
-        """Wait for its next message, without using the CPU; None once it has ended."""
-        ready([self])
-        with suppress(EOFError, ConnectionResetError):
-            if self._connection.poll():
-                return self._connection.recv()
-        self._process.join(OWN_END)  # its end of the pipe is closed a moment before
-        return None
-
-    def signal(self, number: int, group: bool = False) -> None:
-        """Send it a signal, unless it has ended. group: and those in the group that it leads."""
-        if self.exit_code is None:
-            with suppress(ProcessLookupError):
-                (os.killpg if group else os.kill)(self.pid, number)
-
-    def close(self) -> None:
-        """Kill it and wait for its end."""
-        self.signal(signal.SIGKILL)
-        self._process.join()
-        self._connection.close()
-
-
-def ready(children: Iterable[Child], seconds: float | None = None) -> list[Child]:
-    """Wait until a child has sent a message or has ended, for `seconds` at most; returns those.
-
-    The end of a pipe does not tell that its process has ended, as processes that the user's code
-    forked there have it open, too. So each child's sentinel is waited for as well.
-    """
-    whose = {
-        end: child for child in children for end in (child._connection, child._process.sentinel)
-    }
-    return list(dict.fromkeys(whose[end] for end in wait(whose, seconds)))
 
 
 # Standard streams

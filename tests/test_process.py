@@ -9,13 +9,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from ninefold.process import SCRATCH, Child, until
-from tests.conftest import ROOT, Shell
+from ninefold.process import SCRATCH, until
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -150,43 +149,3 @@ def test_a_pool_of_threads_that_was_not_shut_down_does_not_hold_up_an_exit(tempo
     code = "from concurrent.futures import ThreadPoolExecutor\n"
     code += "pool = ThreadPoolExecutor(1); pool.submit(int).result()\n"
     assert python(f"{code}process.exit_process(0, patience=20)", temporary).returncode == 0
-
-
-def says_and_ends(connection: Connection) -> None:
-    connection.send("the last word")
-    os._exit(3)
-
-
-def test_the_last_message_of_a_process_is_heard_then_its_end_and_its_exit_code() -> None:
-    child = Child(says_and_ends, method="spawn")
-    assert child.receive() == "the last word"
-    assert child.receive() is None
-    assert child.exit_code == 3
-    child.send("lost")
-    child.close()
-
-
-FORKS = """
-import os, signal, time
-from ninefold.process import Child, ready
-def forks(connection):
-    if os.fork() == 0:
-        connection.poll(60)  # until the other end is closed
-        os._exit(0)
-    connection.send("forked")
-    time.sleep(60)
-if __name__ == "__main__":
-    child = Child(forks)
-    print(child.receive(), ready([child], 0.05))
-    child.signal(signal.SIGKILL)
-    print(ready([child], 20) == [child], child.receive(), child.exit_code)
-    child.close()
-"""
-
-
-def test_the_end_of_a_process_is_heard_though_one_that_it_forked_has_its_pipe_open(
-    shell: Shell,
-) -> None:
-    (shell.folder / "forks.py").write_text(FORKS)
-    done = shell.run("forks.py", env={"PYTHONPATH": str(ROOT)})
-    assert done.stdout.splitlines() == ["forked []", "True None -9"], done.stderr

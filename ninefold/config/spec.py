@@ -18,9 +18,8 @@ class RunSpec:
     folder: the run folder.
     started: time.time() at launch.
     resume: whether to resume from the folder's last checkpoint.
-    mailbox: folder in which a worker leaves its failure; None if it has another way to tell it.
-    launcher: the pipe through which a worker tells its failure, and is told when it may train;
-        None if it has none.
+    mailbox: folder in which a worker leaves its failure; None if no launcher reads it.
+    launcher: the pipe through which a worker of a run that takes turns is told when it may train.
     overrides: the overrides of the command line that result.json lists.
     notes: sentences for result.json.
     grace: seconds from a signal to the end of the process.
