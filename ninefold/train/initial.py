@@ -22,7 +22,6 @@ from ninefold.model import Input, Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
-from ninefold.train.hand_out import handed_out
 
 
 def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,21 +48,23 @@ def _parameters(target: str) -> set[str]:
 def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Place) -> list[str]:
     """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
 
-    Rank 0 reads them, hands them out, and has the notes. Every process must call it.
+    Rank 0 reads them, broadcasts them, and has the notes. Every process must call it.
     job: as plain containers; its keys that begin with init, and model.net count. Raises
     CheckpointError, ConfigError, DataError.
     """
     if job["init"] is None and untrusted.pretrained(job["model"]["net"]) is None:
         return []
     notes = _loaded(model, job) if place.rank == 0 else []
-    if place.world_size > 1:
-        mine = {"weights": dict(model.state_dict())} if place.rank == 0 else None
-        given = handed_out(mine, parallel, place)["weights"]
-        with torch.no_grad():
-            for name, value in model.state_dict().items():
-                if isinstance(value, Tensor):
-                    value.copy_(given[name])
+    mine = {key: v for key, v in model.state_dict().items() if isinstance(v, Tensor)}
+    copy_into(mine, parallel.broadcast(mine))
     return notes
+
+
+@torch.no_grad()
+def copy_into(live: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy `values` into the tensors of the same names."""
+    for name, tensor in live.items():
+        tensor.copy_(values[name])
 
 
 def _loaded(model: nn.Module, job: Mapping[str, Any]) -> list[str]:

@@ -7,8 +7,9 @@ from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, memory_failure
-from ninefold.train.hand_out import handed_out
 from ninefold.train.optimizer import SAME_ORDER, names_in
+
+LOADED = ("model", "optimizer", "average")  # what `Parallel.load` takes, in parts where it shards
 
 
 def restore(
@@ -38,7 +39,7 @@ def restore(
                 "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
             )
     try:
-        saved = handed_out(found, parallel, place)
+        saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]
         if names_in(groups) != names_in(state.optimizer.param_groups):
             said = "its optimizer has other groups of parameters, or in another order"

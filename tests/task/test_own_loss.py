@@ -18,7 +18,6 @@ from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
 from ninefold.task.loss import (
-    explained,
     mean_over_examples,
     require_untrained,
     require_usable,
@@ -109,11 +108,6 @@ def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^error: task=a.b: .*not be trained; it has weight, b"):
         require_untrained("task", "a.b", task)
     require_untrained("task", "a.b", task.requires_grad_(False))
-
-
-def test_a_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
-    with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[7, 5\]"):
-        explained(nn.MSELoss(reduction="none"), "a.b")(*batch())
 
 
 def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_arguments() -> None:
