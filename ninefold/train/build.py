@@ -30,11 +30,11 @@ from ninefold.engine.clip import clip
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
+from ninefold.engine.training import PeakMemory
 from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
@@ -48,10 +48,19 @@ from ninefold.signals import Stop
 from ninefold.task.loss import require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
-from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
+from ninefold.train.initial import restore
+from ninefold.train.kernels import (
+    CONTIGUOUS,
+    GRAPHS_FROM,
+    Compiled,
+    choose_kernels,
+    give_back_freed,
+    keep_freed,
+    memory_format,
+    require_one_device,
+)
 from ninefold.train.optimizer import (
     name_parameters,
     parameter_groups,
@@ -60,8 +69,6 @@ from ninefold.train.optimizer import (
     returned_groups,
     start_momentum,
 )
-from ninefold.train.process_settings import give_back_freed, keep_freed
-from ninefold.train.restore import restore
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.trial import Trial
 from ninefold.train.warmup import WarmUp

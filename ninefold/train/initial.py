@@ -1,4 +1,4 @@
-"""The weights that a new run starts with, if they are not those drawn from the seed."""
+"""What a run starts with: weights that its seed has not drawn, or its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint import manifest
-from ninefold.checkpoint.store import read
+from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, Place
-from ninefold.errors import CheckpointError, one_line
+from ninefold.engine.state import State
+from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line
 from ninefold.model import Input, Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
+from ninefold.train.optimizer import SAME_ORDER, names_in
+
+LOADED = ("model", "optimizer", "average")  # what `Parallel.load` takes, in parts where it shards
 
 
 def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,3 +189,51 @@ def _each(values: Sequence[float] | None) -> list[float] | None:
         return None
     rounded = _rounded(values)
     return rounded[:1] if len(set(rounded)) == 1 else rounded
+
+
+def restore(
+    state: State, checkpoints: Checkpoints, text: str, parallel: Parallel, place: Place
+) -> None:
+    """Load the newest checkpoint that verifies into `state`. Every process must call it.
+
+    text: the frozen job. Raises CheckpointError if there is none, or it is of another model or
+    optimizer or holds damaged values, and ConfigError if it is of another job.
+    """
+    path = checkpoints.folder.parent
+    found = None
+    if place.rank == 0:  # the folder may be on this host only
+        path = checkpoints.newest()
+        found = read(path, "resume")
+        if wrong := untrusted.edited(found.get("config"), text):
+            raise ConfigError(
+                "resume",
+                path.parents[1],
+                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot go on "
+                "as another; put the old values back, or start a new run, with init= for its "
+                "weights",
+            )
+        if damaged := state.misfit(found):
+            do = "resume from another checkpoint of the run"
+            raise CheckpointError(
+                "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
+            )
+    try:
+        saved = parallel.broadcast(found, LOADED if parallel.shards else ())
+        groups = saved["optimizer"]["param_groups"]
+        if names_in(groups) != names_in(state.optimizer.param_groups):
+            said = "its optimizer has other groups of parameters, or in another order"
+            raise CheckpointError("resume", path, said, SAME_ORDER)
+        state.restore(saved, parallel, place)
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        if memory_failure(error, "a run was being resumed"):
+            raise
+        said = str(error).partition("\n")[0]
+        raise CheckpointError(
+            "resume",
+            path,
+            "it does not fit this run",
+            said
+            if isinstance(error, ValueError | RuntimeError)
+            else f"{type(error).__name__}: {said}",
+            "resume with the configuration that wrote it",
+        ) from error

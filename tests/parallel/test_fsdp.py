@@ -25,10 +25,10 @@ from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.fsdp import FSDP, large, nested
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.measure.memory import memory_by_kind
 from ninefold.model.convnet import ConvNet
 from ninefold.task.classification import Classification
-from ninefold.train.restore import LOADED
+from ninefold.train.initial import LOADED
+from ninefold.train.run import memory_by_kind
 from tests.parallel.ranks import on_ranks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)

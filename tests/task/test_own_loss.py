@@ -160,21 +160,14 @@ def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled(
+def test_a_loss_from_a_file_of_the_user_trains_resumes_and_evaluates(
     shell: Shell,
 ) -> None:
     (shell.folder / "mylosses.py").write_text(FOCAL)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}"}
     common = ("logger=quiet", "epochs=1")
-    done = shell.train(
-        *common, OWN, "max_steps=3", "hydra.run.dir=run", "profile=true", "log_every=1", env=env
-    )
+    done = shell.train(*common, OWN, "max_steps=3", "hydra.run.dir=run", "log_every=1", env=env)
     assert done.returncode == 0, done.stderr
-    _, _, after = done.stdout.partition("\nloss  ")
-    listed = after.partition("traces of")[0]
-    assert {"aten::_log_softmax ", "aten::_log_softmax_backward_data "} <= {
-        line[2:].partition("  ")[0] + " " for line in listed.splitlines()[1:]
-    }
     done = shell.train("resume=run", "max_steps=4")
     assert done.returncode == 0, done.stderr
     done = shell.evaluate("ckpt=run", "hydra.run.dir=eval")
