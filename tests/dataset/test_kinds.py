@@ -18,8 +18,8 @@ from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError
-from ninefold.model import check
 from ninefold.task.own_loss import OwnLoss
+from ninefold.train.trial import Trial
 from ninefold.tree import leaves
 from tests.dataset import kinds
 
@@ -203,11 +203,11 @@ def test_a_network_that_does_not_take_the_inputs_is_one_line(
 ) -> None:
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     found = items(kind, keys=keys).load("train").first(2)
-    inputs, targets = next(shard(HostSource(found), 2, ImagePreparation(channels=None), ALONE))
+    trial = Trial(model, None, "own", OwnLoss(nn.MSELoss()), "own_loss", None, ALONE)
     with pytest.raises(
         ConfigError, match=expected or "fails in evaluation mode on examples of"
     ) as e:
-        check(model, None, OwnLoss(nn.MSELoss()).loss, inputs, targets, "own")
+        trial.evaluation(found, ImagePreparation(channels=None), 2)
     assert "\n" not in str(e.value)
 
 

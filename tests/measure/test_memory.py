@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninefold.engine.memory import PeakMemory
+from ninefold.engine.training import PeakMemory
 
 MIB = 2**20
 
