@@ -89,8 +89,7 @@ def none_of_them(word: str) -> int:
     if word == "--version":
         print(f"ninefold {ninefold.__version__}")
         return 0
-    from ninefold.config.spelling import nearest
-    from ninefold.errors import ConfigError
+    from ninefold.errors import ConfigError, nearest
 
     allowed = f"{', '.join(commands)} are allowed"
     failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, commands)}")

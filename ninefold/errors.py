@@ -385,6 +385,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
 
 
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Advice for a `word` that is not in `options`, which the line lists: the nearest one."""
+    near = suggestion(word, options)
+    return near if near.startswith("did you mean") else "name one of them"
+
+
 def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
     """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
     return ConfigError(

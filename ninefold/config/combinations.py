@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.machine import numbers_of
+from ninefold.types import spelled
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"

@@ -23,7 +23,6 @@ from ninefold.checkpoint import manifest
 from ninefold.config import (
     combinations,
     data,
-    environment,
     options,
     processes,
     resume,
@@ -32,15 +31,14 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config import overrides as messages
-from ninefold.config.configuration import Configuration, Tree
+from ninefold.config.configuration import Configuration, Tree, noting_secrets
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.ranks import started_by
-from ninefold.types import MAY_CHANGE, NO_EFFECT
+from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
@@ -279,7 +277,7 @@ def _resolved_or_not(config: Configuration) -> tuple[Configuration, list[Failure
         _ = config.resolved
         return config, []
     except OmegaConfBaseException:
-        with environment.noted():
+        with noting_secrets():
             found = messages.unresolved(config.tree)
         if not found:
             raise

@@ -13,8 +13,7 @@ from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
 from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
 from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
-from ninefold.config.spelling import nearest
-from ninefold.errors import ConfigError, Failure, require_configuration
+from ninefold.errors import ConfigError, Failure, nearest, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
 from ninefold.types import words

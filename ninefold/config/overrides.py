@@ -21,9 +21,16 @@ from ninefold.config.hydra_internal import get_args_parser
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, quoted, value_of
 from ninefold.config.rules import breach
 from ninefold.config.schema import OPTIONS
-from ninefold.config.spelling import nearest, spelled
-from ninefold.errors import ConfigError, Failure, ResourceError, not_installed, suggestion
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    ResourceError,
+    nearest,
+    not_installed,
+    suggestion,
+)
 from ninefold.places import CONF, see, typed_as
+from ninefold.types import spelled
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options

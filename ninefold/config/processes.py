@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
+from ninefold.types import spelled
 
 
 def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:

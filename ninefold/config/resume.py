@@ -27,11 +27,10 @@ from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.rules import COMMAND_SECTIONS
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE
-from ninefold.types import MAY_CHANGE
+from ninefold.types import MAY_CHANGE, spelled
 
 AUTO = "auto"
 STRATEGY = "parallel"

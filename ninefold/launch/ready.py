@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import initial_weights
+from ninefold.config.data import prepare_weights
 from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import AUTO, holds_a_run
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
@@ -36,7 +36,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     start_importing(whole)  # while this process looks at the data
     job = settle(whole, folder.parent)
     if job.resume is None and not job.evaluates:
-        initial_weights.prepare(whole.resolved["init"], job.resolved["model"]["net"])
+        prepare_weights(whole.resolved["init"], job.resolved["model"]["net"])
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
     if _forks(whole):

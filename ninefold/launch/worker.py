@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import environment
+from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport
 from ninefold.files import write_json
@@ -103,7 +103,7 @@ def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda:
     begin: called once its log is open and the folder is its own.
     """
     rank, process = found(os.environ).rank, os.getpid()
-    with logging_to(spec.folder, rank) as file, environment.noted():
+    with logging_to(spec.folder, rank) as file, noting_secrets():
         try:
             with (
                 exclusive(spec.folder, rank),

@@ -19,9 +19,9 @@ from ninefold.config.conf_files import read_tree
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
-from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.result import PROCESSES, are_numbers, strategy_name
+from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds

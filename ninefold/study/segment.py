@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ninefold.config.fingerprint import code
-from ninefold.config.spelling import spelled
 from ninefold.machine import cores, cpu, gpu_models, installed
+from ninefold.types import spelled
 
 
 def of(targets: Iterable[str], launcher: str) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ninefold import study_record
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import stamp
 from ninefold.places import EXPERIMENTS
 from ninefold.study import segment
 from ninefold.study.plan import Plan
 from ninefold.study.record import StudyFolder
+from ninefold.types import spelled
 
 SHOWN = 3  # differences that an error names
 
