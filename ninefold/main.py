@@ -30,7 +30,7 @@ from ninefold.config.composition import (
     only_shows,
 )
 from ninefold.config.job import Settled, asked
-from ninefold.config.parse import key_of, last_of_each, quoted
+from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
 from ninefold.launch import events
 from ninefold.launch.ready import ready
@@ -185,26 +185,14 @@ class Command:
             composition.go_on_in(job.resume)
         name = config.hydra.job.config_name
         callbacks.on_run_start(config=config, config_name=name)
-        done = composition.in_run_folder(lambda: self._carry_out(job, composition))
+
+        def make() -> float | None:
+            """Return the best score."""
+            result = self.runs.make(job, Path(config.hydra.runtime.output_dir)).result
+            return None if result is None else result.best_accuracy
+
+        done = composition.in_run_folder(make)
         callbacks.on_run_end(config=config, config_name=name, job_return=done)
-
-    def _carry_out(self, job: Settled, composition: Composition) -> float | None:
-        """Run a job, or do what its command asks for instead. Returns the best score."""
-        folder = Path(composition.config.hydra.runtime.output_dir)
-        if (what := job.asked.of_command.get("find")) is not None:
-            self.runs.attempt(lambda: self._find(what, job, composition, folder), folder)
-        elif result := self.runs.make(job, folder).result:
-            return result.best_accuracy
-        return None
-
-    def _find(self, what: str, job: Settled, composition: Composition, folder: Path) -> None:
-        """Find a value of `job`, and print it with the command that trains with it."""
-        from ninefold.study import find, sweep
-
-        lines, override = find.find(what, job, composition.config, folder)
-        own = ("find", f"{key_of(override)}=", "hydra.")
-        given = [word for word in self.argv if not word.startswith(own)]
-        print("\n".join([*lines, f"train with it: {sweep.typed([*given, override])}"]), flush=True)
 
     # Sweeps
 

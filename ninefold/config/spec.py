@@ -13,7 +13,7 @@ from typing import Any
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate`, `time` or `find_lr`.
+    command: `train`, `evaluate`, `time`, or a function of an extension, `MODULE:NAME`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.
@@ -26,7 +26,7 @@ class RunSpec:
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
-    rates: of `find_lr`, its first and last learning rate, and how many there are.
+    arguments: of an extension's function.
     tries_one_thread: of `time`, whether steps with one CPU thread are tried before the turns.
     timeout: seconds that a process waits for its peers.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
@@ -45,7 +45,7 @@ class RunSpec:
     shares_process: bool = False
     cache: dict[str, str] | None = None
     quiet: bool = False
-    rates: tuple[float, float, int] | None = None
+    arguments: tuple[Any, ...] = ()
     tries_one_thread: bool = False
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)

@@ -21,7 +21,7 @@ from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, NoReader
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import agree_on, failure_of, outcome_of, run
+from ninefold.launch.run import agree_on, outcome_of, run
 from ninefold.launch.run_folder import record
 from ninefold.process import OWN_END, hurry
 from ninefold.secrets import redact
@@ -110,15 +110,6 @@ class Runs:
         if outcome.stopped:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome
-
-    def attempt(self, action: Callable[[], object], folder: Path) -> None:
-        """Call `action` in place of a run (find=); its failure is told like a run's."""
-        try:
-            action()
-        except Exception as error:
-            self.require_undisturbed()
-            failure = failure_of(error, self.argv)
-            self.keep(Outcome(failure.code, (failure,)), folder)
 
     def keep(self, outcome: Outcome, folder: Path, resumed: bool = False) -> None:
         """Take note of how a run in `folder` ended, and print it."""

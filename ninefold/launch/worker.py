@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import util
 from pathlib import Path
 
@@ -28,8 +29,8 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.process import not_ended, open_streams
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
-from ninefold.train import rates, turns
 from ninefold.train import run as training_run
+from ninefold.train import turns
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda:
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
                 begin()
-                COMMANDS[spec.command](spec, inline)
+                function_of(spec.command)(spec, inline)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -140,17 +141,19 @@ def time_in_turns(spec: RunSpec, inline: bool) -> None:
         turns.take_turns(spec)
 
 
-def find_lr(spec: RunSpec, inline: bool) -> None:
-    with stopping(spec, inline) as stop:
-        rates.find_lr(spec, stop)
-
-
-COMMANDS = {
+COMMANDS: dict[str, Callable[[RunSpec, bool], None]] = {
     "train": train,
     "evaluate": evaluate,
     "time": time_in_turns,
-    "find_lr": find_lr,
 }
+
+
+def function_of(command: str) -> Callable[[RunSpec, bool], None]:
+    """The function that runs a command: one of COMMANDS, or an extension's, `MODULE:NAME`."""
+    module, _, name = command.partition(":")
+    function: Callable[[RunSpec, bool], None]
+    function = getattr(import_module(module), name) if name else COMMANDS[command]
+    return function
 
 
 @contextmanager

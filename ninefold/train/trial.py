@@ -154,7 +154,8 @@ class Trial:
         task, (inputs, targets) = on(copied(self.task), device, True), on(batch, device)
         output = picked(call(network.train(), inputs), self.part, self.name)
         try:
-            return task.loss(output, targets)
+            loss: Tensor = task.loss(output, targets)
+            return loss
         except Exception as error:
             if isinstance(output, Tensor) or device == "meta":
                 raise

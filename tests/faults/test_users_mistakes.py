@@ -181,8 +181,6 @@ def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
         (["-m", "seed=range(0,1,0)"], 2, ["seed=range(0,1,0): its step is 0"]),
         (["-m", "model=glob(zz*)"], 2, ["model=glob(zz*): it has no values"]),
         (["-m", "+hydra.sweeper.params={seed:'range(0)'}"], 2, ["seed=range(0): it has no"]),
-        (["find=lr", "find_lr.low=1e-300", "find_lr.high=1e308"], 2,
-         ["find_lr.low=1e-300: float32", "find_lr.high=1e+308: float32"]),
         (["parallel=ddp", "parallel.processes=300", "batch_size=3000"], 2,
          ["parallel.processes=300: too many for one command"]),
     ],

@@ -364,13 +364,6 @@ def test_the_time_outside_training_and_evaluation_is_stated_per_run(tmp_path: Pa
     )
 
 
-def test_the_search_for_the_largest_batches_is_no_time_of_the_runs(tmp_path: Path) -> None:
-    facts = {"wall_seconds": 62.0, "search_seconds": 12.0, "runs": 2}
-    text = tables_of(sweep(tmp_path, result(), result(seed=1), **facts))
-    assert "Outside training and evaluation: 4.00 s a run (wall 62.0 s" in text
-    assert "2.0 s evaluation, 12.0 s the search for the largest batches)." in text
-
-
 def of_alexnet(folder: Path, capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
     """What the study of the published table prints beside it."""
     same = {"dataset": "cifar10", "model": "alexnet", "train_seconds": 120.0, "accuracy": 0.8}

@@ -95,7 +95,6 @@ def _further_columns(group: Group) -> list[tuple[Column, Show]]:
     ]
     if any(cell.speedup and cell.speedup.ideal > 1 for cell in group.shown):
         found.append((Column("of ideal"), _of_ideal))
-    found.append((Column("largest batch"), _of(group, "max_batch")))
     found.append((Column("J/epoch"), _of(group, ENERGY.key)))
     return found
 
