@@ -340,15 +340,6 @@ def test_the_conditions_stand_at_the_foot(tmp_path: Path) -> None:
         assert condition in foot
 
 
-def test_the_time_outside_training_and_evaluation_is_that_of_no_search(tmp_path: Path) -> None:
-    facts = {"wall_seconds": 62.0, "search_seconds": 12.0, "runs": 2}
-    text = tables_of(sweep(tmp_path, result(), result(seed=1), **facts))
-    assert (
-        "Outside training and evaluation: 4.00 s a run (wall 62.0 s for 2 runs, of which 40.0 s "
-        "training, 2.0 s evaluation, 12.0 s the search for the largest batches)." in text
-    )
-
-
 @pytest.mark.parametrize(("epochs", "difference"), [(20, "-1.91"), (2, "–")])
 def test_a_study_is_compared_with_the_published_table_after_as_many_epochs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, difference: str
