@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import fcntl
 import io
 import logging
 import math
@@ -16,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -26,9 +25,7 @@ from ninefold.errors import Failure, NoReader, ResourceError, Unended
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
 
 Answer = TypeVar("Answer")
-SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
-LOCK = ".lock"
-LONGEST = 88  # bytes of its path: that of a socket in it may have 107, of which its name takes 19
+MAX_PATH_BYTES = 88  # of the temporary folder: of a socket in it 107, of which its name takes 19
 OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after a second signal
 
 
@@ -45,23 +42,6 @@ def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 
     while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(look, left))
     return answer
-
-
-def locked(file: int | IO[str]) -> bool:
-    """Lock an open file exclusively, until it is closed, without waiting.
-
-    Returns whether it is locked now: False if somebody else has it locked. Raises OSError.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def unlock(file: int | IO[str]) -> None:
-    """Unlock a file. Closing it is not enough: a process that was forked meanwhile has it open."""
-    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 # The environment of programs that are started
@@ -203,52 +183,21 @@ _scratch: tuple[int, Path] | None = None  # the process that made it
 
 
 def scratch() -> Path:
-    """The temporary folder of this process, which is made at the first call and removed at exit.
-
-    Those of processes that were killed are removed then: their locks are free.
-    """
+    """The temporary folder of this process, made at the first call and removed at its exit."""
     global _scratch
     if _scratch is None or _scratch[0] != os.getpid():
-        root = Path(tempfile.gettempdir())
-        for folder in root.glob(f"{SCRATCH}*"):
-            _remove_abandoned(folder)
-        made = until(lambda: _locked_folder(root))
-        assert made is not None
-        _scratch = os.getpid(), made
+        folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
+        if len(os.fsencode(folder)) > MAX_PATH_BYTES:
+            folder.rmdir()
+            raise ResourceError(
+                "TMPDIR",
+                folder.parent,
+                f"its path is too long for the sockets of a command; {MAX_PATH_BYTES - 18} bytes "
+                "are allowed; name a shorter one",
+            )
+        _scratch = os.getpid(), folder
         atexit.register(_remove_scratch)
     return _scratch[1]
-
-
-def _locked_folder(root: Path) -> Path | None:
-    """A new folder with a lock that this process holds; None if another took it for abandoned."""
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=root))
-    if len(os.fsencode(folder)) > LONGEST:
-        folder.rmdir()
-        raise ResourceError(
-            "TMPDIR",
-            root,
-            f"its path is too long for the sockets of a command; {LONGEST - len(SCRATCH) - 9} "
-            "bytes are allowed; name a shorter one",
-        )
-    with suppress(FileNotFoundError):
-        descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        until(lambda: locked(descriptor))  # until this process has ended
-        if (folder / LOCK).exists():
-            return folder
-        os.close(descriptor)
-    return None
-
-
-def _remove_abandoned(folder: Path) -> None:
-    with suppress(OSError):  # another user's, or one that is being removed
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if locked(descriptor):
-                shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(descriptor)
 
 
 def _remove_scratch() -> None:
