@@ -50,7 +50,6 @@ class Section:
 
     about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
         each where there are several.
-    fold: what the fold is called that holds its tables; None: they are open.
     """
 
     id: str
@@ -60,7 +59,6 @@ class Section:
     bars: Sequence[Bar] = ()
     panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
-    fold: str | None = None
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
@@ -186,7 +184,6 @@ def _phases(group: Group) -> Section | None:
         points,
         bars=bars,
         tables=[Table("Phases of a training step", columns, rows)],
-        fold="In numbers",
     )
 
 
@@ -261,7 +258,6 @@ def _pairs(group: Group, report: Report) -> Section | None:
         "The second of two is compared with the first. All pairs are tested together (Holm), at a "
         f"level of {small(100 * (settings.level or 0))} %.",
         tables=tables,
-        fold="All pairs with their intervals",
     )
 
 
@@ -365,7 +361,7 @@ def _runs(report: Report) -> Section:
         for run in runs
     ]
     every = Table("Every run", columns, rows)
-    return Section("runs", "Runs", about, points, tables=[every], fold="Every run")
+    return Section("runs", "Runs", about, points, tables=[every])
 
 
 def _ended(run: RunLine) -> str:
