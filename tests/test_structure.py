@@ -429,12 +429,10 @@ def test_each_name_in_the_configuration_is_the_path_of_a_file(group: str) -> Non
         "loader",
         "resident",
         "images",
-        "class_numbers",
         "loss",
         "items",
         "cache",
         "cache_folder",
-        "packing",
         "draws",
         "item_loader",
     }
