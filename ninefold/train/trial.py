@@ -154,11 +154,12 @@ class Trial:
         task, (inputs, targets) = on(copied(self.task), device, True), on(batch, device)
         output = picked(call(network.train(), inputs), self.part, self.name)
         try:
-            return task.loss(output, targets)
+            loss: Tensor = task.loss(output, targets)
         except Exception as error:
             if isinstance(output, Tensor) or device == "meta":
                 raise
             raise not_a_tensor(output, self.part, self.name) from error
+        return loss
 
     def _backward(self, loss: Tensor) -> None:
         if any(parameter.requires_grad for parameter in self.network.parameters()):

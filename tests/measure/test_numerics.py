@@ -116,13 +116,6 @@ def test_a_large_model_is_sampled_at_even_distances() -> None:
     assert found[-1] > total - 3
 
 
-def test_only_dropout_is_left_out_and_put_back() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(), nn.Dropout2d().eval())
-    with without_dropout(model):
-        assert [layer.training for layer in model] == [True, True, False, False]
-    assert [layer.training for layer in model] == [True, True, True, False]
-
-
 @pytest.mark.parametrize(
     "layer",
     [
