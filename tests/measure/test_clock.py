@@ -140,7 +140,7 @@ def test_energy_is_read_at_the_ends_of_an_epoch_and_not_at_each_pause() -> None:
 def test_in_a_long_epoch_energy_is_read_often_enough_for_a_counter_that_wraps_around(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("ninefold.engine.clock.OFTEN", 2.5 * NAP)
+    monkeypatch.setattr("ninefold.engine.clock.ENERGY_PERIOD", 2.5 * NAP)
     counter = Counter()
     clock = Clock(CPU, sample=0, meter=Meter("rapl", counter))
     since = time.perf_counter()

@@ -52,7 +52,7 @@ class Limited(Single):
     def __init__(self) -> None:
         self.__dict__.update(saved=self.BURST, last=time.perf_counter())
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         mine, now = self.__dict__, time.perf_counter()
         saved = min(self.BURST, mine["saved"] + self.RATE * (now - mine["last"]))
         wait = max(0.0, values.nbytes - saved) / self.RATE

@@ -105,7 +105,7 @@ class Team(Single):
         self.barrier = threading.Barrier(size, timeout=30)
         self.brought: list[Tensor] = []
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         self.brought.append(values)
         self.barrier.wait()
         total = torch.stack(self.brought).sum(dim=0)
