@@ -269,7 +269,7 @@ def training(
             model,
             state.optimizer,
             state.scaler,
-            parallel.whole,
+            parallel.full_tensor,
         ),
         graph=step_graph(job.graph, state, clock, place),
         stop=stop,

@@ -98,7 +98,7 @@ def test_no_process_makes_a_tensor_whole_to_save_it(tmp_path: Path) -> None:
     def run() -> Any:
         with made() as run:
             run.step()
-            run.strategy.__class__.whole = None  # type: ignore[assignment, method-assign]
+            run.strategy.__class__.full_tensor = None  # type: ignore[assignment, method-assign]
             torch.distributed.tensor.DTensor.full_tensor = None  # type: ignore[assignment, method-assign]
             save(run, tmp_path / "checkpoints", 1)
 

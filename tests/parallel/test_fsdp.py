@@ -20,7 +20,7 @@ from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.clip import clip
 from ninefold.engine.evaluation import evaluate, most_passes
-from ninefold.engine.parallel import Place, Traffic, here
+from ninefold.engine.parallel import Place, Traffic, local_part
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.fsdp import FSDP, large, nested
 from ninefold.engine.task import Objective
@@ -116,7 +116,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
         with made(**options) as run:
             for number in range(3):
                 run.step(number)
-            held = sum(here(p).numel() for p in run.model.parameters())
+            held = sum(local_part(p).numel() for p in run.model.parameters())
             return run.whole()["model"], held
 
     (saved, held), *others = on_ranks(ranks, run, tmp_path)
@@ -352,12 +352,12 @@ def test_gradients_are_clipped_by_the_norm_of_the_whole(
 
     def run() -> Any:
         with made() as run:
-            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.whole)
+            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.full_tensor)
             images, labels = batch()
             mine = slice(run.place.rank, None, 2)
             run.wrapped(images[mine], labels[mine]).backward()
             clips()
-            gradients = [run.strategy.whole(p.grad) for p in run.model.parameters()]
+            gradients = [run.strategy.full_tensor(p.grad) for p in run.model.parameters()]
             return clips.metrics()["grad_norm"], gradients
 
     (found, gradients), (other, _) = on_ranks(2, run, tmp_path)
@@ -386,7 +386,7 @@ def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(
             if run.place.rank == 1:
                 gradient = next(run.model.parameters()).grad
                 assert gradient is not None
-                here(gradient)[0] = torch.inf
+                local_part(gradient)[0] = torch.inf
             scaler.step(optimizer)
             scaler.update()
             return scaler.get_scale(), int(scaler.skipped), before, run.whole()["model"]

@@ -37,11 +37,11 @@ def shares(strategy, steps=5):
         def step():
             wrapped(torch.ones(8, 512)).backward()
         step(), step()  # DDP arranges its buckets after the first
-        strategy.total(torch.zeros(1))
+        strategy.all_reduce_sum(torch.zeros(1))
         before = counted()
         for _ in range(steps):
             step()
-        strategy.total(torch.zeros(1))
+        strategy.all_reduce_sum(torch.zeros(1))
         sent = (counted() - before) / steps / place.world_size
         return sent / strategy.traffic(model, place).sent
 

@@ -22,7 +22,7 @@ class Spread(Group):
 
     shards: ClassVar[bool] = True
 
-    def whole(self, tensor: Tensor) -> Tensor:
+    def full_tensor(self, tensor: Tensor) -> Tensor:
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def state(
@@ -51,7 +51,7 @@ class Spread(Group):
         """
         if not isinstance(value, Tensor):
             return value
-        whole = self.whole(value.detach())
+        whole = self.full_tensor(value.detach())
         return whole.cpu() if dist.get_rank() == 0 else torch.empty_like(whole, device="meta")
 
     def load(
