@@ -36,7 +36,7 @@ CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
 # Keys of earlier versions that changed no weights: a run that has them is resumed without.
-GONE = {"clock": ("probe",), "launch": ("dry", "engine")}
+GONE = {"clock": ("probe",), "launch": ("dry", "engine"), "checkpoint": ("format",)}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
