@@ -24,8 +24,6 @@ OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 # A CUDA graph can record them: lr may be a tensor, and fused=True skips a step on the device.
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
-# Those whose fused kernels have a rule for sharded parameters.
-FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
 
 
 class Job(dict[str, Any]):
@@ -60,18 +58,8 @@ def takes_devices(job: Job) -> bool:
     return "parallel.devices" in job
 
 
-def shards_parameters(job: Job) -> bool:
-    """Whether the strategy spreads all parameters over processes (fsdp)."""
-    return "parallel.reshard_after_forward" in job
-
-
-def splits_layers(job: Job) -> bool:
-    """Whether the strategy spreads some layers over processes and leaves others whole (tensor)."""
-    return "parallel.colwise" in job
-
-
 def several_processes(job: Job) -> bool:
-    """Whether the strategy can have several processes (ddp, fsdp, tensor)."""
+    """Whether the strategy can have several processes, as ddp."""
     return "parallel.max_processes" in job and job["parallel.max_processes"] != 1
 
 
@@ -122,13 +110,6 @@ def unlike_recorded(job: Job) -> bool:
     return target is not None and not fits
 
 
-def unlike_sharded(job: Job) -> bool:
-    """Whether it is a fused optimizer of torch.optim that takes no sharded parameters (DTensor)."""
-    target = str(job["optimizer._target_"])
-    fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
-    return fused and target not in FUSED
-
-
 # Rows that are alike.
 
 
@@ -173,19 +154,6 @@ def _mixes_targets(key: str) -> Combination:
         lambda job: job[key] and job["task"] and "task.label_smoothing" not in job,
         "the task takes no mixed targets; one with the key label_smoothing does, as "
         f"task=classification; leave {key} out",
-    )
-
-
-def _with_whole_and_parts(key: str, do: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: (
-            splits_layers(job)
-            and (job["parallel.colwise"] or job["parallel.rowwise"])
-            and job[key] not in (None, False)
-        ),
-        "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
-        f"parallel=fsdp and ddp take it; {do}",
     )
 
 
@@ -256,33 +224,6 @@ REFUSED = (
         lambda job: job["device"] == "cpu" and numbers_of(job["parallel.devices"]),
         "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
     ),
-    # Parameters that are spread over processes
-    Combination(
-        "optimizer.fused",
-        lambda job: shards_parameters(job) and unlike_sharded(job),
-        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
-        "optimizer.fused=false",
-    ),
-    Combination(
-        "compile.mode",
-        lambda job: shards_parameters(job) and job["compile.mode"] in GRAPH_MODES,
-        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
-        f"{OTHER_MODES}; choose one",
-    ),
-    Combination(
-        "parallel.colwise",
-        lambda job: (
-            splits_layers(job) and not job["parallel.colwise"] and not job["parallel.rowwise"]
-        ),
-        "no layer is named to be split; linear layers that follow each other are allowed; set "
-        "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
-    ),
-    _with_whole_and_parts("optimizer.fused", "set optimizer.fused=false"),
-    _with_whole_and_parts("optimizer.foreach", "leave it out"),
-    _with_whole_and_parts("amp.scaler", "choose an amp without a GradScaler"),
-    _with_whole_and_parts("clip_grad_norm", "leave it out"),
-    _with_whole_and_parts("clip_grad_value", "leave it out"),
-    _with_whole_and_parts("compile.mode", "set compile.mode=null"),
     # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
     Combination(
         "compile.mode",  # wrong gradients, or an error
@@ -372,7 +313,6 @@ WORDS: dict[str, Callable[[Job], object]] = {
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
-    "optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2],
     "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
 }
 

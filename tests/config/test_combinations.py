@@ -12,14 +12,11 @@ from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, by_ke
 from ninefold.config.options import find
 from ninefold.errors import ConfigError
 from tests.conftest import Shell
-from tests.faults.runs import one_after_another
 
 IMAGES, VOLUMES = {"shape": [3, 8, 8]}, {"shape": [1, 8, 8, 8]}
 NONE = {"max_processes": 1}
 DP = {"max_processes": 1, "devices": None}
 DDP = {"max_processes": None, "devices": None}
-FSDP = {**DDP, "reshard_after_forward": True}
-TENSOR = {**DDP, "colwise": ["a"], "rowwise": None}
 ADAMW, SGD = (
     {"_target_": f"torch.optim.{name}", "fused": True, "foreach": None} for name in ("AdamW", "SGD")
 )
@@ -43,15 +40,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("task.label_smoothing", {"task": {"label_smoothing": 0.1, "loss": {"_target_": "a.b"}}}),
     ("device", {"device": "cuda:1", "parallel": DDP}),
     ("parallel.devices", {"device": "cpu", "parallel": {**DDP, "devices": [0]}}),
-    ("optimizer.fused", {"parallel": FSDP, "optimizer": SGD}),
-    ("compile.mode", {"parallel": FSDP, "compile": {"mode": "reduce-overhead"}}),
-    ("parallel.colwise", {"parallel": {**TENSOR, "colwise": None}, "optimizer": ADAMW}),
-    ("optimizer.fused", {"parallel": TENSOR, "optimizer": ADAMW}),
-    ("optimizer.foreach", {"parallel": TENSOR, "optimizer": {"foreach": True}}),
-    ("amp.scaler", {"parallel": TENSOR, "amp": {"scaler": True}}),
-    ("clip_grad_norm", {"parallel": TENSOR, "clip_grad_norm": 1.0}),
-    ("clip_grad_value", {"parallel": TENSOR, "clip_grad_value": 1.0}),
-    ("compile.mode", {"parallel": TENSOR, "compile": {"mode": "default"}}),
     ("compile.mode", {"compile": {"mode": "max-autotune"}, "accumulate": 4}),
     ("graph", {"graph": True, "compile": {"mode": "reduce-overhead"}}),
     ("graph", {"graph": True, "checkpoint_activations": ["features"]}),
@@ -126,11 +114,7 @@ def test_rows_name_keys_that_there_are() -> None:
         {"device": "cuda:1", "parallel": NONE},
         {"device": "cpu", "parallel": DDP},
         {"parallel": {**DP, "devices": [0, 2]}},
-        {"parallel": FSDP, "optimizer": ADAMW, "compile": {"mode": "default"}},
-        {"parallel": FSDP, "optimizer": {**SGD, "fused": False}},
-        {"parallel": FSDP, "optimizer": {"_target_": "mine.SGD", "fused": True}},
         {"parallel": DDP, "optimizer": SGD, "compile": {"mode": "reduce-overhead"}},
-        {"parallel": TENSOR, "optimizer": {**ADAMW, "fused": False}, "clip_grad_norm": None},
         {"graph": True, "parallel": DP, "optimizer": SGD, "accumulate": 4},
         {"graph": False, "compile": {"mode": "max-autotune"}, "parallel": DDP},
         {"init": "run", "init_partial": True, "init_without": ["fc"]},
@@ -157,8 +141,8 @@ def test_the_line_says_values_as_they_are_typed() -> None:
 
 
 def test_all_combinations_are_told_at_once() -> None:
-    found = problems({"parallel": TENSOR, "clip_grad_norm": 1.0, "compile": {"mode": "default"}})
-    assert [failure.field for failure in found] == ["clip_grad_norm", "compile.mode"]
+    found = problems({"graph": True, "parallel": DDP, "ema_warmup": True, "ema": None})
+    assert [failure.field for failure in found] == ["graph", "ema_warmup"]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +150,6 @@ def test_all_combinations_are_told_at_once() -> None:
     [
         (["parallel=ddp", "graph=true"], "graph"),
         (["parallel=dp", "parallel.devices=[0,1]", "graph=true"], "graph"),
-        (["parallel=fsdp", "optimizer=sgd"], "optimizer.fused"),
-        (["parallel=tensor"], "parallel.colwise"),
     ],
     ids=str,
 )
@@ -184,18 +166,10 @@ def test_the_rest_of_what_a_graph_can_record_is_allowed() -> None:
 
 
 def test_one_line_says_so_before_a_folder_is_made(shell: Shell) -> None:
-    fused, copies = one_after_another(
-        shell,
-        ["train.py", "parallel=fsdp", "optimizer=sgd"],
-        ["train.py", "parallel=fsdp", "parallel.processes=4", "parallel.replicas=3"],
-    )
-    assert (fused.returncode, fused.stderr) == (
-        2,
-        "error: optimizer.fused=true: fused SGD has no rule for sharded parameters; Adam and AdamW "
-        "have one; set optimizer.fused=false\n",
-    )
-    assert copies.returncode == 2
-    assert copies.stderr.startswith("error: parallel.replicas=3: does not divide 4 processes;")
+    done = shell.train("ema_warmup=true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ema_warmup=true: there is no average to warm up")
+    assert done.stderr.count("\n") == 1
     assert not (shell.folder / "outputs").exists()
 
 

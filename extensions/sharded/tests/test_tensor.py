@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
@@ -22,12 +21,13 @@ from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches
 from ninefold.engine.evaluation import evaluate
 from ninefold.engine.parallel import Place, local_part
-from ninefold.engine.parallel.fsdp import FSDP
 from ninefold.engine.parallel.none import Single
-from ninefold.engine.parallel.tensor import TensorParallel
 from ninefold.engine.state import copied
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
+from ninefold.sharded.dcp import ShardedWriter
+from ninefold.sharded.fsdp import FSDP
+from ninefold.sharded.tensor import TensorParallel
 from ninefold.task.classification import Classification
 from tests.parallel.ranks import on_ranks
 from tests.promises.test_resume_and_evaluate import same
