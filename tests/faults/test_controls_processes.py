@@ -23,5 +23,3 @@ def test_a_state_of_an_optimizer_that_keeps_the_strides_it_was_saved_with_is_see
     monkeypatch.setattr(ninefold.engine.parallel, "lay_out_as_parameters", lambda optimizer: None)
     with pytest.raises(AssertionError, match="not close"):
         test_kernels.test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused=True)
-
-

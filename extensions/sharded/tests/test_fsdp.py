@@ -23,7 +23,6 @@ from ninefold.engine.parallel import Place, Traffic, local_part
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.model.convnet import ConvNet
 from ninefold.sharded.fsdp import FSDP, large
 from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification

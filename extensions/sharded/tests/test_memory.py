@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.train.kernels import give_back_freed, keep_freed
 from ninefold.sharded.fsdp import FSDP
+from ninefold.train.kernels import give_back_freed, keep_freed
 from tests.parallel.ranks import on_ranks
 from tests.train.test_process_settings import BEGIN, faults, glibc
 
