@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ninefold.launch.events import tell
 from ninefold.result import Result
 from ninefold.score import ACCURACY, SHARE, Score
 
@@ -137,6 +138,33 @@ class Announcements(Lines):
 
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         return
+
+
+class Events:
+    """Tells another Python process what a study does: that of a notebook, which shows it."""
+
+    live = True
+
+    def begin(self, cells: Sequence[str]) -> None:
+        tell("begin", cells=list(cells))
+
+    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
+        tell("running", what=what, left=left)
+
+    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
+        tell("ended", what=what, left=left)
+
+    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
+        tell("update", rows=[asdict(row) for row in rows])
+
+    def note(self, text: str) -> None:
+        tell("note", text=text)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        tell("close")
 
 
 def time_left(seconds: float | None, before: str = "") -> str:

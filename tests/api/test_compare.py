@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -80,16 +76,12 @@ def as_file(shell: Shell, code: str) -> list[str]:
     return ["script.py"]
 
 
-def as_argument(shell: Shell, code: str) -> list[str]:
-    return ["-c", code]
-
-
-@pytest.mark.parametrize("given", [as_file, as_argument])
-@pytest.mark.parametrize("call", [SHOWN, IN_A_THREAD])
-def test_a_script_needs_no_main_guard_and_runs_once(
-    given: Callable[[Shell, str], list[str]], call: str, shell: Shell
-) -> None:
-    done = shell.run(*given(shell, DEFINED + call), env=environment())
+@pytest.mark.parametrize(("how", "call"), [("script.py", SHOWN), ("-c", IN_A_THREAD), ("-", SHOWN)])
+def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: Shell) -> None:
+    path = shell.folder / as_file(shell, DEFINED + call)[0]
+    given = [how, DEFINED + call] if how == "-c" else [how]
+    with path.open() as script:
+        done = shell.run(*given, stdin=script, env=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("script begins") == 1
     assert done.stdout.count("best ") == 1
@@ -99,18 +91,6 @@ def test_a_script_needs_no_main_guard_and_runs_once(
     assert {row["round"] for row in rows} == {0, 1}
     assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32"}
     assert all(row["seconds"] > 0 for row in rows)
-
-
-def test_a_script_may_come_from_standard_input(shell: Shell) -> None:
-    (shell.folder / "script.py").write_text(DEFINED + SHOWN)
-    env = {**os.environ, **environment()}
-    with (shell.folder / "script.py").open() as script:
-        done = subprocess.run(
-            [sys.executable, "-"], stdin=script, cwd=shell.folder, env=env,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("script begins") == 1
 
 
 def test_a_cell_that_fails_does_not_end_the_others(shell: Shell) -> None:
@@ -202,9 +182,8 @@ def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: S
     assert "best none-fp32" in done.stdout
 
 
-@pytest.mark.parametrize("data", ["Rows()", "torch.utils.data.TensorDataset(X, Y)"])
-def test_a_loaders_workers_read_the_examples_of_each_cell(shell: Shell, data: str) -> None:
-    loader = f"torch.utils.data.DataLoader({data}, batch_size=32, num_workers=1)"
+def test_a_loaders_workers_read_the_examples_of_each_cell(shell: Shell) -> None:
+    loader = "torch.utils.data.DataLoader(Rows(), batch_size=32, num_workers=1)"
     code = (
         f"answer = ninefold.compare(Net, {loader}, loss, amp='fp32', minutes=0.02, folder='made')\n"
         "print(sorted({(row['parallel'], row['processes']) for row in answer.rows()}))\n"
@@ -308,37 +287,3 @@ def test_a_script_that_has_used_the_gpu_is_compared_and_its_module_there_is_refu
     assert best.endswith(" {}")
     assert refused.startswith("refused error: model=Net: ")
     assert ".cpu()" in refused
-
-
-def test_processes_share_the_memory_of_the_callers_arrays(tmp_path: Path) -> None:
-    """Four processes that have each read all of 256 MB take it once (PSS), not four times."""
-    code = (
-        "import sys, time\nfrom ninefold.api.capsule import load\n"
-        "array = load(*sys.argv[1:], 'data')\nprint(int(array.sum()), flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    import numpy as np
-
-    from ninefold.api import capsule
-
-    file, size = tmp_path / "objects.bin", 256 * 2**20
-    sha256 = capsule.write(file, {"data": np.ones(size, np.uint8)}, {"data": "ones"})
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    readers = [
-        subprocess.Popen([sys.executable, "-c", code, str(file), sha256], env=env,
-                         stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]  # fmt: skip
-    try:
-        for reader in readers:
-            assert reader.stdout is not None
-            assert int(reader.stdout.readline()) == size
-        total = 0
-        for reader in readers:
-            text = Path(f"/proc/{reader.pid}/smaps_rollup").read_text()
-            total += 1024 * int(text.partition("Pss:")[2].split()[0])
-        assert total < 2 * size
-    finally:
-        for reader in readers:
-            reader.kill()
-            reader.communicate()
