@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,6 @@ from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
-# Fields that sweep.json holds under the same name.
-PLAIN = (
-    "study",
-    "question",
-    "command",
-    "words",
-    "started",
-    "settings",
-    "swept",
-    "planned_cells",
-    "planned_rounds",
-    "made_with",
-    "overlays",
-)
 
 
 @dataclass
@@ -121,18 +107,8 @@ class StudyRecord:
 
     def content(self) -> dict[str, Any]:
         """What sweep.json holds."""
-        return {
-            **{key: getattr(self, key) for key in PLAIN},
-            "wall_seconds": self.wall_seconds,
-            "runs": self.runs,
-            "rounds": [entry.content() for entry in self.rounds],
-            "timing": [entry.content() for entry in self.timing] or None,
-            "timing_seconds": self.timing_seconds or None,
-            "timing_groups": self.timing_groups if self.timing else None,
-            **({"timing_ended": self.timing_ended} if self.timing else {}),
-            "superseded": self.superseded,
-            "looks": self.looks if self.looks > 1 else None,
-        }
+        found = {field.name: getattr(self, field.name) for field in fields(StudyRecord)}
+        return {**found, **{k: [e.content() for e in found[k]] for k in ("rounds", "timing")}}
 
     @property
     def asked(self) -> list[str]:

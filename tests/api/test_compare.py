@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import signal
 import subprocess
 
 import pytest
 
 import ninefold
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, Shell, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +58,6 @@ def compare(**named):
     few = {"parallel": ("none", "ddp"), "amp": ("fp32",), "processes": 2, "minutes": 0.02}
     return ninefold.compare(Net, Rows(), loss, **{**few, "folder": "made", **named})
 """
-RESULTS = "made/timing/*/*/result.json"
 SHOWN = "answer = compare()\nprint('best', answer.best, answer.best in answer.cells)\n"
 IN_A_THREAD = (
     "def called():\n    print('best', compare(show=False).best)\n"
@@ -121,31 +119,6 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     assert "raise KeyError(" in line
 
 
-OF_MANY_SHAPES = """
-class Boxes:
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, number):
-        return X[number], torch.zeros(number % 3 + 1, 4)
-
-try:
-    ninefold.compare(Net, Boxes(), loss, folder="made", show=True)
-except Exception as error:
-    print('raised', error)
-"""
-
-
-def test_items_of_other_shapes_are_one_line_before_anything_starts(shell: Shell) -> None:
-    done = shell.run(*as_file(shell, DEFINED + OF_MANY_SHAPES), env=environment())
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
-    assert "the target of item 1 is float32 [2, 4]; that of item 0 is float32 [1, 4]; give" in line
-    assert done.stderr.count("error:") == 1
-    assert not [*(shell.folder / "made").glob("*/*/run*.log")]
-    assert "Not enough runs" not in done.stdout + done.stderr
-
-
 DETECTOR = """
 class Detector(Net):
     def forward(self, rows, targets=None):
@@ -182,19 +155,6 @@ def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: S
     assert "best none-fp32" in done.stdout
 
 
-def test_a_loaders_workers_read_the_examples_of_each_cell(shell: Shell) -> None:
-    loader = "torch.utils.data.DataLoader(Rows(), batch_size=32, num_workers=1)"
-    code = (
-        f"answer = ninefold.compare(Net, {loader}, loss, amp='fp32', minutes=0.02, folder='made')\n"
-        "print(sorted({(row['parallel'], row['processes']) for row in answer.rows()}))\n"
-    )
-    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
-    assert done.returncode == 0, done.stderr
-    assert "[('ddp', 2), ('dp', 1), ('none', 1)]" in done.stdout
-    workers = {result(run.parent)["loader_workers"] for run in shell.folder.glob(RESULTS)}
-    assert workers == {1}
-
-
 def running(shell: Shell, call: str) -> subprocess.Popen[str]:
     """A script whose comparison has begun to measure."""
     process = shell.start(*as_file(shell, DEFINED + call), env=environment())
@@ -217,40 +177,6 @@ def test_ctrl_c_ends_all_and_says_how_to_resume(shell: Shell) -> None:
     (line,) = [line for line in out.splitlines() if line.startswith("interrupted")]
     assert "study.resume=made" in line
     assert not shell.survivors()
-
-
-EARLY = """
-import time
-from pathlib import Path
-
-
-class Slow(Rows):
-    def __getitem__(self, number):
-        if not Path("reached").exists():
-            Path("reached").touch()
-            time.sleep(60)
-        return super().__getitem__(number)
-
-
-try:
-    ninefold.compare(Net, Slow(), loss, parallel="none", minutes=0.02, folder="made")
-except KeyboardInterrupt as error:
-    print("interrupted", error, flush=True)
-"""
-
-
-def test_ctrl_c_before_a_comparison_has_begun_says_the_command_that_begins_it(shell: Shell) -> None:
-    process = shell.start(*as_file(shell, DEFINED + EARLY), env=environment())
-    wait_until((shell.folder / "reached").exists, process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert "study.resume" not in out + err
-    assert "[HYDRA]" not in out + err
-    assert err.count("error:") == 1
-    command = out.partition("nothing is measured yet; to go on in a shell: python ")[2]
-    done = shell.run(*shlex.split(command), env=environment())
-    assert done.returncode == 0, done.stderr
-    assert (shell.folder / "made" / "report" / "report.html").exists()
 
 
 def test_a_script_that_is_killed_leaves_no_process_and_what_was_measured(shell: Shell) -> None:

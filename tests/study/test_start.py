@@ -17,7 +17,7 @@ from tests.study.conftest import Sweep
 @pytest.mark.parametrize(
     ("repeats", "looks"),
     [
-        ((5, 5), None),
+        ((5, 5), 1),
         ((5, 7, 7), 2),
         (("auto", 25), 6),
         pytest.param((5, 3, 5), 2, marks=pytest.mark.slow),
@@ -26,7 +26,7 @@ from tests.study.conftest import Sweep
     ],
 )
 def test_adding_rounds_to_a_study_counts_as_another_look(
-    made: Sweep, repeats: Sequence[int | str], looks: int | None
+    made: Sweep, repeats: Sequence[int | str], looks: int
 ) -> None:
     for number, each in enumerate(repeats):
         made.study(seeds=[0], repeats=each, budget=0, resume=number > 0).run()

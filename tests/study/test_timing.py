@@ -345,11 +345,7 @@ def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_
     ("given", "field"),
     [
         ("study.ask=[speed]", "study.ask"),
-        ("study.ask=time", "study.ask"),
-        ("study.pairs=some", "study.pairs"),
-        ("study.slice=0", "study.slice"),
         ("study.turns=1", "study.turns"),
-        ("study.time_budget=-1", "study.time_budget"),
         ("launch.inline=true", "study.ask"),
     ],
 )
