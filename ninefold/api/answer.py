@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ninefold import report as reports
 from ninefold.api import NOTES
 from ninefold.api.show import source_line, table
-from ninefold.api.tables import data_frame
+from ninefold.api.times import data_frame
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 from ninefold.api.child import Event
 from ninefold.errors import Failure
@@ -31,35 +31,8 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
 
 
-class Screen(Protocol):
-    """Shows how far a comparison is, from the events that its command tells.
-
-    draws: whether it does; else the command prints its lines or its table itself.
-    """
-
-    draws: bool
-
-    def hear(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Nothing:
-    """Draws nothing: outside a notebook, or where it is not wanted."""
-
-    draws = False
-
-    def hear(self, event: Event) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
 class Notebook:
-    """One output of a cell, which is replaced as the study goes on."""
-
-    draws = True
+    """Shows how far a comparison is: one output of a cell, which is replaced as it goes on."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -71,6 +44,7 @@ class Notebook:
         self._shown = display(self._picture(), display_id=True)
 
     def hear(self, event: Event) -> None:
+        """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
             self._cells, self._what = event["cells"], "the first round starts its processes"
@@ -112,11 +86,6 @@ def in_notebook() -> bool:
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return getattr(shell, "kernel", None) is not None
-
-
-def screen(wanted: bool) -> Screen:
-    """What shows the progress: an output in a notebook, nothing of ours elsewhere."""
-    return Notebook() if wanted and in_notebook() else Nothing()
 
 
 def explained(failure: Failure) -> Failure:

@@ -158,8 +158,7 @@ def timing(folder: Path, pairs: str) -> TimingState:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    last = max((run.part or 0 for run in runs if run.timed), default=0)
-    found = [group for group in largest_first(groups(runs)) if group.timing and group.part == last]
+    found = [group for group in largest_first(groups(runs)) if group.timing]
     return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
 
 

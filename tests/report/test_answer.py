@@ -58,7 +58,7 @@ def study(folder: Path, *results: dict, **facts: Any) -> Path:
 def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
     """A round of sweep.json."""
     return {
-        "round": number, "seed": number, "part": 0, "counted": True, "runs": runs, **changes,
+        "round": number, "seed": number, "counted": True, "runs": runs, **changes,
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
     slow = {"train_seconds": 900.0, "notes": ["a note of a slow run"]}
     study(
         tmp_path, result(**slow), result(**slow), result(), result(**slow), result(**slow),
-        rounds=[entry(0, ["{1}"], counted=False), entry(0, ["{2}"], attempt=1)],
+        rounds=[entry(0, ["{1}"], counted=False), entry(0, ["{2}"])],
         burn_in="{0}", superseded=["{3}"],
     )  # fmt: skip
     (tmp_path / "runs" / "4_none_fp32").rename(tmp_path / "superseded")
@@ -82,16 +82,7 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
         "superseded": "it is in no round that counts",
     }
     [counted] = [run for run in read_csv(tmp_path / "report" / "runs.csv") if run.counts]
-    assert (counted.round, counted.part) == (0, 0)
-
-
-def test_what_a_study_resumed_after_a_change_measured_is_a_group_of_its_own(tmp_path: Path) -> None:
-    study(
-        tmp_path, result(), result(seed=1, train_seconds=40.0),
-        rounds=[entry(0, ["{0}"]), entry(1, ["{1}"], part=1)],
-    )  # fmt: skip
-    titles = [group["title"] for group in read_report(tmp_path)["groups"]]
-    assert [title.partition("epochs")[2] for title in titles] == ["", ", part 2"]
+    assert counted.round == 0
 
 
 def test_runs_that_stopped_early_at_different_epochs_stand_in_one_table() -> None:

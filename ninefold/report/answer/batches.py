@@ -87,7 +87,7 @@ def score_per_second(found: Sequence[Evidence]) -> BatchAnswer | None:
 def _conditions(evidence: Evidence) -> tuple[object, ...]:
     """What groups have in common that differ in their batch size alone."""
     group = evidence.group
-    return group.dataset, group.model, group.epochs, group.variant, group.part, group.scoring
+    return group.dataset, group.model, group.epochs, group.variant, group.scoring
 
 
 def _settings(evidence: Evidence, target: float) -> list[Setting]:

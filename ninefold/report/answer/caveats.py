@@ -64,8 +64,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
             "What changed between the groups of a round does not cancel."
         )
-    timing = sweep.timing_of(evidence.group.part)
-    if evidence.group.timing and (share := others(timing) or 0.0) > BUSY:
+    if evidence.group.timing and (share := others(sweep.timing) or 0.0) > BUSY:
         found.append(
             f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
             "the turns. The times are those of training beside them. Without them cells may be "

@@ -118,14 +118,7 @@ def _seconds(group: Group, recording: Recording) -> dict[Cell, dict[int, float]]
 def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
     """Return the groups of the same conditions. ConfigError where there are none."""
     now, then = (largest_first(sorted_groups(recording.runs)) for recording in (new, old))
-    pairs = [
-        (group, other)
-        for group in now
-        for other in then
-        if not _differences(group, other)
-        and group.part == max(each.part for each in now if not _differences(each, other))
-        and other.part == max(each.part for each in then if not _differences(group, each))
-    ]
+    pairs = [(group, other) for group in now for other in then if not _differences(group, other)]
     if pairs:
         return pairs
     raise _other_work(_differences(now[0], then[0]))

@@ -80,7 +80,7 @@ def describe(
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
-        others=others(recording.sweep.timing_of(group.part)) if group.timing else None,
+        others=others(recording.sweep.timing) if group.timing else None,
         scaling=scales,
         order=order,
         own_margin=None if evidence.settings.margin == margin else evidence.settings.margin,

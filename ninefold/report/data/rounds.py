@@ -14,7 +14,7 @@ STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the st
 
 
 def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
-    """Give runs the round, counted and part of their rounds in a study.
+    """Give runs the round of a study that they are of, and whether it counts.
 
     Where the study swept the processes, also `scaling` and `oversubscribed`.
 
@@ -28,7 +28,7 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
         if sweep.put_away(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
-            run.round, run.part, run.counted = entry.round, entry.segment, entry.counted
+            run.round, run.counted = entry.round, entry.counted
         if run.folder.startswith(f"{TIMING}/") and run.turns is None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
