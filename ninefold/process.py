@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import fcntl
 import io
 import logging
 import math
@@ -42,6 +43,23 @@ def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 
     while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(look, left))
     return answer
+
+
+def locked(file: int | IO[str]) -> bool:
+    """Lock an open file exclusively, until it is closed, without waiting.
+
+    Returns whether it is locked now: False if somebody else has it locked. Raises OSError.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(file: int | IO[str]) -> None:
+    """Unlock a file. Closing it is not enough: a process that was forked meanwhile has it open."""
+    fcntl.flock(file, fcntl.LOCK_UN)
 
 
 # The environment of programs that are started

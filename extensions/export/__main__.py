@@ -18,9 +18,10 @@ from ninefold.config.job import Checked, asked
 from ninefold.config.parse import key_of
 from ninefold.errors import CheckpointError, ConfigError, Refused
 from ninefold.files import require_regular
-from ninefold.launch.command import carried_out, composed
 from ninefold.launch.ready import checked
 from ninefold.places import typed_as
+
+from .command import carried_out, composed
 
 STOPPED = "the export was stopped"
 SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "pt2": ".pt2"}  # of each format

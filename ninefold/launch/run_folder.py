@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import fcntl
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Busy, Failure, resource_failure
 from ninefold.files import opener
 from ninefold.places import typed_as
-from ninefold.process import until
+from ninefold.process import locked, unlock, until
 from ninefold.progress import ToLog
 from ninefold.result import Result, identity
 from ninefold.secrets import redact
@@ -107,14 +106,7 @@ def exclusive(
         yield
         return
     with open(folder / ".lock", "a", opener=opener) as file:
-
-        def locked() -> bool:
-            with suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return True
-            return False
-
-        if not until(locked, LOCK_WAIT_SECONDS, look=0.1):
+        if not until(lambda: locked(file), LOCK_WAIT_SECONDS, look=0.1):
             raise Busy(
                 field,
                 folder,
@@ -124,8 +116,7 @@ def exclusive(
         try:
             yield
         finally:
-            # Closing it is not enough: a process that was forked meanwhile has it open.
-            fcntl.flock(file, fcntl.LOCK_UN)
+            unlock(file)
 
 
 def stopped(number: int, folder: Path) -> Failure:

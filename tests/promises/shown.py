@@ -26,7 +26,7 @@ from ninefold.config.job import Asked, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
-from ninefold.launch.command import composed
+from ninefold.export.command import composed
 from ninefold.launch.ready import checked
 from ninefold.study import checks, plan
 from ninefold.study.compose import Composer

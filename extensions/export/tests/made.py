@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.config.job import asked, check
-from ninefold.launch.command import composed
+from ninefold.export.command import composed
 from ninefold.train import build
 
 

@@ -1,4 +1,4 @@
-"""What the commands `python -m ninefold.NAME` share: composing, signals, one-line failures."""
+"""Composes the configuration of the command; its signals and one-line failures."""
 
 from __future__ import annotations
 
