@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -63,27 +63,6 @@ class Round:
         }
 
 
-@dataclass(frozen=True)
-class LargestBatch:
-    """What a search for the largest batch that fits a cell has found.
-
-    batch_size: the largest found to fit, None if none.
-    fails_at: the smallest found not to fit, None if none.
-    status: `failed` if the search ended before it was done; `whole_set` if nothing larger exists.
-    why: what limits the batch, or why the search failed.
-    """
-
-    batch_size: int | None = None
-    fails_at: int | None = None
-    status: Literal["found", "whole_set", "failed"] = "found"
-    why: str = ""
-
-    def __str__(self) -> str:
-        fits = "none" if self.batch_size is None else self.batch_size
-        fails = "" if self.fails_at is None else f", {self.fails_at} does not"
-        return f"{fits} fits{fails} ({self.why})"
-
-
 @dataclass
 class StudyRecord:
     """The content of sweep.json; without a study, all of it is unknown.
@@ -104,9 +83,7 @@ class StudyRecord:
     looks: how often repeats=auto may look at the results, over all commands.
     burn_in: folder of the run before the first round.
     overlays: what each cell sets differently than conf/, by its name: see config.overlay.
-    max_batch: by the names of cells; None where it was not searched for.
     wall_seconds: that the study took, over all commands.
-    search_seconds: of these, those spent in searching for the largest batches.
     runs: how many there are, with the burn-in and superseded ones, but not those of timing rounds.
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
@@ -128,9 +105,7 @@ class StudyRecord:
     looks: int = 1
     burn_in: str | None = None
     overlays: dict[str, dict[str, Any]] = field(default_factory=dict)
-    max_batch: dict[str, LargestBatch] | None = None
     wall_seconds: float = 0.0
-    search_seconds: float = 0.0
     runs: int = 0
     superseded: list[str] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -156,10 +131,7 @@ class StudyRecord:
         """What sweep.json holds."""
         return {
             **{key: getattr(self, key) for key in PLAIN},
-            "max_batch": self.max_batch
-            and {cell: asdict(found) for cell, found in self.max_batch.items()},
             "wall_seconds": self.wall_seconds,
-            "search_seconds": self.search_seconds or None,
             "runs": self.runs,
             "code": self.segments[-1]["code"],
             "rounds": [entry.content() for entry in self.rounds],

@@ -20,7 +20,7 @@ from ninefold.report.data.cell import Cell  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.numbers import MISSING, signed  # noqa: E402
-from ninefold.report.render.markdown import grid  # noqa: E402
+from ninefold.report.render.tables import grid  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
 from ninefold.study_record import StudyRecord  # noqa: E402

@@ -61,7 +61,7 @@ class Answer:
         self.train = answer.train
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
         group = report.groups[0] if report.groups else None
-        self._table = None if group is None else results(group)
+        self._table = None if group is None else results(group, report)
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
 

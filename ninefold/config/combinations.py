@@ -23,11 +23,9 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they reco
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 # A CUDA graph can record them: lr may be a tensor, and fused=True skips a step on the device.
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
-SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
 # Those whose fused kernels have a rule for sharded parameters.
 FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
-ONE_VALUE = "it looks for a value of one new job"
 
 
 class Job(dict[str, Any]):
@@ -132,15 +130,6 @@ def unlike_sharded(job: Job) -> bool:
 
 
 # Rows that are alike.
-
-
-def _outside_float32(key: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: job["find"] == "lr" and not SMALLEST <= job[key] <= LARGEST,
-        "float32, in which networks train, has no such number; "
-        f"{SMALLEST:g} to {LARGEST:g} are allowed; correct {key}",
-    )
 
 
 def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
@@ -358,39 +347,11 @@ REFUSED = (
         "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "
         "it; set ema, or leave ema_warmup out",
     ),
-    _outside_float32("find_lr.low"),
-    _outside_float32("find_lr.high"),
-    Combination(
-        "find_lr.low",
-        lambda job: job["find"] == "lr" and job["find_lr.low"] >= job["find_lr.high"],
-        "find_lr.high is {highest}; a lower learning rate than that is allowed; correct one "
-        "of them",
-    ),
 )
 
 
 # These rows also see hydra.mode, hydra/launcher and started_by (torchrun, srun or null).
 REFUSED_COMMANDS = (
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["hydra.mode"] == "MULTIRUN",
-        f"a sweep has many jobs; {ONE_VALUE}; leave out -m and values with commas",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["resume"] is not None,
-        f"resume={{resume}} is given; {ONE_VALUE}; leave out resume",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["started_by"],
-        f"{{started_by}} starts one run; {ONE_VALUE}; leave {{started_by}} out",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["launch.inline"],
-        f"launch.inline=true has one process for everything; {ONE_VALUE}; leave it out",
-    ),
     Combination(
         "hydra.mode",
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
@@ -407,7 +368,6 @@ REFUSED_COMMANDS = (
 
 # What a sentence may say of a job besides values of its keys.
 WORDS: dict[str, Callable[[Job], object]] = {
-    "highest": lambda job: f"{job['find_lr.high']:g}",
     "channels": channels,
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),

@@ -89,10 +89,6 @@ class Asked(_Job):
     def command(self) -> str:
         return "evaluate" if self.evaluates else "train"
 
-    def as_attempt(self) -> Asked:
-        """This job as an attempt of a search, which is no run of a study and logs nothing."""
-        return replace(self, config=self.config.with_values({"logger": {}}))
-
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
 

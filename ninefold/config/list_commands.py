@@ -26,7 +26,7 @@ USAGE = {
 COMMON = {
     "train": (
         *("epochs", "batch_size", "max_steps", "seed", "device", "optimizer.lr", "dataset.root"),
-        *("parallel.processes", "checkpoint.every", "init", "resume", "find"),
+        *("parallel.processes", "checkpoint.every", "init", "resume"),
     ),
     "evaluate": (
         *("ckpt", "weights", "batch_size", "device", "threads", "dataset.root", "load.partial"),

@@ -55,7 +55,7 @@ class ItemBatches(Dataset[Any]):
         """items: builds the items of a split."""
         self._build = items
         self._items: dict[str, Items] = {}
-        self._parent, self._pid = os.getpid(), 0
+        self._parent = os.getpid()
 
     def begin(self, worker: int) -> None:
         """Called once in each worker, before it reads."""
@@ -69,7 +69,6 @@ class ItemBatches(Dataset[Any]):
         log: Any = logs[0] if logs else 2
         faulthandler.disable()  # DataLoader's handlers, which print a line
         faulthandler.enable(log, all_threads=False)
-        self._pid = os.getpid()
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
         """The turn, and the arrays of a batch; or instead a failure, and its traceback as text."""
@@ -87,8 +86,6 @@ class ItemBatches(Dataset[Any]):
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
             return self._failure(error), traceback.format_exc()
         finally:
-            if os.getpid() != self._pid:  # the class has forked, and returned in the child too
-                os._exit(0)
             with suppress(OSError, ValueError, AttributeError):  # what the class has printed
                 sys.stdout.flush()
 

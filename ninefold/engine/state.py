@@ -135,7 +135,7 @@ class State:
         return next(filter(None, found), None)
 
     def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
-        """Continue from what `capture` or `handed_out` returned. Every process must call it.
+        """Continue from what `capture` returned or a checkpoint holds. Every process must call it.
 
         On another number of processes the random generators keep their initial state.
         Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ninefold.engine.batches import Batches, Preparation, Source
 from ninefold.engine.clip import NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.graph import NoGraph
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, scoring
@@ -20,6 +21,56 @@ from ninefold.score import Score
 from ninefold.tree import Tree
 
 Step = Callable[[Tree, Tree], None]  # trains on a batch: inputs and targets, on the device
+Update = Callable[[Tree, Tree], Tensor]  # (inputs, targets) -> the loss of a step, detached
+
+
+class NoGraph:
+    """Computes each step as it is written."""
+
+    records: ClassVar[bool] = False
+
+    def computing(self, update: Update) -> Update:
+        """What computes the steps: a function with the effect of `update`.
+
+        update: computes a step on the device and never waits for it. What it does on the host may
+        be done once for many steps.
+        """
+        return update
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """A context whose steps are computed as they are written."""
+        yield
+
+
+class PeakMemory:
+    """The most bytes that training has allocated on each of `gpus`; evaluations are left out.
+
+    Their batches may be larger than those of training, see `engine.batches.evaluation_batch`.
+    """
+
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self._most = dict.fromkeys(gpus, 0)
+
+    def start(self) -> None:
+        """Forget what was measured before."""
+        for index in self._most:
+            self._most[index] = 0
+            torch.cuda.reset_peak_memory_stats(index)
+
+    def bytes(self) -> list[int]:
+        """The peaks so far."""
+        return [max(most, torch.cuda.max_memory_allocated(i)) for i, most in self._most.items()]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """In the block nothing is measured."""
+        self._most = dict(zip(self._most, self.bytes(), strict=True))
+        try:
+            yield
+        finally:
+            for index in self._most:
+                torch.cuda.reset_peak_memory_stats(index)
 
 
 @dataclass(kw_only=True)

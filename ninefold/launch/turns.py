@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 from ninefold.config.spec import RunSpec
@@ -19,7 +20,7 @@ FIRST_TURN_SECONDS = 1800.0  # that a turn of unknown length may take
 OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected ones
 
 
-class Paused:
+class TurnTaker:
     """A run whose processes wait, and train only in `turn`.
 
     Between turns those that compute on a CPU are stopped (SIGSTOP): an OpenMP thread that has
@@ -36,6 +37,7 @@ class Paused:
         self._ranks = range(processes)
         self._workers = Workers(spec, processes)
         try:
+            self._workers.start()
             ready = self._answers(START_SECONDS)
         except BaseException:
             self._workers.close()
@@ -109,25 +111,9 @@ class Paused:
         )
 
 
-class Turns:
+class Turns(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
-    def __init__(self) -> None:
-        self._runs: list[Paused] = []
-
-    def __enter__(self) -> Turns:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.clear()
-
-    def start(self, spec: RunSpec, processes: int) -> Paused:
+    def start(self, spec: RunSpec, processes: int) -> TurnTaker:
         """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        run = Paused(spec, processes)
-        self._runs.append(run)
-        return run
-
-    def clear(self) -> None:
-        """Kill the processes of all runs and wait until they have ended."""
-        while self._runs:
-            self._runs.pop().close()
+        return self.enter_context(closing(TurnTaker(spec, processes)))

@@ -35,9 +35,8 @@ from ninefold.report.data.recording import (
 from ninefold.report.data.words import DEFAULT
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
-from ninefold.report.render.forest import figure
-from ninefold.report.render.page import page
-from ninefold.report.render.text import console_text, gate_text, report_text
+from ninefold.report.render.console import console_text, gate_text
+from ninefold.report.render.templates import figure, page, report_text
 from ninefold.stats.verdicts import OPEN
 
 __all__ = [

@@ -22,7 +22,7 @@ DEFAULTS = CONF / "train.yaml"
 
 
 def of_a_run(composition: Composition) -> list[Failure]:
-    """The problems of a command that makes one run, or finds a value of one."""
+    """The problems of a command that makes one run."""
     config = composition.config
     return (
         plan.not_honored(config, DEFAULTS)
@@ -50,7 +50,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
 
 def _asked(composition: Composition) -> dict[str, Any]:
     """What a command asks for instead of a run, and what starts it, by key."""
-    keys = ("find", "resume", "launch.inline", "study.ask")
+    keys = ("resume", "launch.inline", "study.ask")
     found = {key: OmegaConf.select(composition.config, key) for key in keys}
     return found | {
         "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",

@@ -117,7 +117,7 @@ class RoundSchedule:
         budget = self._settings["budget"]
         expected = self._recording.seconds_of_a_run() * len(self._plan.cells)
         recording = self._recording
-        spent = recording.seconds - recording.search_seconds - recording.timing_seconds
+        spent = recording.seconds - recording.timing_seconds
         if budget is None or spent + expected <= budget * 60:
             return True
         if not self.cut_short:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ninefold.errors import ConfigError
 from ninefold.result import Result
 from ninefold.score import SHARE
-from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.rounds import RoundSchedule
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
-from ninefold.study_record import LargestBatch, Round
+from ninefold.study_record import Round
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress
@@ -43,7 +41,6 @@ class Study:
 
     settings: the section `study` of the configuration.
     launch: makes runs, and waits for them.
-    largest: finds the largest batch of a cell.
     timing: runs the timing rounds; None where no times were asked.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds.
     screen: shows how far it is.
@@ -56,13 +53,12 @@ class Study:
         recording: StudyFolder,
         settings: dict[str, Any],
         launch: Launch,
-        largest: Callable[[PlannedCell], LargestBatch],
         timing: Timing | None,
         concurrent: bool,
         screen: Screen,
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
-        self._launch, self._largest, self._concurrent = launch, largest, concurrent
+        self._launch, self._concurrent = launch, concurrent
         self._timing = timing
         self._trains = "accuracy" in settings["ask"]
         self._screen = screen
@@ -88,8 +84,6 @@ class Study:
                 self._timing.run()
             if self._trains:
                 self._train()
-            if self._settings["max_batch"]:
-                self._find_largest_batches()
             self.finished = not self.cut_short
         finally:
             self._screen.close()
@@ -181,32 +175,6 @@ class Study:
         """Whether the runs so far answer what was asked."""
         self._recording.write()
         return _settled(self.folder)
-
-    def _find_largest_batches(self) -> None:
-        """Search for the largest batch of each cell where none was made, or the search failed.
-
-        One search is made for all cells that differ only in what it does not depend on.
-        """
-        recording = self._recording
-        found = recording.max_batch = recording.max_batch or {}
-        recording.write()  # the last round too: a search takes minutes
-        known = {
-            what_matters(cell): found[cell.name]
-            for cell in self._plan.cells
-            if cell.name in found and found[cell.name].status != "failed"
-        }
-        for cell in self._plan.cells:
-            same = what_matters(cell)
-            if same not in known:
-                began = time.time()
-                try:
-                    largest = self._largest(cell)
-                finally:  # the budget does not include it
-                    recording.search_seconds += time.time() - began
-                self._screen.note(f"max_batch  {cell.name}  {largest}")
-                known[same] = largest
-            found[cell.name] = known[same]
-            recording.write()
 
 
 def quoted(text: str) -> str:

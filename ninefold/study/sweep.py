@@ -31,7 +31,7 @@ from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, plan, start, timing
+from ninefold.study import plan, start, timing
 from ninefold.study.compose import Composer
 from ninefold.study.events import Events
 from ninefold.study.runner import Launch, Study, quoted
@@ -121,7 +121,6 @@ def begun(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        asked, quiet = settings["study"]["ask"], len(planned.plan.cells) > 1
         recording.words = words_of_a_run(argv, planned.plan, config)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(
@@ -129,8 +128,7 @@ def begun(
             recording,
             settings["study"],
             launch,
-            lambda cell: max_batch.of_cell(planned.plan, cell, folder, screen, quiet),
-            turns if "time" in asked else None,
+            turns if "time" in settings["study"]["ask"] else None,
             planned.concurrent,
             screen,
         )
@@ -179,11 +177,7 @@ def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
 
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     """Outcomes of the runs that other processes finished since `began` (a time.time())."""
-    ended = [
-        (path.stat().st_mtime, path)
-        for path in folder.rglob(FILE)
-        if max_batch.FOLDER not in path.relative_to(folder).parts
-    ]
+    ended = [(path.stat().st_mtime, path) for path in folder.rglob(FILE)]
     found = []
     for written, path in sorted(ended):
         if written >= began:

@@ -41,9 +41,9 @@ from ninefold.study.turn_plan import (
 from ninefold.study_record import Round
 
 if TYPE_CHECKING:
-    from ninefold.launch.turns import Paused, Turns
+    from ninefold.launch.turns import Turns, TurnTaker
 
-    Runs = list[tuple[PlannedCell, Paused]]
+    Runs = list[tuple[PlannedCell, TurnTaker]]
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -202,7 +202,7 @@ class Timing:
 
     def _group(
         self, turns: Turns, left: list[PlannedCell], folder: Path, what: str, every: int, load: Load
-    ) -> list[Paused]:
+    ) -> list[TurnTaker]:
         """Time as many cells of `left` as fit into memory together, and remove them from it.
 
         every: cells of the round. load: takes what other programs did meanwhile.
@@ -213,7 +213,7 @@ class Timing:
         self._let(runs, self._first_turn)
         own = time.monotonic() - began + ending
         if not runs:
-            turns.clear()
+            turns.close()
             return []
         chosen, long = self._to_stretch([cell for cell, _ in runs], own)
         self._apart += own + long
@@ -227,7 +227,7 @@ class Timing:
             seconds = self._take_turns(runs, training, what)
         alone: dict[str, float] = {}
 
-        def stretch(cell: PlannedCell, run: Paused) -> None:
+        def stretch(cell: PlannedCell, run: TurnTaker) -> None:
             if cell.name in chosen:
                 (lead, _), each = self._steps[cell.name], fmean(seconds[cell.name])
                 steps = stretch_steps(each)
@@ -237,12 +237,12 @@ class Timing:
         self._let(runs, stretch)
         self._turned = time.monotonic()
 
-        def end(cell: PlannedCell, run: Paused) -> None:
+        def end(cell: PlannedCell, run: TurnTaker) -> None:
             run.end(seconds[cell.name], alone.get(cell.name))
             self._set_steps(cell, fmean(seconds[cell.name]))  # of its turns in the next round
 
         self._let(runs, end)
-        turns.clear()
+        turns.close()
         return [run for _, run in runs]
 
     def _take_turns(self, runs: Runs, training: float, what: str) -> dict[str, list[float]]:
@@ -255,7 +255,7 @@ class Timing:
         found: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
         counts = {name: self._count(name, training / len(runs)) for name in found}
 
-        def take(cell: PlannedCell, run: Paused) -> None:
+        def take(cell: PlannedCell, run: TurnTaker) -> None:
             found[cell.name].append(run.turn(*self._steps[cell.name], self._each[cell.name]))
 
         while waiting := [
@@ -304,7 +304,7 @@ class Timing:
             long, self._stretched = long + takes, self._stretched + takes
         return chosen, long
 
-    def _let(self, runs: Runs, take: Callable[[PlannedCell, Paused], None], *those: int) -> None:
+    def _let(self, runs: Runs, take: Callable[[PlannedCell, TurnTaker], None], *those: int) -> None:
         """Let runs of these indices, or all, do something; removes those that fail."""
         for cell, run in [runs[index] for index in those] or list(runs):
             try:
@@ -313,7 +313,7 @@ class Timing:
                 self._drop(cell, failure, run.spec.folder)
                 runs.remove((cell, run))
 
-    def _first_turn(self, cell: PlannedCell, run: Paused) -> None:
+    def _first_turn(self, cell: PlannedCell, run: TurnTaker) -> None:
         """A turn that does not count."""
         if cell.name in self._steps:
             lead, _ = self._steps[cell.name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import writer
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import InputShape, Rows, sides
+from ninefold.dataset.arrays import InputShape, sides
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import HostSource, LoaderPlan
+from ninefold.dataset.loader import LoaderPlan
 from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
@@ -31,28 +30,37 @@ from ninefold.engine.clip import clip
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
+from ninefold.engine.training import PeakMemory
 from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
-from ninefold.model import Output, check
+from ninefold.model import Output
 from ninefold.result import option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
-from ninefold.task.loss import explained, require_untrained, require_usable
+from ninefold.task.loss import require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
-from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
+from ninefold.train.initial import restore
+from ninefold.train.kernels import (
+    CONTIGUOUS,
+    GRAPHS_FROM,
+    Compiled,
+    choose_kernels,
+    give_back_freed,
+    keep_freed,
+    memory_format,
+    require_one_device,
+)
 from ninefold.train.optimizer import (
     name_parameters,
     parameter_groups,
@@ -61,12 +69,10 @@ from ninefold.train.optimizer import (
     returned_groups,
     start_momentum,
 )
-from ninefold.train.process_settings import give_back_freed, keep_freed
-from ninefold.train.restore import restore
 from ninefold.train.training_run import TrainingRun
-from ninefold.train.trial import Trial, evaluated_in, parts
+from ninefold.train.trial import Trial
 from ninefold.train.warmup import WarmUp
-from ninefold.tree import each, leaves
+from ninefold.tree import leaves
 
 
 def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
@@ -209,16 +215,14 @@ def training(
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
     frozen = freeze(model, job.freeze)
     checkpoint_activations(model, job.checkpoint_activations)
-    few = first(train)
-    inputs, targets = each(torch.clone, few)
-    task = fitting_task(job, model, plain(inputs, targets, None)) if evaluates else built_task(job)
+    task = built_task(job)
+    trial = trial_of(job, kept_frozen(model, job.freeze), task, place)
+    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
+    if evaluates:
+        trial.evaluation(test, plain, size)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
-    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
-    trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
-    try_step(job, trial, train, few, moved, place)
-    if evaluates:
-        try_evaluation(trial, test, plain, size, place)
+    trial.step(train, moved, job.seed, job.batch_size, job.accumulate)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -323,75 +327,29 @@ def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
 
 
 def checked_task(
-    job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
+    job: DictConfig,
+    model: nn.Module,
+    examples: Examples,
+    prepare: Preparation,
+    place: Place,
+    names: Sequence[str] = (),
 ) -> Task:
-    """The job's task. Raises ConfigError if model, task and examples do not fit together."""
-    return fitting_task(job, model, prepare(*first(examples), None))
+    """The job's task. Raises ConfigError if model, task and examples do not fit together.
 
-
-def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
-    """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
-    task, loss = built_task(job), own_loss(job)
-    inputs, targets = batch
-    called = task.loss if loss is None else explained(task.loss, loss)
-    check(model, job.model.get("output"), called, inputs, targets, model_name(job))
-    return task
-
-
-def first(examples: Examples, count: int = 2) -> tuple[Any, Any]:
-    """Inputs and targets of the first examples, as the dataset has them, on the CPU.
-
-    Two of them: of one, a number for the batch could be taken for a number for the example.
+    names: of the classes.
     """
-    return some(examples, np.arange(min(count, len(examples))))
-
-
-def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
-    with closing(HostSource(examples).batches([rows], torch.device("cpu"))) as reading:
-        return next(reading)
+    task = built_task(job)
+    trial_of(job, model, task, place).evaluation(examples, prepare, job.batch_size, names)
+    return task
 
 
 def model_name(job: DictConfig) -> str:
     return str(option_name("model", job.choices, job))
 
 
-def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
+def trial_of(job: DictConfig, network: nn.Module, task: Task, place: Place) -> Trial:
     part, name, option = job.model.get("output"), model_name(job), job.choices.task
-    return Trial(network, part, name, task, option, own_loss(job), device)
-
-
-def try_step(
-    job: DictConfig,
-    trial: Trial,
-    train: Examples,
-    few: tuple[Any, Any],
-    prepare: Preparation,
-    place: Place,
-) -> None:
-    """Try a training step. few: the first examples. Raises ConfigError, see Trial.step."""
-    rows = np.arange(min(2, len(train)))[None]
-    shape = HostSource(train).shape
-    (draw,) = prepare.draws(job.seed, 0, rows, shape, torch.device("cpu"))
-    least = min(parts(job.batch_size // place.data_size // job.accumulate, len(place.devices)))
-    trial.step(prepare(*few, draw), least, job.batch_size)
-
-
-def try_evaluation(
-    trial: Trial,
-    test: Examples,
-    prepare: Preparation,
-    batch_size: int,
-    place: Place,
-    names: Sequence[str] = (),
-) -> None:
-    """Try an evaluation of `test`. names: of its classes. Raises ConfigError, see Trial."""
-
-    def targets(count: int) -> Any:
-        rows = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
-        return prepare(*some(test, rows), None)[1]
-
-    sizes = evaluated_in(len(test), batch_size, place.data_size, len(place.devices))
-    trial.evaluation(prepare(*first(test), None), targets, sizes, names)
+    return Trial(network, part, name, task, option, own_loss(job), place)
 
 
 def built_task(job: DictConfig) -> Task:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ninefold.engine.clock import Clock
-from ninefold.engine.graph import NoGraph, Update
 from ninefold.engine.parallel import Place
 from ninefold.engine.state import State
+from ninefold.engine.training import NoGraph, Update
 from ninefold.errors import ConfigError, Failure, memory_failure
 from ninefold.tree import Tree, each, leaves, named
 

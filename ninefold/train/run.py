@@ -6,28 +6,29 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.amp import Amp
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import Place, device_names, gather
+from ninefold.engine.parallel import Parallel, Place, device_names, gather, here, size_of
 from ninefold.measure.devices import gpu_memory
 from ninefold.measure.environment import environment
-from ninefold.measure.memory import memory_by_kind
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
-from ninefold.train import build, compiled, cuda_graph, kernels
+from ninefold.train import build, cuda_graph, kernels
 from ninefold.train.training_run import TrainingRun, closing, wait_for_writer
 
+KINDS = ("parameters", "gradients", "optimizer", "buffers")  # of memory
 SELECTED_ON_TEST = (
     "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
 )
@@ -87,7 +88,7 @@ def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[st
         *run.notes,
         *run.parallel.notes(place),
         *amp.notes(place.device),
-        *compiled.notes(job.compile.mode, place.device),
+        *kernels.compile_notes(job.compile.mode, place.device),
         *cuda_graph.notes(job.graph, place.device),
         *kernels.notes(
             wanted,
@@ -325,3 +326,29 @@ def of_all_devices(run: TrainingRun, mine: Sequence[int]) -> list[int]:
     """`mine`, a number for each device of this process, and those of the others, by their ranks."""
     values = torch.tensor(mine, dtype=torch.int64, device=run.place.device)
     return [int(value) for value in gather(values, run.parallel, run.place).flatten().tolist()]
+
+
+def memory_by_kind(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    average: Mapping[str, Tensor],
+    parallel: Parallel,
+    place: Place,
+) -> dict[str, int]:
+    """Bytes that the largest process holds between steps, for each of KINDS; gradients in a step.
+
+    optimizer: of its state, which it has after a step, and of the moving averages.
+    Every process must call it.
+    """
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    kinds: list[Iterable[object]] = [
+        model.parameters(),
+        trained,
+        [*states, *average.values()],
+        model.buffers(),
+    ]
+    sizes = [sum(size_of(here(t)) for t in kind if isinstance(t, Tensor)) for kind in kinds]
+    rows = gather(torch.tensor(sizes, device=place.device), parallel, place)
+    largest = rows[int(rows.sum(dim=1).argmax())]
+    return dict(zip(KINDS, largest.tolist(), strict=True))

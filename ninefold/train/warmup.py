@@ -91,7 +91,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
         if asked.profile is not None:
-            with run.graph.off(), run.objective.recorded():
+            with run.graph.off():
                 asked.profile.record(batches, step)
         if asked.ceiling_steps:
             rate = ceiling(run, asked.ceiling_steps, step, *next(batches))

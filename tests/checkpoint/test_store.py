@@ -33,7 +33,7 @@ from ninefold.engine.parallel.none import Single
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, ResourceError
-from ninefold.train.restore import restore
+from ninefold.train.initial import restore
 from tests.faults.writer import content, names, require_whole
 from tests.forks import exit_code, fork
 

@@ -31,12 +31,12 @@ from ninefold.engine.batches import Batches
 from ninefold.engine.clip import NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective
+from ninefold.engine.training import PeakMemory
 from ninefold.errors import NumericsError, Preempted, ResourceError
 from ninefold.logger import Run
 from ninefold.logger.jsonl import JSONLines

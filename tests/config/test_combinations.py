@@ -65,15 +65,10 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("scheduler.T_max", {"scheduler": {"T_max": 0}, "epochs": 3}),
     ("clip_grad_value", {"clip_grad_norm": 1, "clip_grad_value": 0.5}),
     ("ema_warmup", {"ema_warmup": True, "ema": None}),
-    ("find_lr.low", {"find": "lr", "find_lr": {"low": 1e-50, "high": 1.0}}),
-    ("find_lr.high", {"find": "lr", "find_lr": {"low": 0.1, "high": 1e39}}),
-    ("find_lr.low", {"find": "lr", "find_lr": {"low": 0.1, "high": 0.1}}),
 ]
-LR, TURNS = {"find": "lr"}, {"study.ask": ["time", "accuracy"]}
+TURNS = {"study.ask": ["time", "accuracy"]}
 SWEEP, OURS = {"hydra.mode": "MULTIRUN"}, {"hydra/launcher": "basic"}
 WRONG_COMMANDS: list[tuple[str, dict[str, Any]]] = [
-    *(("find", {**LR, **also}) for also in (SWEEP, {"resume": "auto"}, {"started_by": "torchrun"})),
-    ("find", {**LR, "launch.inline": True}),
     ("hydra.mode", {**SWEEP, "started_by": "srun"}),
     ("study.ask", {**TURNS, "hydra/launcher": "submitit_slurm"}),
     ("study.ask", {**TURNS, **OURS, "launch.inline": True}),
@@ -98,7 +93,7 @@ def test_what_a_command_cannot_be_asked_for_is_one_line_of_three_parts(
     assert not set("{}") & set(str(failure))
 
 
-@pytest.mark.parametrize("asked", [{}, LR, {**TURNS, **OURS}, {"launch.inline": True}], ids=str)
+@pytest.mark.parametrize("asked", [{}, {**TURNS, **OURS}, {"launch.inline": True}], ids=str)
 def test_what_a_command_can_be_asked_for_is_allowed(asked: dict[str, Any]) -> None:
     assert problems(asked, REFUSED_COMMANDS) == []
 
@@ -145,8 +140,6 @@ def test_rows_name_keys_that_there_are() -> None:
         {"clip_grad_norm": 1, "clip_grad_value": None},
         {"ema_warmup": True, "ema": 0.9},
         {"ema_warmup": False, "ema": None},
-        {"find": "lr", "find_lr": {"low": 1e-7, "high": 1.0}},
-        {"find": None, "find_lr": {"low": 1.0, "high": 0.1}},
         {"optimizer": None, "parallel": {}},
     ],
     ids=str,

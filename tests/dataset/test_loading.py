@@ -120,7 +120,7 @@ import gc, time
 from contextlib import closing
 import numpy as np
 from ninefold.dataset.loader import gathered, slots
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 from benchmarks.loading import pss
 from tests.dataset.test_loading import IMAGES, MASKED
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,15 +16,10 @@ from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.fsdp import FSDP
 from ninefold.train import build
 from ninefold.train.optimizer import parameter_groups
-from tests.conftest import ROOT, Shell
-from tests.faults.hosts import NAMES, Hosts
-from tests.faults.test_hosts import FOREVER, TIMEOUT, hosts, start, training
-from tests.launch import test_rendezvous
 from tests.parallel import test_fsdp
 from tests.promises import test_sharded
 from tests.train import test_kernels
 
-__all__ = ["hosts"]
 pytestmark = pytest.mark.slow
 HANGS = 5  # seconds without an answer from another process, then it is a failure here
 
@@ -81,44 +75,3 @@ def test_an_evaluation_without_forward_passes_to_fill_up_is_seen(
     with pytest.raises(AssertionError):
         promised()
     assert "all_gather" in capfd.readouterr().err  # of parameters, for which the other never comes
-
-
-WITHOUT_AGREEMENT = f"""
-import runpy, sys
-sys.path.insert(0, {str(ROOT)!r})
-from tests.faults import mutants
-mutants.no_agreement()
-runpy.run_path({str(ROOT / "tests/launch/fork_ranks.py")!r}, run_name="__main__")
-"""
-
-
-def test_hosts_that_do_not_agree_are_seen(shell: Shell) -> None:
-    (shell.folder / "without.py").write_text(WITHOUT_AGREEMENT)
-    case = {"arguments": test_rendezvous.two(shell.folder / "run", "max_steps=2", only=["seed=7"])}
-    found = test_rendezvous.ends_of(shell, case, script=shell.folder / "without.py")
-    assert [rank["code"] for rank in found["arguments"]] == [0, 0], found  # rank 0's job is run
-    with pytest.raises(AssertionError):
-        test_rendezvous.test_what_one_host_has_otherwise_is_one_line_on_all_before_anything_is_written(
-            (shell.folder, found), "arguments", "error: hosts="
-        )
-
-
-def test_a_host_that_is_cut_off_stays_where_the_store_is_waited_for_without_a_bound(
-    hosts: Hosts, shell: Shell
-) -> None:
-    """With the bound it ends: test_a_cable_that_stays_out_ends_the_processes_of_both_hosts."""
-    early = shell.folder / "sitecustomize.py"  # Python imports it before anything else
-    early.write_text("from tests.faults import mutants\nmutants.unbounded_store()\n")
-    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
-    pair = start(hosts, shell, *FOREVER, env=dict.fromkeys(NAMES, env))
-    training(pair)
-    hosts.cut()
-    try:
-        time.sleep(TIMEOUT + 10)
-        assert pair.workers("a") or pair.workers("b")
-    finally:
-        hosts.mend()
-        for host, agent in pair.agents.items():
-            agent.kill()
-            pair.kill(host)
-        pair.wait(30)

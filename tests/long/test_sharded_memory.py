@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.fsdp import FSDP
-from ninefold.train.process_settings import give_back_freed, keep_freed
+from ninefold.train.kernels import give_back_freed, keep_freed
 from tests.parallel.ranks import on_ranks
 
 SIDE, LAYERS = 4096, 4

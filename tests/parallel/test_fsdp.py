@@ -25,10 +25,10 @@ from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.fsdp import FSDP, large, nested
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.measure.memory import memory_by_kind
 from ninefold.model.convnet import ConvNet
 from ninefold.task.classification import Classification
-from ninefold.train.hand_out import handed_out
+from ninefold.train.initial import LOADED
+from ninefold.train.run import memory_by_kind
 from tests.parallel.ranks import on_ranks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -416,7 +416,7 @@ def test_memory_by_kind_is_that_of_the_parts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", [DDP(device="cpu"), FSDP(device="cpu")], ids=str)
-def test_a_checkpoint_that_rank_0_has_read_is_handed_out(
+def test_a_checkpoint_that_rank_0_has_read_is_broadcast(
     strategy: DDP | FSDP, tmp_path: Path
 ) -> None:
     tensors = {
@@ -439,8 +439,8 @@ def test_a_checkpoint_that_rank_0_has_read_is_handed_out(
 
     def run() -> Any:
         with strategy.join() as place:
-            found = handed_out(content if place.rank == 0 else None, strategy, place)
-            return dict(found)
+            outlined = LOADED if strategy.shards else ()
+            return strategy.broadcast(content if place.rank == 0 else None, outlined)
 
     first, second = on_ranks(2, run, tmp_path)
     assert list(first) == list(second) == list(content)

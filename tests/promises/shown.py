@@ -26,6 +26,7 @@ from ninefold.config.job import Asked, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
+from ninefold.finders import __main__ as finders
 from ninefold.launch.command import composed
 from ninefold.launch.ready import checked
 from ninefold.study import checks, plan
@@ -51,7 +52,7 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export"):
+    elif name in ("ninefold.report", "ninefold.export", "ninefold.finders"):
         command([name.partition(".")[2], *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
         benches(name, arguments)
@@ -84,6 +85,11 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
+    elif name == "finders":
+        own, rest = finders.taken(arguments)
+        finders.rates_of(own)
+        for _, job in finders.jobs(rest):
+            run("train", job)
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))

@@ -267,8 +267,7 @@ def test_recordings_are_rebuilt_byte_for_byte(shell: Shell, installed: Installed
         assert typed(shell, installed.bin, "ninefold", "report", str(folder)).code == 0
         for file, content in by_clone.items():
             assert file.read_bytes() == content, file
-            if file.suffix not in (".png", ".html"):  # with a figure, as this matplotlib draws it
-                assert content == (path.parent / file.relative_to(copy)).read_bytes(), file
+            assert content == (path.parent / file.relative_to(copy)).read_bytes(), file
 
 
 @pytest.mark.parametrize("name", ["mine", "with a space, a : and é"])

@@ -18,7 +18,6 @@ from ninefold.report.answer.tree import (
     Figures,
     Further,
     Group,
-    LargestBatch,
     Limits,
     MeasureInfo,
     Note,
@@ -60,8 +59,6 @@ def _typed(kind: Any, value: Any) -> Any:
         strategy, _, amp = value.rpartition("-")
         parallel, _, processes = strategy.partition(" x")
         return Cell(parallel, amp, int(processes) if processes else None)
-    if kind is Figures and "why" in value:
-        kind = LargestBatch
     if is_dataclass(kind):
         cells = dict.fromkeys(("first", "second", "cell"), Cell)  # of statistics: a Name
         hints = {name: cells.get(name, hint) for name, hint in get_type_hints(kind).items()}

@@ -20,7 +20,7 @@ from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.host import bound_by_host
 from ninefold.report.answer.pairs import Pairs
 from ninefold.report.answer.recommend import excluded, recommend
-from ninefold.report.answer.tree import Answer, LargestBatch, Report, Speedup
+from ninefold.report.answer.tree import Answer, Report, Speedup
 from ninefold.report.answer.wording import chips, lead
 from ninefold.report.answer.wording import reasons as reasons_of
 from ninefold.report.data.cell import PLAIN, Cell
@@ -70,9 +70,6 @@ def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -
         burn_in="{0}", superseded=["{3}"],
     )  # fmt: skip
     (tmp_path / "runs" / "4_none_fp32").rename(tmp_path / "superseded")
-    attempt = tmp_path / "max_batch" / "0_none-fp32" / "64"
-    attempt.mkdir(parents=True)
-    (attempt / "result.json").write_text(json.dumps(result()))
     report = read_report(tmp_path)
     [cell] = report["groups"][0]["cells"]
     assert cell["measures"]["seconds"]["mean"] == 2.0
@@ -560,7 +557,6 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
         burn_in="{13}", looks=3, settings={
             "report": {"margin": 1.0, "same": 0.1, "target": None},
         },
-        max_batch={"none-fp32": {"batch_size": 4096, "fails_at": 8192, "why": "x"}},
     )  # fmt: skip
     report = read_report(tmp_path)
     assert report["format"] == 2
@@ -579,11 +575,10 @@ def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
     assert seconds["values"] == pytest.approx({"0": 2.003, "1": 2.0, "2": 2.001, "3": 2.002})
     assert (seconds["n"], seconds["relative"]) == (4, 1.0)
     assert cells["none-fp32"]["measures"]["energy"]["mean"] == 5.0
-    assert cells["none-fp32"]["measures"]["max_batch"]["mean"] == 4096
     assert cells["none-fp32"]["measures"]["memory"]["mean"] == 200 * 2**20
     kinds = {measure["key"]: measure for measure in group["measures"]}
     assert list(kinds) == [
-        "seconds", "throughput", "accuracy", "memory", "energy", "to_target", "max_batch"
+        "seconds", "throughput", "accuracy", "memory", "energy", "to_target"
     ]  # fmt: skip
     assert (group["control"]["state"], group["control"]["n"]) == ("passed", 4)
     assert cells["ddp-fp32"]["standing"] == "named"
@@ -661,35 +656,6 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert not is_unfinished(StudyRecord.of({**done, **auto}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
-
-
-def test_each_group_has_its_own_largest_batches_and_what_is_not_known_of_them() -> None:
-    whole_set = {"status": "whole_set", "why": "any"}
-    failed = {"status": "failed", "why": "error: device=x: lost; a; b"}
-    runs = [
-        replace(run, overrides=[f"optimizer.lr={rate}"])
-        for rate in ("0.1", "0.01") for run in runs_of({PLAIN: 5.0, DDP: 3.0}, seeds=1)
-    ]  # fmt: skip
-    sizes = {
-        f"{PLAIN} optimizer.lr=0.1": {"batch_size": 4096, "fails_at": 8192, "why": "memory=a: b"},
-        "ddp-fp32 optimizer.lr=0.1": {"batch_size": 20000, "fails_at": None, **whole_set},
-        "ddp-fp32 optimizer.lr=0.01": {"batch_size": None, "fails_at": None, **failed},
-    }  # fmt: skip
-    sweep = {"swept": {"optimizer.lr": ["0.1", "0.01"], "parallel": ["none", "ddp"]},
-             "max_batch": sizes}  # fmt: skip
-    recording = Recording(runs, {"sweep": sweep}, [], [])
-    shown = {}
-    for group in build(recording, evidence_of(recording)).groups:
-        largest = {str(cell.cell): cell.measures["max_batch"] for cell in group.cells}
-        shown[group.title.rpartition(", ")[2]] = largest["none-fp32"], largest["ddp-fp32"]
-    plain, more = shown["optimizer.lr=0.1"]
-    assert isinstance(plain, LargestBatch)
-    assert isinstance(more, LargestBatch)
-    assert (plain.mean, plain.why) == (4096, None)
-    assert (more.mean, more.why, more.relative) == (20000, "or more", None)
-    plain, lost = shown["optimizer.lr=0.01"]
-    assert isinstance(lost, LargestBatch)
-    assert (plain, lost.mean, lost.why) == (None, None, "device=x: lost")
 
 
 def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:

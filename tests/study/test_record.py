@@ -13,7 +13,7 @@ from tests.study.conftest import Sweep
 
 def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
     made.name = "nine_way"
-    made.study(max_batch=True).run()
+    made.study().run()
     before = made.file()
     StudyFolder.open(made.folder).write()
     after = made.file()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from ninefold.study_record import LargestBatch
 from tests.conftest import Shell, result
 from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
-from tests.study.conftest import FITS, Sweep
+from tests.study.conftest import Sweep
 
 
 def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
@@ -73,44 +71,3 @@ def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell
         assert state_hash(one) == state_hash(other), one.name
         for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
             assert result(one)[key] == result(other)[key], (one.name, key)
-
-
-def test_the_largest_batches_are_searched_once_and_after_the_rounds(made: Sweep) -> None:
-    made.study(seeds=(0,), max_batch=True).run()
-    assert made.names[3:] == ["none-fp32", "dp-fp32", "ddp-fp32"]
-    assert made.file()["max_batch"]["dp-fp32"] == asdict(FITS)
-    made.study(seeds=(0,), max_batch=True, resume=True).run()
-    assert len(made.names) == 6
-
-
-def test_the_budget_does_not_include_the_search_for_the_largest_batches(made: Sweep) -> None:
-    made.study(seeds=(0,), max_batch=True).run()
-    file = made.file()
-    assert file["search_seconds"] > 0
-    longer = {name: file[name] + 3600 for name in ("wall_seconds", "search_seconds")}
-    (made.folder / "sweep.json").write_text(json.dumps({**file, **longer}))
-    made.study(seeds=(0, 1), max_batch=True, resume=True, budget=10).run()
-    assert len(made.file()["rounds"]) == 2
-    assert made.file()["search_seconds"] == longer["search_seconds"]
-
-
-def test_a_failed_search_for_the_largest_batch_is_repeated_on_resume(made: Sweep) -> None:
-    made.found = LargestBatch(None, None, "failed", "the search ended: error: file=x: ...")
-    made.study(seeds=(0,), max_batch=True).run()
-    made.found, made.names = FITS, []
-    made.study(seeds=(0,), max_batch=True, resume=True).run()
-    assert made.names == ["none-fp32", "dp-fp32", "ddp-fp32"]
-    assert {found["batch_size"] for found in made.file()["max_batch"].values()} == {128}
-
-
-def test_cells_that_differ_only_in_what_takes_no_memory_have_one_search(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keys = "batch_size", "optimizer.lr", "epochs", "model.net.width"
-    values = (32, 0.1, 1, 8), (64, 0.2, 2, 8), (64, 0.2, 2, 16)
-    swept = [[f"{key}={each[n]}" for n, key in enumerate(keys)] for each in values]
-    monkeypatch.setattr("tests.study.conftest.CELLS", swept)
-    made.study(seeds=(0,), max_batch=True).run()
-    first, second, third = cells = made.file()["max_batch"]
-    assert made.names[3:] == [first, third]
-    assert cells[second] == asdict(FITS)

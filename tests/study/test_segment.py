@@ -53,7 +53,7 @@ def hashed(checkout: Path) -> str:
         ("ninefold/report/__init__.py", True),
         ("ninefold/study/plan.py", True),
         ("ninefold/plugins.py", True),
-        ("ninefold/launch/elastic.py", False),
+        ("ninefold/launch/workers.py", False),
         ("ninefold/train/training_run.py", False),
         ("ninefold/dataset/digits.py", False),  # named in conf/ alone
         ("ninefold/engine/parallel/__init__.py", False),

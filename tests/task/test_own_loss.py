@@ -18,7 +18,6 @@ from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
 from ninefold.task.loss import (
-    explained,
     mean_over_examples,
     require_untrained,
     require_usable,
@@ -111,11 +110,6 @@ def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
     require_untrained("task", "a.b", task.requires_grad_(False))
 
 
-def test_a_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
-    with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[7, 5\]"):
-        explained(nn.MSELoss(reduction="none"), "a.b")(*batch())
-
-
 def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_arguments() -> None:
     others = {
         "CosineEmbeddingLoss", "CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss",
@@ -166,21 +160,14 @@ def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled(
+def test_a_loss_from_a_file_of_the_user_trains_resumes_and_evaluates(
     shell: Shell,
 ) -> None:
     (shell.folder / "mylosses.py").write_text(FOCAL)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}"}
     common = ("logger=quiet", "epochs=1")
-    done = shell.train(
-        *common, OWN, "max_steps=3", "hydra.run.dir=run", "profile=true", "log_every=1", env=env
-    )
+    done = shell.train(*common, OWN, "max_steps=3", "hydra.run.dir=run", "log_every=1", env=env)
     assert done.returncode == 0, done.stderr
-    _, _, after = done.stdout.partition("\nloss  ")
-    listed = after.partition("traces of")[0]
-    assert {"aten::_log_softmax ", "aten::_log_softmax_backward_data "} <= {
-        line[2:].partition("  ")[0] + " " for line in listed.splitlines()[1:]
-    }
     done = shell.train("resume=run", "max_steps=4")
     assert done.returncode == 0, done.stderr
     done = shell.evaluate("ckpt=run", "hydra.run.dir=eval")

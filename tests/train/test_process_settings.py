@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 CODE = """
 import resource
 import numpy as np
-from ninefold.train.process_settings import give_back_freed, keep_freed
+from ninefold.train.kernels import give_back_freed, keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -132,6 +132,14 @@ class Parallel(ABC):
         Every process must call it. With one process it may be `values` themselves.
         """
         return values
+
+    def broadcast(self, tree: Any, outlined: Collection[str] = ()) -> Any:
+        """Rank 0's `tree` of plain values and tensors, on every process: tensors on the CPU.
+
+        Every process must call it. With one process it is `tree` itself.
+        outlined: keys of `tree` whose tensors the other processes get on the meta device.
+        """
+        return tree
 
     def whole(self, tensor: Tensor) -> Tensor:
         """The whole of a tensor that is spread as parameters are (a DTensor), on each process.
@@ -282,22 +290,3 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
     return parallel.total(rows).cpu()
-
-
-def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """Rank 0's `values` on the CPU of every process, bit for bit (a broadcast).
-
-    Every process must call it, with the same shape and dtype.
-    """
-    plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    mine = plain if place.rank == 0 else torch.zeros_like(plain)
-    shared = parallel.total(mine.to(place.device)).cpu()
-    return shared.view(values.dtype).reshape(values.shape)
-
-
-def of_rank_0_text(text: str, parallel: Parallel, place: Place) -> str:
-    """Rank 0's `text`, on every process."""
-    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    size = of_rank_0(torch.tensor([len(data)]), parallel, place)
-    mine = data if place.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)
-    return bytes(of_rank_0(mine, parallel, place).tolist()).decode()

@@ -99,13 +99,13 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
 def _outside(recording: Recording) -> Outside | None:
     """Where the study's time went; None where that is not known, as of concurrent runs."""
     sweep, runs = recording.sweep, recording.runs
-    wall, count, search = sweep.wall_seconds, sweep.runs, sweep.search_seconds
+    wall, count = sweep.wall_seconds, sweep.runs
     if not wall or not count or any(run.timed for run in runs):
         return None
     train = sum(finite(run.train_seconds) or 0.0 for run in runs)
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
-    each = (wall - search - train - evaluate) / count
-    return None if each < 0 else Outside(each, wall, count, train, evaluate, search)
+    each = (wall - train - evaluate) / count
+    return None if each < 0 else Outside(each, wall, count, train, evaluate)
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.host import bound_by_host
-from ninefold.report.answer.max_batch import largest_batches
 from ninefold.report.answer.notes import notes_of, number_notes
 from ninefold.report.answer.recommend import COPY, Recommendation, excluded
 from ninefold.report.answer.scaling import scaling
@@ -53,10 +52,7 @@ def describe(
         `own_margin` tells of another one. compares: whether the answer names one of these cells.
     """
     group = evidence.group
-    measures = [
-        *_measures(evidence),
-        largest_batches(group, recording.sweep),
-    ]
+    measures = _measures(evidence)
     notes = notes_of(group, number_notes(recording.runs))
     scales = scaling(evidence)
     return Group(

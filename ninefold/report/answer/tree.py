@@ -140,13 +140,6 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class LargestBatch(Figures):
-    """The largest batch that fits; why: why it is not known, or may be larger."""
-
-    why: str | None
-
-
-@dataclass(frozen=True)
 class Further:
     """A further figure of the task by cell. better: "less", "more" or None: not known."""
 
@@ -358,7 +351,7 @@ class Group:
 class Outside:
     """Where the seconds of a study went.
 
-    each: mean of a run outside training, evaluation and search. The others are sums over all runs.
+    each: mean of a run outside training and evaluation. The others are sums over all runs.
     """
 
     each: float
@@ -366,7 +359,6 @@ class Outside:
     runs: int
     train: float
     evaluate: float
-    search: float
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from statistics import fmean
 from ninefold.report.data.runs import Run
 from ninefold.report.data.scaling import oversubscribed
 from ninefold.result import PROCESSES, TIMING
-from ninefold.study_record import LargestBatch, Round, StudyRecord
+from ninefold.study_record import Round, StudyRecord
 
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
 
@@ -65,12 +65,6 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
                 return None
             words += found
     return " ".join(words)
-
-
-def largest_batch(run: Run, sweep: StudyRecord) -> LargestBatch | None:
-    """Return the largest batch that the study found for the cell of a run, None if it has none."""
-    name = name_of(run, sweep)
-    return None if name is None else (sweep.max_batch or {}).get(name)
 
 
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:

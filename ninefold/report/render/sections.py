@@ -20,23 +20,21 @@ from ninefold.report.numbers import (
     decimals_of,
     difference,
     in_words,
+    listed_and,
     number,
     plural,
     score_text,
     small,
     three_digits,
     unit_of_difference,
-    with_article,
-    within_margin,
 )
-from ninefold.report.render import pictures, scales
-from ninefold.report.render.plots import Picture
-from ninefold.report.render.results import margin_of, ordered
+from ninefold.report.render.figures import Bar, Panel, curves, phases
+from ninefold.report.render.results import name_of, ordered
 from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
 from ninefold.score import PHASES
-from ninefold.stats.verdicts import OPEN, Pair, Safety
+from ninefold.stats.verdicts import OPEN, Pair
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
@@ -50,32 +48,28 @@ _NAME = Column("configuration", number=False)
 class Section:
     """A part of a report.
 
-    about: what it shows. points: sentences. tables: with a heading each where there are several.
-    fold: what the fold is called that holds its tables; None: they are open.
-    legend: whether the picture has the phases of a step.
+    about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
+        each where there are several.
     """
 
     id: str
     title: str
     about: str = ""
     points: Sequence[str] = ()
-    picture: Picture | None = None
+    bars: Sequence[Bar] = ()
+    panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
-    fold: str | None = None
-    legend: bool = False
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
     """Return the sections on a group that have something to show."""
     said = [
-        _safety(group, report),
+        _check(group),
         _further(group),
         _phases(group),
-        _scaling(group),
         _curves(group),
         _numerics(group),
         _pairs(group, report),
-        _steady(group, report),
     ]
     return [section for section in said if section is not None]
 
@@ -87,8 +81,7 @@ def of_study(report: Report, shown: int) -> list[Section]:
 
 
 def _label(group: Group, cell: Cell | None) -> str:
-    found = (each.label for each in group.cells if each.cell == cell)
-    return next(found, "") or str(cell)
+    return next((name_of(each) for each in group.cells if each.cell == cell), str(cell))
 
 
 def _own(group: Group) -> set[Cell]:
@@ -96,42 +89,23 @@ def _own(group: Group) -> set[Cell]:
     return {cell.cell for cell in group.shown}
 
 
-def _needed(test: Pair | Safety) -> Field:
-    return Field(str(test.needed or (MISSING if test.verdict == OPEN else "")))
-
-
-def _safety(group: Group, report: Report) -> Section | None:
-    """Whether each score is as good as the baseline's."""
-    tests = {test.cell: test for test in group.safety}
-    cells = [cell for cell in ordered(group) if cell.cell in tests]
-    if not cells:
-        return None
-    unit, more = unit_of_difference(group.unit), group.better == "more"
-    rows = [
-        [
-            Field(_label(group, cell.cell)),
-            Field(
-                difference(test.difference, group.unit),
-                ""
-                if test.low is None or test.low == test.difference
-                else f"at {'least' if more else 'most'} {difference(test.low, group.unit)}",
-                word(test.verdict),
-            ),
-            Field(str(test.n)),
-            _needed(test),
+def _check(group: Group) -> Section | None:
+    """What the controls say: the same work twice, and turns against a long stretch."""
+    points = [group.check] if group.check else []
+    if steady := [each for each in group.steady if each.cell in _own(group)]:
+        told = [
+            f"{_label(group, each.cell)} {number(each.ratio, 3)} "
+            f"({between(each.low, each.high, three_digits, NOT_KNOWN)})"
+            for each in steady
         ]
-        for cell in cells
-        for test in [tests[cell.cell]]
-    ]
-    margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
-    columns = (in_words("difference", unit), "seeds", "seeds needed")
-    return Section(
-        "safety",
-        f"Is {with_article(group.score)} kept?",
-        f"It is kept where it is shown to be {margin}: the {'lower' if more else 'upper'} bound "
-        "has to show it. Similar means alone do not.",
-        tables=[filled(Table(f"Safety of {group.score}", [_NAME, *map(Column, columns)], rows))],
-    )
+        points.append(
+            "A step in turns took, in times of one in a long stretch of the same process alone "
+            f"(95 % interval): {listed_and(told)}."
+        )
+    if group.others is not None:
+        share = f"{100 * group.others:.0f} %"
+        points.append(f"Other programs used {share} of the CPU time during the turns.")
+    return Section("check", "Check", points=points) if points else None
 
 
 def _further(group: Group) -> Section | None:
@@ -152,7 +126,7 @@ def _further(group: Group) -> Section | None:
     if not found:
         return None
     texts = [[_figure(unit, figures, cell) for cell in cells] for _, unit, figures in found]
-    names = [Field(_label(group, cell.cell)) for cell in cells]
+    names = [Field(name_of(cell)) for cell in cells]
     columns = [Column(title) for title, _, _ in found]
     return Section(
         "further",
@@ -180,11 +154,10 @@ def _figure(unit: str, figures: Mapping[Cell, Figures], cell: CellReport) -> Fie
 
 
 def _phases(group: Group) -> Section | None:
-    drawn = pictures.phases(group)
-    if drawn is None:
+    if not (bars := phases(group)):
         return None
-    bound = [_label(group, cell.cell) for cell in ordered(group) if cell.data_bound]
-    host = [_label(group, cell.cell) for cell in ordered(group) if cell.host_bound]
+    bound = [name_of(cell) for cell in ordered(group) if cell.data_bound]
+    host = [name_of(cell) for cell in ordered(group) if cell.host_bound]
     points = []
     if bound:
         points.append(
@@ -198,7 +171,7 @@ def _phases(group: Group) -> Section | None:
         )
     rows = [
         [
-            Field(_label(group, cell.cell)),
+            Field(name_of(cell)),
             *(Field(number((cell.phases or {}).get(phase), 1)) for phase in PHASES),
         ]
         for cell in ordered(group)
@@ -209,35 +182,21 @@ def _phases(group: Group) -> Section | None:
         "Where time goes",
         "Shares of the sampled training steps.",
         points,
-        drawn,
-        [Table("Phases of a training step", columns, rows)],
-        fold="In numbers",
-        legend=True,
-    )
-
-
-def _scaling(group: Group) -> Section | None:
-    if group.scaling is None:
-        return None
-    labels = {cell.cell: _label(group, cell.cell) for cell in group.cells}
-    batch = "every step has the same global batch"
-    if group.scaling.kind != "strong":
-        batch = "every process has the same batch"
-    return Section(
-        "scaling",
-        "More processes",
-        f"{capitalized(group.scaling.kind)} scaling: {batch}.",
-        tables=[scales.table(series, labels) for series in group.scaling.series],
+        bars=bars,
+        tables=[Table("Phases of a training step", columns, rows)],
     )
 
 
 def _curves(group: Group) -> Section | None:
-    drawn = pictures.curves(group)
-    about = f"Test {in_words(group.score, group.unit)}: a line for each run; dashed is the mean of "
-    return (
-        Section("curves", "Learning curves", f"{about}{BASELINE}.", picture=drawn)
-        if drawn
-        else None
+    if not (panels := curves(group)):
+        return None
+    epochs = max(x for curve in group.curves for x, *_ in curve.points if x is not None)
+    score = f"Test {in_words(group.score, group.unit)}"
+    return Section(
+        "curves",
+        "Learning curves",
+        f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}.",
+        panels=panels,
     )
 
 
@@ -299,7 +258,6 @@ def _pairs(group: Group, report: Report) -> Section | None:
         "The second of two is compared with the first. All pairs are tested together (Holm), at a "
         f"level of {small(100 * (settings.level or 0))} %.",
         tables=tables,
-        fold="All pairs with their intervals",
     )
 
 
@@ -320,7 +278,7 @@ def _pair_table(
             Field(show(pair.estimate), between(pair.low, pair.high, show, ""), word(pair.verdict)),
             Field(chance(pair.adjusted)),
             Field(str(pair.n)),
-            _needed(pair),
+            Field(str(pair.needed or (MISSING if pair.verdict == OPEN else ""))),
         ]
         for pair in pairs
         if {pair.first, pair.second} <= _own(group)
@@ -328,36 +286,6 @@ def _pair_table(
     columns = [_NAME, Column("against", number=False)]
     titles = (f"{what} ({confidence:.3g} % interval)", "p", unit, f"{unit} needed")
     return filled(Table(capitalized(what), [*columns, *map(Column, titles)], rows))
-
-
-def _steady(group: Group, report: Report) -> Section | None:
-    """Whether a step in turns takes as long as in a long stretch."""
-    if not group.steady:
-        return None
-    busy = ""
-    if group.others is not None:
-        busy = f" Other programs used {100 * group.others:.0f} % of the CPU time during the turns."
-    rows = [
-        [
-            Field(_label(group, each.cell)),
-            Field(
-                number(each.ratio, 3),
-                between(each.low, each.high, three_digits, NOT_KNOWN),
-                word(each.state),
-            ),
-            Field(str(each.n)),
-        ]
-        for each in group.steady
-        if each.cell in _own(group)
-    ]
-    columns = [_NAME, Column("turns / stretch (95 % interval)"), Column("stretches")]
-    return Section(
-        "steady",
-        "Turns against a long stretch",
-        "After its turns a process trained one long stretch alone: a step in turns should take as "
-        f"long as in that stretch.{busy}",
-        tables=[Table("Turns against a long stretch", columns, rows)],
-    )
 
 
 def _conditions(report: Report, shown: int) -> Section:
@@ -370,7 +298,7 @@ def _conditions(report: Report, shown: int) -> Section:
             rows.append(
                 [
                     Field(group.title),
-                    Field(_label(group, cell.cell)),
+                    Field(name_of(cell)),
                     Field(str(time.tried if time else cell.seeds)),
                     Field(small(time.mean if time else None)),
                     Field(score_text(found.mean if found else None, group.unit)),
@@ -391,9 +319,7 @@ def _conditions(report: Report, shown: int) -> Section:
 
 
 def _notes(report: Report) -> Section:
-    labels = {
-        cell.cell: _label(group, cell.cell) for group in report.groups for cell in group.cells
-    }
+    labels = {cell.cell: name_of(cell) for group in report.groups for cell in group.cells}
     points = []
     for note in report.notes:
         held = [labels.get(cell) or str(cell) for cell in note.cells]
@@ -408,11 +334,10 @@ def _runs(report: Report) -> Section:
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
     if spent := report.outside:
-        search = f", {spent.search:.1f} s the search for the largest batches" * bool(spent.search)
         about += (
             f" Outside training and evaluation: {spent.each:.2f} s a run (wall {spent.wall:.1f} s "
             f"for {spent.runs} runs, of which {spent.train:.1f} s training, {spent.evaluate:.1f} s "
-            f"evaluation{search})."
+            f"evaluation)."
         )
     points = [_ended(run) for run in runs if run.status != "ok"]
     reasons = Counter(run.why or "" for run in runs if not run.counted)
@@ -436,7 +361,7 @@ def _runs(report: Report) -> Section:
         for run in runs
     ]
     every = Table("Every run", columns, rows)
-    return Section("runs", "Runs", about, points, tables=[every], fold="Every run")
+    return Section("runs", "Runs", about, points, tables=[every])
 
 
 def _ended(run: RunLine) -> str:

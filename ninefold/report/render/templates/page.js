@@ -16,15 +16,3 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     setTimeout(() => { button.textContent = label; }, 1500);
   });
 }
-
-// Browsers that cannot open <details> by style print what is open.
-const closed = [];
-addEventListener("beforeprint", () => {
-  for (const details of document.querySelectorAll("details:not([open])")) {
-    details.open = true;
-    closed.push(details);
-  }
-});
-addEventListener("afterprint", () => {
-  for (const details of closed.splice(0)) details.open = false;
-});

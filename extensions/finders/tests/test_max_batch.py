@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import random
 import resource
-from dataclasses import asdict
 
 import pytest
 
-from ninefold import machine
-from ninefold.config.job import asked
 from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
-from ninefold.study import max_batch
-from ninefold.study.max_batch import WHOLE_SET, expected_too_large, largest_batch, search
-from ninefold.study_record import LargestBatch
+from ninefold.finders.max_batch import (
+    WHOLE_SET,
+    LargestBatch,
+    expected_too_large,
+    largest_batch,
+    of_memory,
+    search,
+)
 from tests.conftest import Shell
-from tests.study.conftest import Sweep
 
 EXHAUSTED = ResourceError("memory", "exhausted", "out of memory; a traceback; lower batch_size")
 GB = 2**30
@@ -99,58 +100,50 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
 ):
     killed = ResourceError("rank", 0, "its process was killed (SIGKILL); most often; lower")
     full = ResourceError("file", "metrics.jsonl", "No space left on device; a run; free some")
-    assert [max_batch.of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
+    assert [of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
-def test_a_signal_in_the_search_ends_the_study() -> None:
+def test_a_signal_ends_the_search() -> None:
     def attempt(size: int) -> None:
-        raise Interrupted("signal", "SIGINT", "the run was stopped; saved; resume=max_batch/64")
+        raise Interrupted("signal", "SIGINT", "the run was stopped; saved; resume=found/64")
 
-    with pytest.raises(Interrupted, match=r"signal=SIGINT: the search .* was stopped") as stopped:
+    with pytest.raises(Interrupted, match=r"signal=SIGINT: the search was stopped") as stopped:
         search(attempt, 64, 1000, 1, lambda: None)
-    assert "resume=" not in str(stopped.value)  # the study says how it goes on
+    assert "resume=" not in str(stopped.value)  # there is no run
 
 
-def test_free_memory_is_less_than_all_there_is() -> None:
-    free, there = machine.available_memory(), machine._physical()
-    assert free is not None
-    assert there is not None
-    assert 0 < free <= there
-
-
-def test_an_attempt_of_a_search_logs_nothing(made: Sweep) -> None:
-    config = made.compose(["logger=[console,jsonl,tensorboard,mlflow]"])
-    attempt = asked(config, config.hydra).as_attempt()
-    assert attempt.config.frozen["logger"] == {}
-
-
-@pytest.mark.slow
-def test_a_study_finds_the_largest_batch_by_running_with_it(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "dataset.limit=97", "batch_size=60", "accumulate=2", "model.net.width=8", "epochs=1",
-        "logger=quiet", "hydra.sweep.dir=study", "study.max_batch=true",
+def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:
+    done = shell.run(
+        "-m", "ninefold.finders", "what=batch_size", "dataset.limit=128", "dataset.val=0.25",
+        "batch_size=32", "threads=2", "model.net.width=8", "hydra.run.dir=found",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
-    assert found == {"none-fp32": asdict(LargestBatch(96, None, "whole_set", WHOLE_SET))}
-    assert (shell.folder / "study" / "max_batch" / "0_none-fp32" / "96" / "result.json").is_file()
-    runs = (shell.folder / "study" / "report" / "runs.csv").read_text().splitlines()
-    assert len(runs) == 2  # a header, and the one run of the study
+    lines = done.stdout.splitlines()
+    assert lines[-2:] == [
+        "batch_size  96 fits (the whole training set fits)",
+        "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
+        "model.net.width=8 batch_size=96",
+    ]
+    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
+    assert (found["batch_size"], found["status"]) == (96, "whole_set")
+    assert (shell.folder / "found" / "96" / "result.json").is_file()
+    assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 
 @pytest.mark.slow
 def test_where_memory_ends_a_batch_does_not_fit_and_no_run_fails(shell: Shell) -> None:
     limit = 5500 * 2**20  # of address space
-    done = shell.train(
-        "-m", "dataset=synthetic", "dataset.shape=[3,64,64]", "dataset.train_count=4096",
+    done = shell.run(
+        "-m", "ninefold.finders", "what=batch_size", "dataset=synthetic",
+        "dataset.shape=[3,64,64]", "dataset.train_count=4096",
         "dataset.test_count=64", "max_steps=1", "batch_size=128", "logger=quiet", "amp=fp32",
-        "hydra.sweep.dir=study", "study.max_batch=true",
+        "hydra.run.dir=found",
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads((shell.folder / "study" / "sweep.json").read_text())["max_batch"]
-    assert 128 <= found["none-fp32"]["batch_size"] < found["none-fp32"]["fails_at"] < 4096
-    assert found["none-fp32"]["why"].startswith("memory=exhausted: ")
+    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
+    assert 128 <= found["batch_size"] < found["fails_at"] < 4096
+    assert found["why"].startswith("memory=exhausted: ")
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,22 @@
-"""Finds the largest batch that fits into a cell's memory, by running two steps with it."""
+"""Finds the largest batch that fits into a job's memory, by running two steps with it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from ninefold.config.job import Asked
-from ninefold.config.parse import key_of
-from ninefold.config.resolvers import file_name
-from ninefold.errors import KILLED, Failure, Interrupted, Preempted, Refused, ResourceError
-from ninefold.launch.ready import ready_or_failure
+from omegaconf import DictConfig, open_dict
+
+from ninefold.config.job import asked
+from ninefold.errors import KILLED, Failure, Interrupted, Preempted, ResourceError
+from ninefold.launch.ready import ready, ready_or_failure
 from ninefold.launch.run import run
 from ninefold.machine import available_memory
-from ninefold.study.plan import Plan, PlannedCell
-from ninefold.study.screen import Screen
-from ninefold.study_record import LargestBatch
+from ninefold.study.screen import Announcements
 
-FOLDER = "max_batch"  # in a study's: run folders of the attempts, which are no runs of the study
 # Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
 # may have a single step.
 ATTEMPT = (
@@ -33,53 +32,51 @@ ATTEMPT = (
     "launch.inline=false",
     "launch.max_restarts=0",
 )
-# Keys of which a cell may have any value: an attempt has its own, or it takes no memory.
-ANY_VALUE = {"batch_size", "optimizer.lr", *map(key_of, ATTEMPT)}
 PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
 SHARE = 0.8  # of the free memory that an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
-ENDED, NO_SEARCH = "the search ended: ", "there was no search: "  # how `why` of a failure begins
+ENDED = "the search ended: "  # how `why` of a failure begins
 
 Refuses = Callable[[int], str | None]  # batch size -> why it does not fit, or None
 
 
-def what_matters(cell: PlannedCell) -> frozenset[tuple[str, str]]:
-    """The keys and values of `cell` that its largest batch depends on."""
-    return frozenset((key, text) for key, text in cell.keys.items() if key not in ANY_VALUE)
+@dataclass(frozen=True)
+class LargestBatch:
+    """What a search for the largest batch that fits a job has found.
 
-
-def of_cell(
-    plan: Plan, cell: PlannedCell, study: Path, screen: Screen, quiet: bool
-) -> LargestBatch:
-    """The largest batch of `cell` on this machine. Raises Refused if a signal stops the search.
-
-    quiet: whether what the attempts print goes to their logs only.
+    batch_size: the largest found to fit, None if none.
+    fails_at: the smallest found not to fit, None if none.
+    status: `failed` if the search ended before it was done; `whole_set` if nothing larger exists.
+    why: what limits the batch, or why the search failed.
     """
-    folder = study / FOLDER / file_name(f"{plan.cells.index(cell)}_{cell.name}")
-    name = f"max_batch  {cell.name}"
-    try:
-        return of_job(lambda *instead: plan.job(cell, 0, *instead), name, folder, screen, quiet)
-    except (Interrupted, Preempted) as failure:
-        raise Refused([failure]) from failure
-    except Failure as failure:
-        return LargestBatch(None, None, "failed", f"{NO_SEARCH}{failure}")
+
+    batch_size: int | None = None
+    fails_at: int | None = None
+    status: Literal["found", "whole_set", "failed"] = "found"
+    why: str = ""
+
+    def __str__(self) -> str:
+        fits = "none" if self.batch_size is None else self.batch_size
+        fails = "" if self.fails_at is None else f", {self.fails_at} does not"
+        return f"{fits} fits{fails} ({self.why})"
 
 
-def of_job(
-    job_with: Callable[..., Asked], name: str, folder: Path, screen: Screen, quiet: bool
-) -> LargestBatch:
+def of_job(job_with: Callable[..., DictConfig], config: DictConfig, folder: Path) -> LargestBatch:
     """The largest batch of a job on this machine. Raises Failure if a search cannot begin.
 
-    job_with: returns the job with these overrides. name: of the search, for the screen. folder: of
-    the attempts' run folders. quiet: as in `of_cell`.
+    job_with: composes the job with these overrides. config: as composed without any. folder: of
+    the attempts' run folders.
     """
+    screen = Announcements()
 
     def attempt(size: int) -> int | None:
-        screen.running(f"{name}  trying {size}")
+        screen.running(f"batch_size  trying {size}")
         own, started = folder / str(size), time.time()
         own.mkdir(parents=True, exist_ok=True)
-        asked = job_with(*ATTEMPT, f"batch_size={size}").as_attempt()
-        outcome = run(ready_or_failure(asked, own), own, started, quiet=quiet)
+        tried = job_with(*ATTEMPT, f"batch_size={size}")
+        with open_dict(tried):
+            tried.logger = {}  # it is no run
+        outcome = run(ready_or_failure(asked(tried, tried.hydra), own), own, started, quiet=True)
         for failure in outcome.failures:
             raise failure
         result = outcome.result
@@ -87,7 +84,7 @@ def of_job(
         known = zip(result.devices, result.peak_memory_bytes, strict=False)
         return sum(peak for name, peak in known if name == "cpu") or None
 
-    job = ready_or_failure(job_with(), folder)
+    job = ready(asked(config, config.hydra), folder)
     step = job.processes * job.resolved["accumulate"]
     start, most = job.resolved["batch_size"], job.training_examples()
     return search(attempt, start, most, step, available_memory)
@@ -131,11 +128,7 @@ def search(
         return largest_batch(refuses, start, most, step)
     except (Interrupted, Preempted) as failure:
         raise type(failure)(
-            "signal",
-            failure.value,
-            "the search for the largest batch was stopped",
-            "what was found of other cells is kept",
-            "resume the study",
+            "signal", failure.value, "the search was stopped", "nothing is kept", "start it again"
         ) from failure
     except Failure as failure:
         found = max(fits, default=None), min(fails, default=None)

@@ -23,7 +23,8 @@ from ninefold.engine.divergence import BAD, LAST, losses
 from ninefold.engine.loop import stepper
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.files import opener, write_json
-from ninefold.signals import Stop, failure
+from ninefold.launch.worker import stopping
+from ninefold.signals import failure
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.turns import without_files
 from ninefold.tree import Tree
@@ -50,7 +51,7 @@ class Rates:
     smoothed: the moving average of the losses, without the bias of its start.
     steepest: the rate at which it falls fastest, by the logarithm of the rate, after the first
         steps.
-    diverges: the rate at which the loss diverges, see Watch; None: nowhere.
+    diverges: the rate at which the loss diverges, see DivergenceDetector; None: nowhere.
     suggestion: `steepest`, and a tenth of `diverges` where that is less.
     """
 
@@ -60,12 +61,11 @@ class Rates:
     suggestion: float
 
 
-def find_lr(spec: RunSpec, stop: Stop) -> None:
+def find_lr(spec: RunSpec, inline: bool) -> None:
     """Train with the rates of `spec`; rank 0 writes lr.json and lr.png. Raises Failure."""
-    assert spec.rates is not None
-    low, high, steps = spec.rates
+    low, high, steps = spec.arguments
     instead = {"scheduler": CONSTANT, "on_nonfinite": "stop"}
-    with without_files(spec, stop, instead) as (_, run, _amp):
+    with stopping(spec, inline) as stop, without_files(spec, stop, instead) as (_, run, _amp):
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)
@@ -88,7 +88,7 @@ def losses_at(run: TrainingRun, rates: Sequence[float]) -> list[float]:
     run.before_training(step)
     groups = with_the_common_rate(run)
     found: list[float] = []
-    watch = Watch(len(rates))
+    watch = DivergenceDetector(len(rates))
     for rate in rates:
         for group in groups:
             group["lr"] = rate
@@ -116,7 +116,7 @@ def with_the_common_rate(run: TrainingRun) -> list[dict[str, Any]]:
     found = [group for group, its_own in zip(groups, own, strict=True) if not its_own]
     if not found:
         raise ConfigError(
-            "find",
+            "what",
             "lr",
             "each group of optimizer.groups has an lr of its own; the rate that is looked for is "
             "optimizer.lr; leave lr out of one group",
@@ -128,10 +128,10 @@ def require_finite_first(found: Sequence[float]) -> None:
     """Raise NumericsError if the very first loss, of the lowest rate, is not finite."""
     if not math.isfinite(found[0]):
         raise NumericsError(
-            "find",
+            "what",
             "lr",
             f"the loss of the first step is {found[0]}; it is not the learning rate that makes it "
-            "so; train without find=lr, which says where it begins",
+            "so; train, which says where it begins",
         )
 
 
@@ -146,7 +146,7 @@ def first_steps(steps: int) -> int:
     return min(FIRST, steps // 3)
 
 
-class Watch:
+class DivergenceDetector:
     """Detects divergence, one loss at a time.
 
     steps: of the whole search.
@@ -184,7 +184,7 @@ class Watch:
 
 def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
     """Evaluate a range test: `found` are the losses at the first of `rates`."""
-    watch = Watch(len(rates))
+    watch = DivergenceDetector(len(rates))
     bad = [rate for rate, loss in zip(rates, found, strict=False) if watch.diverged(loss)]
     first = first_steps(len(rates))
     slopes = slopes_of(watch, max(1, first // 2))
@@ -195,7 +195,7 @@ def read(rates: Sequence[float], found: Sequence[float]) -> Rates:
     return Rates(watch.averages, steepest, diverges, min(steepest, tenth))
 
 
-def slopes_of(watch: Watch, span: int) -> np.ndarray[Any, Any]:
+def slopes_of(watch: DivergenceDetector, span: int) -> np.ndarray[Any, Any]:
     """Mean change per step of the moving average, from `span` steps before each to `span` after.
 
     Times the sum of its weights, because the noise of a loss moves an average by 1 / that sum.

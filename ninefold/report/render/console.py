@@ -1,61 +1,19 @@
-"""Renders report.md, and what the console shows, from a Report; writes no files."""
+"""Writes what the console shows of a report, and of the gate."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.report.answer.gate import Gate, GroupChanges
-from ninefold.report.answer.tree import Group, Report
-from ninefold.report.data.cells import MOST
+from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import between, counted, three_digits, times
-from ninefold.report.render import sections
-from ninefold.report.render.forest import caption, plot
-from ninefold.report.render.markdown import grid
-from ninefold.report.render.results import about, results
-from ninefold.report.render.tables import lines, markdown
-from ninefold.report.render.templates import render
+from ninefold.report.render.results import results
+from ninefold.report.render.tables import grid, lines
 from ninefold.stats.statistics import estimate
 
 CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 25, 9, 4
 _CAVEATS = 3  # on the console
-
-
-def shown(report: Report) -> list[Group]:
-    """Return the groups with a part of their own: that of the answer, then by their conditions."""
-    first, rest = report.groups[:1], report.groups[1:MOST]
-    return [*first, *sorted(rest, key=lambda group: group.order)]
-
-
-def parts(report: Report) -> list[dict[str, Any]]:
-    """Return what the page and report.md show of each group."""
-    return [
-        {
-            "group": group,
-            "plot": plot(group, report),
-            "caption": caption(group, report),
-            "results": table,
-            "about": about(table, group, report),
-            "sections": sections.of_group(group, report),
-        }
-        for group in shown(report)
-        for table in [results(group)]
-    ]
-
-
-def report_text(report: Report) -> str:
-    """Return the text of report.md; the same report gives the same bytes."""
-    found = parts(report)
-    text = render(
-        "report.md.j2",
-        report=report,
-        parts=found,
-        study=sections.of_study(report, len(found)),
-        markdown=markdown,
-    )
-    return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n")
 
 
 def console_text(report: Report) -> str:
@@ -63,7 +21,7 @@ def console_text(report: Report) -> str:
     answer, bad = report.answer, [run for run in report.runs if run.status != "ok"]
     said = [f"answer: {one_line(answer.lead)}"]
     if report.groups:
-        said += ["", *lines(results(report.groups[0]), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
+        said += ["", *lines(results(report.groups[0], report), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
     if others := len(report.groups) - 1:
         said.append(f"{counted(others, 'further table')} in the report")
     if bad:

@@ -1,4 +1,4 @@
-"""find=batch_size and find=lr: a value for a job, without a run."""
+"""A learning rate is found for a job, without a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from PIL import Image
 
 from benchmarks import ours
 from ninefold.errors import ConfigError, NumericsError
-from ninefold.train.rates import Watch, losses_at, read, require_finite_first
+from ninefold.finders.__main__ import main
+from ninefold.finders.rates import DivergenceDetector, losses_at, read, require_finite_first
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
@@ -20,7 +21,7 @@ SMALL = ("dataset.limit=256", "batch_size=32", "threads=2", "hydra.run.dir=found
 
 
 def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
-    done = shell.train("find=lr", *SMALL, *overrides)
+    done = shell.run("-m", "ninefold.finders", "what=lr", *SMALL, *overrides)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((shell.folder / "found" / "lr.json").read_text())
     line = f"optimizer.lr={found['suggestion']:.2g}"
@@ -30,7 +31,7 @@ def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
 
 
 def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
-    found = rates_of(shell, "find_lr.low=1e-5", "find_lr.high=100", "find_lr.steps=40")
+    found = rates_of(shell, "low=1e-5", "high=100", "steps=40")
     assert found["rates"][0] == pytest.approx(1e-5)
     assert len(found["rates"]) == len(found["losses"]) <= 40
     assert 1e-5 <= found["suggestion"] < found["diverges"] <= 100
@@ -44,14 +45,14 @@ def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(she
     one_cycle = ("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5", "~scheduler.T_max")
     one_cycle += ("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",)
     one_cycle += ("+scheduler.max_lr=0.1", "+scheduler.total_steps=80")
-    plain = rates_of(shell, "find_lr.steps=10")
+    plain = rates_of(shell, "steps=10")
     (shell.folder / "found").rename(shell.folder / "plain")
-    assert rates_of(shell, "find_lr.steps=10", *one_cycle)["losses"] == plain["losses"]
+    assert rates_of(shell, "steps=10", *one_cycle)["losses"] == plain["losses"]
 
 
 @pytest.mark.slow
 def test_the_losses_are_the_same_on_two_processes(shell: Shell) -> None:
-    steps = ("find_lr.steps=12", "find_lr.high=1e-2", "optimizer=sgd")
+    steps = ("steps=12", "high=1e-2", "optimizer=sgd")
     alone = rates_of(shell, *steps)
     (shell.folder / "found").rename(shell.folder / "alone")
     both = rates_of(shell, *steps, "parallel=ddp", "launch.cpu_processes=2")
@@ -70,7 +71,7 @@ def test_three_epochs_at_the_rate_that_is_found_are_within_a_point_of_the_best_o
     shell: Shell, optimizer: str
 ) -> None:
     job = [f"optimizer={optimizer}", "threads=1"]
-    done = shell.train("find=lr", *job, "hydra.run.dir=found")
+    done = shell.run("-m", "ninefold.finders", "what=lr", *job, "hydra.run.dir=found")
     assert done.returncode == 0, done.stderr
     suggestion = json.loads((shell.folder / "found" / "lr.json").read_text())["suggestion"]
     job += ["epochs=3", "launch.inline=true", "logger=quiet", "checkpoint.every=null"]
@@ -116,12 +117,12 @@ def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_r
 
 def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
     assert read([0.1, 0.2, 0.3], [3.0, 3.0, 3.0]).smoothed == pytest.approx([3.0] * 3)
-    watch = Watch(12)
+    watch = DivergenceDetector(12)
     losses = (2.0, 2.0, 2.0, 2.0, 2.0, 25.0, 2.0)
     assert [watch.diverged(loss) for loss in losses] == [False] * 7
     assert watch.diverged(50.0)
-    assert Watch(100).diverged(math.inf)
-    with pytest.raises(NumericsError, match="error: find=lr: the loss of the first step is nan; "):
+    assert DivergenceDetector(100).diverged(math.inf)
+    with pytest.raises(NumericsError, match="error: what=lr: the loss of the first step is nan; "):
         require_finite_first([math.nan])
 
 
@@ -149,47 +150,28 @@ def test_the_best_moving_average_is_kept_while_losses_come() -> None:
         number >= 4 and np.mean(losses[: number + 1][-5:]) > 4 * min(averages[4 : number + 1])
         for number in range(len(losses))
     ]
-    watch = Watch(12)
+    watch = DivergenceDetector(12)
     assert [watch.diverged(loss) for loss in losses] == expected
     assert 0 < sum(expected) < len(losses)
-
-
-def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:
-    done = shell.train("find=batch_size", "dataset.limit=128", "dataset.val=0.25", "batch_size=32",
-                       "threads=2", "model.net.width=8", "hydra.run.dir=found")  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[-2:] == [
-        "batch_size  96 fits (the whole training set fits)",
-        "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
-        "model.net.width=8 batch_size=96",
-    ]
-    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
-    assert (found["batch_size"], found["status"]) == (96, "whole_set")
-    assert (shell.folder / "found" / "96" / "result.json").is_file()
-    assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        (["find=speed"], "error: find=speed: not allowed; batch_size, lr are allowed, or null"),
-        (["-m", "find=lr", "seed=0,1"], "error: find=lr: a sweep has many jobs; "),
-        (["find=lr", "launch.inline=true"], "error: find=lr: launch.inline=true has one process"),
-        (["find=lr", "find_lr.steps=2"], "error: find_lr.steps=2: not allowed; a whole number of"),
-        (["find=lr", "find_lr.low=2"], "error: find_lr.low=2: find_lr.high is 1; a lower learning"),
+        ([], "error: what=null: no such search; lr, batch_size are allowed; type "),
+        (["what=speed"], "error: what=speed: no such search; "),
+        (["what=lr", "steps=2"], "error: steps=2: not allowed; a whole number of at least 10 "),
+        (["what=lr", "low=2"], "error: low=2: high is 1; a lower learning rate "),
+        (["what=lr", "low=1e-300"], "error: low=1e-300: float32, in which networks train, "),
+        (["what=lr", "high=0"], "error: high=0: float32, in which networks train, "),
+        (["what=lr", "resume=auto"], "error: resume=auto: a search begins with new weights "),
     ],
 )
-def test_what_cannot_be_searched_is_one_line(shell: Shell, given: list[str], line: str) -> None:
-    done = shell.train(*given)
-    assert done.returncode == 2
-    assert done.stderr.startswith(line), done.stderr
-    assert done.stderr.count("\n") == 1
+def test_what_cannot_be_searched_is_one_line(
+    shell: Shell, capfd: pytest.CaptureFixture[str], given: list[str], line: str
+) -> None:
+    assert main(given) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(line), said
+    assert said.count("\n") == 1
     assert not list(shell.folder.glob("outputs"))
-
-
-def test_a_run_is_not_resumed_by_a_search(shell: Shell) -> None:
-    assert shell.train("max_steps=1", *SMALL).returncode == 0
-    done = shell.train("find=lr", "resume=found")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: find=lr: resume=found is given; ")
