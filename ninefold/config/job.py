@@ -216,11 +216,6 @@ class Settled(_Job):
         return as_yaml(self.config.frozen, self.choices)
 
     @property
-    def targets(self) -> list[str]:
-        """The `_target_`s that it names."""
-        return sorted(set(map(str, untrusted.targets_in(self.resolved).values())))
-
-    @property
     def variant(self) -> list[str]:
         """The overrides to list in result.json: it has fields of their own for cell and seed."""
         return variant(self.overrides)
@@ -358,7 +353,9 @@ def _resumed(job: Checked, place: str) -> Checked:
     keys = resume.named(job.overrides)
     now, before = _completed(job.config), replace(run, config=_completed(run.config))
     if wrong := resume.differences(before, keys, now, job.choices):
-        raise Refused([resume.refusal(folder, wrong)])
+        allowed = f"cannot change in a resumed run; {', '.join(options.marked(MAY_CHANGE))} may"
+        do = "leave the others out or start a new run"
+        raise Refused([ConfigError("resume", folder, f"{', '.join(wrong)} {allowed}; {do}")])
     if started_by() and "parallel.processes" not in keys:  # their launcher determines it
         job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
         keys.append("parallel.processes")
@@ -366,7 +363,10 @@ def _resumed(job: Checked, place: str) -> Checked:
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):
         fits = moved or problem.field in keys
-        raise Refused([problem if fits else resume.unfit(folder, problem)])
+        wrong_version = "its config.yaml is of another version, or was changed"
+        do = "put back the one that was written, or start a new run"
+        unfit = CheckpointError("resume", folder, wrong_version, problem.cause, do)
+        raise Refused([problem if fits else unfit])
     return continued
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 import sys
@@ -167,8 +166,8 @@ def _keys(pattern: str) -> str:
         default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
         lines.append(entry(f"{name}{default}", f"{words(key.kind)}. {key.meaning}"))
     if not lines:
-        names = {name.rpartition(".")[2]: name for name in known} | {name: name for name in known}
-        (name,) = difflib.get_close_matches(pattern, names, 1, cutoff=0)
-        near = f"the nearest is {names[name]}"
-        raise ConfigError("keys", pattern, f"no key has such a name; {near}; correct it")
+        ends = {name.rpartition(".")[2] for name in known}
+        near = nearest(pattern, known) if "." in pattern else nearest(pattern, ends)
+        allowed = f"{typed_as('keys')} lists all"
+        raise ConfigError("keys", pattern, f"no key has such a name; {allowed}; {near}")
     return "\n".join(lines) + "\n"

@@ -44,22 +44,12 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         here = started or gpus or job["launch"]["cpu_processes"]
         wanted = int(min(here, most or math.inf))
     _require_fitting(wanted, most, job, strategy)
-    if started is not None and wanted != started and started_by() == "srun":
-        one = wanted == 1
-        raise ConfigError(
-            "SLURM_NTASKS",
-            started,
-            f"srun started {started} tasks, parallel={strategy} runs in {'one' if one else wanted}",
-            "one task or parallel=ddp" if one else f"{wanted} tasks or parallel.processes=auto",
-            f"use srun -n{wanted}",
-        )
     if started is not None and wanted != started:
-        each, rest = divmod(wanted, started // found(os.environ).local_world_size)
-        option = f"--nnodes 1 --nproc-per-node {wanted}" if rest else f"--nproc-per-node {each}"
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"torchrun started {started}; parallel={strategy} wants {wanted}; use {option}",
+            f"{started_by()} started {started} processes; parallel={strategy} wants {wanted}; have "
+            f"it start {wanted}, or choose parallel=ddp with parallel.processes=auto",
         )
     if started is None and gpus and wanted > gpus:
         raise ConfigError(
@@ -122,7 +112,7 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         batch_size,
         f"does not divide by {processes} processes",
         "batch_size is global: every process takes an equal part",
-        f"choose {below or above} or {above}" if below and below != above else f"choose {above}",
+        f"choose {f'{below} or ' if below else ''}{above}",
     )
 
 
@@ -133,9 +123,8 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
         raise ConfigError(
             "batch_size",
             batch_size,
-            f"{processes} process(es) have {each} examples each, and mixup and cutmix mix pairs of "
-            "them; an even number is allowed; choose "
-            f"{' or '.join(str((each + n) * processes) for n in (-1, 1) if each + n)}",
+            f"{processes} process(es) have {each} examples each; mixup and cutmix mix pairs, so an "
+            "even number is allowed; choose another batch_size",
         )
 
 
