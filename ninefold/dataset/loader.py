@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
-from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import Read
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
@@ -24,7 +22,6 @@ from ninefold.tree import Tree, each, filled, leaves
 
 AHEAD = 2  # batches that a worker reads ahead at most, as those of a DataLoader
 MOST = 8  # threads that `auto` starts at most
-SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -48,38 +45,16 @@ class HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
-        inputs, targets = self.examples.inputs, self.examples.targets
-        ready = small_targets(targets, rows, device)
-        arrays = leaves((inputs, targets) if ready is None else inputs)
+        both = (self.examples.inputs, self.examples.targets)
+        arrays = leaves(both)
         reading = ahead(arrays[0], rows) if self.workers else None
         if reading is None:
             reading = gathered(arrays, rows, self.workers, self.pinned)
         elif self.pinned:
             reading = pinned(reading)
         with closing(reading) as source:
-            for number in range(len(rows)):
-                read = iter(next(source))
-                yield (
-                    filled(inputs, read),
-                    filled(targets, read) if ready is None else ready[number],
-                )
-                del read  # the next one takes its memory
-
-
-def small_targets(
-    targets: Tree, rows: Sequence[Rows], device: torch.device
-) -> tuple[Tensor, ...] | None:
-    """The targets of each batch, copied to the device at once; None: read them with the inputs.
-
-    That is for large ones, such as masks, ones that vary from epoch to epoch, and several.
-    """
-    if not rows or isinstance(targets, tuple | list | dict):
-        return None
-    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
-        return None
-    values = torch.from_numpy(targets[np.concatenate(rows)])
-    found: tuple[Tensor, ...] = to_device(values, device).split([len(each) for each in rows])
-    return found
+            for _ in rows:
+                yield filled(both, next(source))  # kept by no name: the next one takes its memory
 
 
 @dataclass(frozen=True)

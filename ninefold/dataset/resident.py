@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory, plan_loading
+from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
 from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
 from ninefold.engine.batches import Preparation, Read, Source
 from ninefold.engine.parallel import Parallel, Place, gather
@@ -24,6 +24,7 @@ from ninefold.tree import Tree, each, leaves
 AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
 MOST = 1 / 2  # of what is free there, which true takes at most too
+SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
 
@@ -124,15 +125,13 @@ def padded_once(
     if there is no room, see `allowed`. memory: free and total bytes of the GPU.
     """
     # A subclass may draw more, or other things.
-    if not isinstance(source, Resident) or type(prepare) is not ImagePreparation:
+    if type(prepare) is not ImagePreparation or not prepare.moves:
+        return source, prepare
+    if not isinstance(source, Resident) or not isinstance(source.inputs, Tensor):
         return source, prepare
     inputs, targets = source.inputs, source.targets
-    if not prepare.moves:
-        return source, prepare
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
-        return source, prepare
-    masked = is_mask(targets, inputs)
-    if targets.ndim > 2 and not masked:
+    masked = isinstance(targets, Tensor) and is_mask(targets, inputs)
+    if inputs.ndim != 4 or not isinstance(targets, Tensor) or (targets.ndim > 2 and not masked):
         return source, prepare
     height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
     grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
