@@ -20,8 +20,8 @@ from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, filled, leaves
 
-AHEAD = 2  # batches that a worker reads ahead at most, as those of a DataLoader
-MOST = 8  # threads that `auto` starts at most
+AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
+MAX_THREADS = 8  # threads that `auto` starts at most
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -118,7 +118,7 @@ def plan_loading(
 
     workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
         items vary from epoch to epoch; else threads, as many as `share` of the `free` bytes
-        of memory and the cores allow, up to MOST. On a CPU one, as training uses the cores.
+        of memory and the cores allow, up to MAX_THREADS. On a CPU one, as training uses the cores.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.
     Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
@@ -141,12 +141,12 @@ def plan_loading(
         )
     allowed = None if free is None else int(share * free) // place.local_size
     processes = ahead(leaves(examples.inputs)[0], []) is not None
-    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
+    fitting = MAX_THREADS if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto":
         spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
         none = all(map(in_memory, arrays)) or any(map(varies, arrays))
-        count = 0 if none else max(0, min(MOST, fitting, spare))
+        count = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
     else:
         count = workers
     needed = slots(count)

@@ -21,9 +21,9 @@ from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
-AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
+AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
-MOST = 1 / 2  # of what is free there, which true takes at most too
+FREE_SHARE = 1 / 2  # of what is free there, which true takes at most too
 SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
@@ -156,7 +156,7 @@ def resident_bytes(
     """The bytes of `sets` if they are to be copied to `device`, else 0.
 
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
-        than is `allowed`. true: they must be, and may take MOST of what is free.
+        than is `allowed`. true: they must be, and may take FREE_SHARE of what is free.
     memory: see `allowed`.
     Raises ConfigError, ResourceError where they must and cannot.
     """
@@ -189,15 +189,15 @@ def resident_bytes(
     raise ResourceError(
         "dataset.resident",
         "true",
-        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed ({MOST:g} "
-        "of the free memory of the GPU); leave it out",
+        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed "
+        f"({FREE_SHARE:g} of the free memory of the GPU); leave it out",
     )
 
 
 def allowed(memory: tuple[int, int], must: bool = False) -> int:
     """The bytes that examples may take on a GPU. memory: its free and total bytes."""
     free, total = memory
-    return int(MOST * free if must else min(MOST * free, AUTO * total))
+    return int(FREE_SHARE * free if must else min(FREE_SHARE * free, AUTO_SHARE * total))
 
 
 def nbytes(array: Array) -> int:

@@ -24,8 +24,8 @@ from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError, ResourceError
 from ninefold.signals import SIGNALS
-from tests.conftest import ROOT, Shell, metrics, result
-from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, photos, ranks, same
+from tests.conftest import Shell, result
+from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, photos, same
 
 GPU = torch.device("cuda", 0)
 EXAMPLES = labeled(103, 3, 6, 6, classes=None)
@@ -70,11 +70,6 @@ def test_the_same_batches_follow_from_any_position_with_any_number_of_loader_thr
     whole = of(0)
     for start in range(0, len(whole) + 1, 1 if workers == 2 else 5):
         assert same(of(workers, start), whole[start:])
-
-
-def test_each_process_of_a_run_has_its_own_part_with_loader_threads() -> None:
-    for place in ranks(2):
-        assert same(of(2, place=place), of(0, place=place))
 
 
 def test_the_same_examples_are_evaluated_with_loader_threads() -> None:
@@ -269,34 +264,6 @@ def test_batches_are_page_locked_on_cuda_alone() -> None:
         plan(on(CPU), pinned=True)
 
 
-MEASURED = """
-import gc, time
-from contextlib import closing
-import numpy as np
-from ninefold.dataset.loader import gathered, slots
-from ninefold.train.process_settings import keep_freed
-from benchmarks.loading import pss
-from tests.dataset.test_loader import IMAGES, MASKED
-
-keep_freed()
-gc.collect()
-before, most = pss(), 0
-with closing(gathered([IMAGES.inputs], [np.arange(32)] * 20, 2)) as source:
-    while batch := next(source, None):
-        time.sleep(0.05)  # as long as a step takes: all that may be are read ahead
-        most = max(most, pss() - before)
-        del batch
-print(most / (slots(2) * MASKED * 3 / 4))  # of images alone
-"""
-
-
-@pytest.mark.slow  # the bench loader-memory measures it in a run
-def test_images_read_ahead_take_the_memory_of_their_slots(shell: Shell) -> None:
-    done = shell.run("-c", MEASURED, env={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    assert 0.9 < float(done.stdout) < 1.1
-
-
 # Real commands
 
 
@@ -308,22 +275,6 @@ def options(root: Path) -> list[str]:
         "batch_size=8", "epochs=2", "log_every=1", "model.net.width=8", "checkpoint.every=3",
         "logger=quiet",
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_run_is_the_same_with_loader_threads_in_each_of_two_processes(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "loader.workers=0,2", *options(shell.folder / "photos"), "parallel=ddp",
-        "launch.cpu_processes=2", "hydra.sweep.dir=s",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    alone, ahead = sorted((shell.folder / "s").glob("*_ddp_*"))
-    for key in ("loss", "test_loss"):
-        assert metrics(alone, key) == metrics(ahead, key)
-        assert metrics(alone, key)
-    done = shell.evaluate(f"ckpt={ahead}", "loader.workers=2", "hydra.run.dir=eval")
-    assert f"accuracy {result(ahead)['accuracy']:.4f}" in done.stdout
-    assert "  cat  " in done.stdout
 
 
 @pytest.mark.slow

@@ -5,14 +5,12 @@ What is done on a GPU is done here on the tensors of a CPU.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from benchmarks import ours
 from ninefold.config import untrusted
@@ -20,9 +18,7 @@ from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, to_device
 from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
-from ninefold.engine.batches import Batches, Source, shard
-from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.loop import train
+from ninefold.engine.batches import shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import Failure
 from tests.conftest import Shell, result
@@ -157,29 +153,6 @@ def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu
     text = ours.job("dataset.resident=true").text
     assert "resident: true" in text
     assert "resident" not in untrusted.for_evaluation(text, Path("x.pt"), {})["dataset"]
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_training_on_a_set_on_the_device_ends_with_bitwise_the_same_weights(padded: bool) -> None:
-    def trained(on_device: bool) -> tuple[list[Tensor], Evaluations]:
-        with ours.training(
-            "dataset=synthetic", "dataset.shape=[3,8,8]", "dataset.train_count=200",
-            "dataset.flip=true", "dataset.crop=2", "batch_size=16", "model.net.width=8", "epochs=2",
-            "threads=1", "checkpoint.every=null", "logger=quiet",
-        ) as run:  # fmt: skip
-            if on_device:
-                prepare = dataclasses.replace(run.prepare, flip=True, crop=2)  # type: ignore[type-var]
-                source: Source = Resident.copied(ours.examples_of(run.batches.source), CPU)
-                if padded:
-                    source, prepare = padded_once(source, prepare, MUCH)
-                run.batches = Batches(source, 16, 0, prepare, run.place)
-                run.test = Resident.copied(ours.examples_of(run.test), CPU)
-            found = train(run)
-            return [parameter.detach().clone() for parameter in run.state.model.parameters()], found
-
-    (theirs, expected), (own, found) = trained(False), trained(True)
-    assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True))
-    assert (found.test.loss, found.test.accuracy) == (expected.test.loss, expected.test.accuracy)
 
 
 @pytest.mark.gpu
