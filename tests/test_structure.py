@@ -73,6 +73,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["extensions"] = {*MAY_IMPORT}  # and nothing imports them
 COMPOSING = {"main", "plugins", "config", "study", "extensions"} | {
     "launch/runs",
+    "launch/command",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
     "train/build",
     "train/run",
