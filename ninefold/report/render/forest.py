@@ -19,7 +19,6 @@ from ninefold.report.numbers import (
     unit_of_difference,
     with_unit,
 )
-from ninefold.report.render import scales
 from ninefold.report.render.plots import (
     COLORS,
     Canvas,
@@ -110,9 +109,7 @@ def figure(report: Report) -> str | None:
 
 
 def plot(group: Group, report: Report) -> Picture | None:
-    """Return the plot of a group: its forest plot, or how it scales; None without a value."""
-    if group.scaling:
-        return scales.draw(group.scaling)
+    """Return the forest plot of a group; None without a value."""
     scale, found = _rows(group, report)
     return _forest(found, scale) if any(row.value is not None for row in found) else None
 
@@ -128,14 +125,9 @@ def caption(group: Group, report: Report) -> str:
     unit = "timing round" if group.timing_rounds and not scores else "seed"
     found = [each for cell in group.shown if (each := cell.measures.get(_key(group)))]
     count = counted(max((each.n for each in found), default=0), unit)
-    if group.scaling:
-        how = f"Higher is better. {count}; dotted: the ideal"
-        if any(point.oversubscribed for each in group.scaling.series for point in each.points):
-            how += "; hollow: too few cores or GPUs"
-    else:
-        better = "Left" if scores and group.better == "less" else "Right"
-        intervals = f"{count}; lines: {confidence or 95:.3g} % intervals"
-        how = f"{better} is better. {intervals}; band: {band}; hollow: open; struck out: left out"
+    better = "Left" if scores and group.better == "less" else "Right"
+    intervals = f"{count}; lines: {confidence or 95:.3g} % intervals"
+    how = f"{better} is better. {intervals}; band: {band}; hollow: open; struck out: left out"
     return f"{how}. {machine}."
 
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Figures, Group, Report, Scaling
+from ninefold.report.answer.tree import CellReport, Figures, Group, Report
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
-    MISSING,
     between,
     capitalized,
     decimals_of,
@@ -19,7 +18,7 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
 from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.stats.verdicts import OTHER_HOSTS, Pair, Safety
+from ninefold.stats.verdicts import Pair, Safety
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
@@ -30,11 +29,8 @@ Show = Callable[[CellReport], Field]
 def ordered(group: Group) -> list[CellReport]:
     """Return the configurations as they are shown: the best first, then those left out.
 
-    Best are the fastest, or where times were not asked for those with the best score. Those of a
-    series of processes keep their order.
+    Best are the fastest, or where times were not asked for those with the best score.
     """
-    if group.scaling:
-        return group.shown
     sign = -1 if group.better == "more" else 1
 
     def key(cell: CellReport) -> tuple[bool, float]:
@@ -48,7 +44,7 @@ def ordered(group: Group) -> list[CellReport]:
 
 def scores_alone(group: Group) -> bool:
     """Whether a study asked for scores and not for times."""
-    return not group.asks_time and group.scored and group.scaling is None
+    return not group.asks_time and group.scored
 
 
 def reason(cell: CellReport) -> str:
@@ -72,7 +68,7 @@ def results(group: Group) -> Table:
     name = ", ".join(filter(None, (group.score, group.unit)))
     time: list[tuple[Column, Show]] = [
         (Column("s/epoch"), _of(group, SECONDS.key, spread=True)),
-        (Column("times as fast"), lambda cell: _speed(cell, group)),
+        (Column("times as fast"), _speed),
     ]
     score: list[tuple[Column, Show]] = [(Column(name), _score(group))]
     columns: list[tuple[Column, Show]] = [
@@ -129,12 +125,9 @@ def half_of(found: Figures) -> float | None:
     return None if found.high is None or found.mean is None else found.high - found.mean
 
 
-def _speed(cell: CellReport, group: Group) -> Field:
-    if group.scaling:
-        return _speed_of_more(cell, group.scaling)
+def _speed(cell: CellReport) -> Field:
     if cell.speed is None:
-        apart = frozenset((PLAIN, cell.cell)) in group.apart
-        return Field(MISSING, word=word(OTHER_HOSTS)) if apart else NONE
+        return NONE
     if cell.cell == PLAIN:
         return Field("1.00", word=_BASELINE)
     ends = between(cell.speed.low, cell.speed.high, two_decimals, "")
@@ -150,21 +143,6 @@ def verdict_of(cell: CellReport) -> str:
     assert cell.speed is not None
     behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
     return BEHIND if behind else cell.speed.verdict
-
-
-def _speed_of_more(cell: CellReport, scaling: Scaling) -> Field:
-    """How many times as fast as the base of its series a cell is."""
-    for series in scaling.series:
-        if cell.cell == series.base:
-            return Field("1.00", word=_BASELINE)
-        for point in series.points:
-            if point.cell == cell.cell and point.speedup is not None:
-                ends = between(point.speedup_low, point.speedup_high, two_decimals, "")
-                crowded = Word("too few cores", "") if point.oversubscribed else None
-                verdict = "" if point.verdict in (None, OTHER_HOSTS) else str(point.verdict)
-                found = crowded or (word(verdict) if verdict else None)
-                return Field(two_decimals(point.speedup), ends, found)
-    return NONE
 
 
 def two_decimals(value: float) -> str:
@@ -232,13 +210,8 @@ def about(table: Table, group: Group, report: Report) -> str:
             "turns."
         )
     if any(column.title == "times as fast" for column in table.columns):
-        against = BASELINE
-        if group.scaling:
-            bases = dict.fromkeys(series.base for series in group.scaling.series)
-            labels = {cell.cell: cell.label for cell in group.cells}
-            against = "; ".join(labels.get(base) or str(base) for base in bases)
         said.append(
-            f"“times as fast” is against {against}, with the "
+            f"“times as fast” is against {BASELINE}, with the "
             f"{report.settings.confidence or 95:.3g} % interval."
         )
         if any(map(reason, group.shown)):

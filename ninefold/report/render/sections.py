@@ -29,7 +29,7 @@ from ninefold.report.numbers import (
     with_article,
     within_margin,
 )
-from ninefold.report.render import pictures, scales
+from ninefold.report.render import pictures
 from ninefold.report.render.plots import Picture
 from ninefold.report.render.results import margin_of, ordered
 from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
@@ -71,7 +71,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _safety(group, report),
         _further(group),
         _phases(group),
-        _scaling(group),
+        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group, report),
@@ -216,18 +216,14 @@ def _phases(group: Group) -> Section | None:
     )
 
 
-def _scaling(group: Group) -> Section | None:
-    if group.scaling is None:
+def _answer_table(report: Report) -> Section | None:
+    if (found := report.answer.table) is None:
         return None
-    labels = {cell.cell: _label(group, cell.cell) for cell in group.cells}
-    batch = "every step has the same global batch"
-    if group.scaling.kind != "strong":
-        batch = "every process has the same batch"
+    first, *others = found.columns
+    columns = [Column(first, number=False), *map(Column, others)]
+    rows = [[Field(text) for text in row] for row in found.rows]
     return Section(
-        "scaling",
-        "More processes",
-        f"{capitalized(group.scaling.kind)} scaling: {batch}.",
-        tables=[scales.table(series, labels) for series in group.scaling.series],
+        "answer-table", found.title, found.about, tables=[filled(Table(found.title, columns, rows))]
     )
 
 

@@ -9,7 +9,7 @@ from ninefold.errors import one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import MISSING
 from ninefold.report.render.markdown import grid, plain
-from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
+from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
@@ -22,7 +22,6 @@ _WORDS = {
     "safe": ("kept", "good"),
     OPEN: ("open", "open"),
     WITHIN: ("in the noise", "open"),
-    OTHER_HOSTS: (OTHER_HOSTS, "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
     NOT_SHOWN: ("not shown", "open"),
