@@ -327,7 +327,7 @@ OTHER_MEANINGS = {
     ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
-    ("report/answer/own_loop", "dp"), ("report/answer/own_loop", "ddp"),
+    ("report/answer/wording", "dp"), ("report/answer/wording", "ddp"),
 }  # fmt: skip
 
 

@@ -19,8 +19,7 @@ from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import FOLDERS
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import recommend
-from ninefold.report.answer.timing import TimingState, timing_state
+from ninefold.report.answer.recommend import TimingState, recommend, timing_state
 from ninefold.report.answer.tree import Report, write_report
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first

@@ -18,7 +18,7 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import ArraySpec, Rows, specs
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan

@@ -15,7 +15,6 @@ from ninefold.report.answer.tree import Report
 from ninefold.report.render.templates import page
 from tests.report.sample_report import AMPS, BASE, each_text, sample
 from tests.report.test_report import built, recorded
-from tests.report.test_scaling import planted
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
 PALE = """() => {
@@ -242,7 +241,6 @@ def shapes(folder: Path) -> dict[str, Report]:
         "a search": replace(usual, groups=search),
         "no runs": replace(usual, groups=[], runs=[], notes=[]),
         "long words": long,
-        "scaling": built(recorded(planted(folder, cores=2, counts="1,2,4,8"))),
         "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), seeds=2),
     }
 

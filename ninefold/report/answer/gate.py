@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, Failure, Slower
-from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group, largest_first
 from ninefold.report.data.cells import groups as sorted_groups
@@ -77,7 +76,7 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     warnings = _warnings(after, before) + _unmatched(pairs, after, before)
     compared = []
     for group, other in pairs:
-        now, then = _seconds(group, after), _seconds(other, before)
+        now, then = SECONDS.values(group), SECONDS.values(other)
         found = changes(now, then, allowed)
         compared.append(GroupChanges(group.title, found, then, now))
         warnings += [f"{cell} has no time now" for cell in then if cell not in now]
@@ -109,10 +108,6 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
         + (f", and {len(slower)} cells are slower in all" if len(slower) > 1 else ""),
         "see what changed, or allow more with --fail-if-slower",
     )
-
-
-def _seconds(group: Group, recording: Recording) -> dict[Cell, dict[int, float]]:
-    return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
 
 
 def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:

@@ -78,8 +78,8 @@ def _seconds_of_a_seed(evidence: Evidence) -> float | None:
     for cell in evidence.cells:
         known = [
             run.total_seconds
-            for run in evidence.runs(cell)
-            if run.ok and not run.timed and run.total_seconds
+            for run in evidence.group.completed(cell)
+            if not run.timed and run.total_seconds
         ]
         if not known:
             return None

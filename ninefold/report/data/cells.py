@@ -88,6 +88,10 @@ class Group:
         """Return the runs of one cell."""
         return [run for run in self.runs if run.cell == cell]
 
+    def completed(self, cell: Cell) -> list[Run]:
+        """Return the runs of one cell that completed."""
+        return [run for run in self.of(cell) if run.ok]
+
 
 @dataclass(frozen=True)
 class _Key:

@@ -47,8 +47,6 @@ class Run(Result):
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
         as they do. None: they were not swept, and are no part of its cell.
-    oversubscribed: whether a host had fewer cores than threads of this run, or fewer GPUs than
-        processes; None: unknown.
     """
 
     folder: str = ""
@@ -56,7 +54,6 @@ class Run(Result):
     counted: bool | None = None
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
-    oversubscribed: bool | None = None
 
     @property
     def counts(self) -> bool:

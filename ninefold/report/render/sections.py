@@ -67,6 +67,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _check(group),
         _further(group),
         _phases(group),
+        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group, report),
@@ -184,6 +185,17 @@ def _phases(group: Group) -> Section | None:
         points,
         bars=bars,
         tables=[Table("Phases of a training step", columns, rows)],
+    )
+
+
+def _answer_table(report: Report) -> Section | None:
+    if (found := report.answer.table) is None:
+        return None
+    first, *others = found.columns
+    columns = [Column(first, number=False), *map(Column, others)]
+    rows = [[Field(text) for text in row] for row in found.rows]
+    return Section(
+        "answer-table", found.title, found.about, tables=[filled(Table(found.title, columns, rows))]
     )
 
 
