@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.api.tables import data_frame
+from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
@@ -76,11 +76,7 @@ class Times:
         return "\n".join([self.sentence, *aligned([HEADER, *self._table()])])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
-            for tag, row in [("th", HEADER), *(("td", row) for row in self._table())]
-        )
-        return f"<p>{escape(self.sentence)}</p><table>{rows}</table>"
+        return f"<p>{escape(self.sentence)}</p>{html_table(HEADER, self._table())}"
 
     def _table(self) -> list[tuple[str, ...]]:
         """A row for each step, as HEADER says."""

@@ -151,7 +151,7 @@ def headline(scales: Scaling) -> tuple[str, bool]:
     if best.verdict in ("slower", "tie") or (best.speedup_high or math.inf) < 1:
         if speedup >= 1:
             return f"Do not scale out: {what} are no faster than {_one(series)}.", True
-        return f"Do not scale out: {what} take {how_many(1 / speedup)} times as long.", True
+        return f"Do not scale out: {what} are only {speedup:.2f} times as fast.", True
     return f"Not decided: {what} may be faster or slower than {_one(series)}.", False
 
 
