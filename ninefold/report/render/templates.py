@@ -25,8 +25,8 @@ FOLDER = Path(__file__).parent / "templates"
 
 def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
-    # Overlays are whole configurations.
-    environment = {key: value for key, value in report.environment.items() if key != "overlays"}
+    left_out = ("overlays", "sweep", "words")  # which are long, and whole in environment.json
+    environment = {key: value for key, value in report.environment.items() if key not in left_out}
     return _render(
         "report.html.j2",
         **_shown(report),
