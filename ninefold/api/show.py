@@ -5,11 +5,11 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from ninefold.api.child import Event
+from ninefold.api.tables import html_table
 from ninefold.errors import Failure
 
 COLUMNS = {
@@ -25,14 +25,8 @@ COLUMNS = {
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The columns that rows of CellProgress fill, with their headings."""
-    scored = any(row.get("score") for row in rows)
-    return {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
-
-
 class Notebook:
-    """Shows how far a comparison is: one output of a cell, which is replaced as it goes on."""
+    """One output of a cell, which is replaced as the study goes on."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -65,20 +59,12 @@ class Notebook:
 
     def _picture(self) -> Any:
         rows = self._rows or [{"cell": cell} for cell in self._cells]
-        shown = table(rows, columns(rows)) if rows else ""
+        scored = any(row.get("score") for row in rows)
+        names = {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
+        texts = [[row.get(key, "") for key in names] for row in rows]
+        shown = html_table([*names.values()], texts) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
         return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
-
-
-def table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """Rows as an HTML table. names: the headings of the columns."""
-
-    def line(tag: str, texts: Iterable[object]) -> str:
-        left = "style='text-align:left;padding:.1em .8em .1em 0'"
-        return "".join(f"<{tag} {left}>{escape(str(text))}</{tag}>" for text in texts)
-
-    body = "".join(f"<tr>{line('td', (row.get(key, '') for key in names))}</tr>" for row in rows)
-    return f"<table style='color:inherit'><tr>{line('th', names.values())}</tr>{body}</table>"
 
 
 def in_notebook() -> bool:

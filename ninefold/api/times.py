@@ -8,7 +8,7 @@ from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ninefold.errors import ConfigError
+from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.statistics import compare, stand
 from ninefold.stats.turns import TakenTurn
@@ -80,11 +80,7 @@ class Times:
         return "\n".join([self.sentence, *aligned([HEADER, *self._table()])])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in row)}</tr>"
-            for tag, row in [("th", HEADER), *(("td", row) for row in self._table())]
-        )
-        return f"<p>{escape(self.sentence)}</p><table>{rows}</table>"
+        return f"<p>{escape(self.sentence)}</p>{html_table(HEADER, self._table())}"
 
     def _table(self) -> list[tuple[str, ...]]:
         """A row for each step, as HEADER says."""
@@ -226,14 +222,3 @@ def interval(pair: Pair) -> str:
     if pair.low is None or pair.high is None:
         return NOT_KNOWN
     return f"{shown(pair.low)} to {shown(pair.high)}"
-
-
-def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ConfigError(
-            "pandas", "missing", "to_frame() needs it; rows() does not; pip install pandas"
-        ) from None
-    return pd.DataFrame(rows)

@@ -262,7 +262,7 @@ def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.Monke
     of = found(1.5)
     assert "b     1500" in repr(of)
     assert "slower" in repr(of)
-    assert "<td>&lt;a&gt;</td>" in of._repr_html_()
+    assert ">&lt;a&gt;</td>" in of._repr_html_()
     assert "<a>" not in of._repr_html_()
     timed = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     rows = timed.rows()

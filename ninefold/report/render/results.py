@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
 from ninefold.report.answer.tree import CellReport, Figures, Group, Report
@@ -19,7 +19,7 @@ from ninefold.report.numbers import (
     number,
     within_margin,
 )
-from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
+from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
@@ -117,35 +117,27 @@ def difference_of(cell: CellReport, group: Group) -> Standing:
 def results(group: Group, report: Report) -> Table:
     """Return the table of results: times, scores, memory, and what else there is."""
     confidence = report.settings.confidence or 95
-    time: list[tuple[Column, Show]] = [
-        (Column("s/epoch, ± 95 %"), _of(group, SECONDS.key, spread=True)),
-        (Column(f"times as fast, {confidence:.3g} % interval"), _speed),
-    ]
-    if not any(half_of(found) for cell in group.shown if (found := cell.measures.get("seconds"))):
-        time[0] = (Column("s/epoch"), time[0][1])
-    name = ", ".join(filter(None, (group.score, group.unit)))
-    score: list[tuple[Column, Show]] = [(Column(name), _score(group))]
-    columns: list[tuple[Column, Show]] = [
-        (Column("configuration", number=False), lambda cell: Field(name_of(cell), reason(cell))),
-        *([*score, *time[:1]] if scores_alone(group) else [*time, *score]),
-        (Column("memory, MiB"), _of(group, BYTES.key, 2.0**-20)),
-        *_further_columns(group),
-    ]
-    rows = [[show(cell) for _, show in columns] for cell in ordered(group)]
-    styles = [style(cell) for cell in ordered(group)]
-    return filled(Table("Results", [column for column, _ in columns], rows, styles))
-
-
-def _further_columns(group: Group) -> list[tuple[Column, Show]]:
-    """The columns that only some studies fill."""
     units = {info.key: info.unit for info in group.measures}
-    found: list[tuple[Column, Show]] = [
-        (Column(units.get(THROUGHPUT.key) or "images/s"), _of(group, THROUGHPUT.key)),
+    known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
+    columns: dict[str, Show] = {
+        f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
+        f"times as fast, {confidence:.3g} % interval": _speed,
+        ", ".join(filter(None, (group.score, group.unit))): _score(group),
+        "memory, MiB": _of(group, BYTES.key, 2.0**-20),
+        units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
+        "efficiency": _of_ideal,
+        "J/epoch": _of(group, ENERGY.key),
+    }
+    if scores_alone(group):  # they come first
+        time, _, score, *others = columns.items()
+        columns = dict([score, time, *others])
+    cells = ordered(group)
+    rows = [
+        [Field(name_of(cell), reason(cell)), *(show(cell) for show in columns.values())]
+        for cell in cells
     ]
-    if any(cell.speedup and cell.speedup.ideal > 1 for cell in group.shown):
-        found.append((Column("of ideal"), _of_ideal))
-    found.append((Column("J/epoch"), _of(group, ENERGY.key)))
-    return found
+    table = table_of("Results", ["configuration"], list(columns), rows)
+    return filled(replace(table, styles=[style(cell) for cell in cells]))
 
 
 def _of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
@@ -203,10 +195,11 @@ def _score(group: Group) -> Show:
 
 
 def _of_ideal(cell: CellReport) -> Field:
-    speedup = cell.speedup
-    if speedup is None or speedup.ideal < 2:
+    """The share of what its processes, or devices, allow that a configuration reaches."""
+    one = cell.speedup
+    if one is None or one.ideal < 2:
         return NONE
-    return Field(f"{100 * speedup.value / speedup.ideal:.0f} %", f"of {speedup.ideal}")
+    return Field(f"{100 * one.value / one.ideal:.0f} %", f"of {one.ideal}")
 
 
 def _mean(cell: CellReport, key: str) -> float | None:

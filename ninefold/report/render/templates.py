@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from functools import cache
@@ -27,9 +25,8 @@ FOLDER = Path(__file__).parent / "templates"
 
 def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
-    script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    # Overlays are whole configurations.
-    environment = {key: value for key, value in report.environment.items() if key != "overlays"}
+    left_out = ("overlays", "sweep", "words")  # which are long, and whole in environment.json
+    environment = {key: value for key, value in report.environment.items() if key not in left_out}
     return _render(
         "report.html.j2",
         **_shown(report),
@@ -38,8 +35,6 @@ def page(report: Report) -> str:
         alone=False,
         glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
