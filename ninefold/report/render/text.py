@@ -9,7 +9,7 @@ from typing import Any
 from ninefold.errors import one_line
 from ninefold.report.answer.gate import Gate, GroupChanges
 from ninefold.report.answer.tree import Group, Report
-from ninefold.report.data.cells import MOST
+from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import between, counted, three_digits, times
 from ninefold.report.render import sections
 from ninefold.report.render.forest import caption, plot
@@ -25,7 +25,7 @@ _CAVEATS = 3  # on the console
 
 def shown(report: Report) -> list[Group]:
     """Return the groups with a part of their own: that of the answer, then by their conditions."""
-    first, rest = report.groups[:1], report.groups[1:MOST]
+    first, rest = report.groups[:1], report.groups[1:MAX_SHOWN]
     return [*first, *sorted(rest, key=lambda group: group.order)]
 
 
