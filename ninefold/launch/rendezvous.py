@@ -57,7 +57,6 @@ class RankFacts:
     facts: what must be the same on all ranks, such as versions, by name.
     machine: cpu, cores and gpus of its host.
     cpus: those of its host that it may use, which Slurm may have bound it to.
-    problem: the FailureReport of what keeps it from any run; empty if there is nothing.
     """
 
     rank: int
@@ -66,7 +65,6 @@ class RankFacts:
     facts: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     cpus: list[int] = field(default_factory=list)
-    problem: str = ""
 
 
 def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
@@ -144,9 +142,6 @@ class Rendezvous:
             )
         said = self._ask(lambda store: store.multi_get(keys))
         self.members = [RankFacts(**json.loads(text)) for text in said]
-        for member in self.members:
-            if member.problem:
-                raise FailureReport.read(member.problem).failure
         require_equal(self.members, [member.facts for member in self.members])
 
     @property
@@ -269,7 +264,7 @@ class Rendezvous:
             return answer.result(timeout=seconds)
         except Unanswered:
             said = f"nothing in {seconds:.0f} s"
-        except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        except (dist.DistError, RuntimeError, ValueError, OverflowError, OSError) as error:
             said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise PeerError(
             "MASTER_ADDR",

@@ -372,17 +372,7 @@ AGENT = {
         ({"RANK": "1", "LOCAL_RANK": "1"}, "MASTER_ADDR=127.0.0.1: rank 0's store", 7),
         ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 7),
         ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
-        *(
-            pytest.param(change, field, 2, marks=pytest.mark.slow)
-            for change, field in (
-                ({"RANK": "1", "WORLD_SIZE": ""}, "WORLD_SIZE=unset"),
-                ({"RANK": ""}, "RANK=unset"),
-                ({"RANK": "2"}, "RANK=2"),
-                ({"RANK": "-1"}, "RANK=-1"),
-                ({"WORLD_SIZE": "x"}, "WORLD_SIZE=x"),
-                ({"MASTER_PORT": "70000"}, "MASTER_PORT=70000"),
-            )
-        ),
+        pytest.param({"WORLD_SIZE": "x"}, "WORLD_SIZE=x", 2, marks=pytest.mark.slow),
         ({"TORCHELASTIC_RUN_ID": ""}, "WORLD_SIZE=2", 2),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
