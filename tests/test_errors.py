@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold.errors import is_users, left_by, memory_failure, users_line
+from ninefold.errors import error_of_exit, is_users, memory_failure, users_line
 from tests.conftest import ROOT
 
 CODE = """
@@ -109,13 +109,13 @@ def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
     users: ModuleType,
 ) -> None:
     for name, said in (("leaves", "SystemExit: 0"), ("own", "Own: odd")):
-        failure = left_by(raised(getattr(users, name)))
+        failure = error_of_exit(raised(getattr(users, name)))
         assert failure is not None
         assert failure.code == 2
         assert failure.wrong == f"it raised {said}"
         assert failure.value.startswith(f"{users.__file__}:")
-    assert left_by(raised(users.stops)) is None
-    assert left_by(SystemExit(0)) is None  # of ours
+    assert error_of_exit(raised(users.stops)) is None
+    assert error_of_exit(SystemExit(0)) is None  # of ours
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.conftest import ROOT
 
 
@@ -71,9 +71,9 @@ def test_the_first_process_that_is_started_has_signals_blocked_from_its_first_mo
 
 def test_a_wait_ends_with_its_answer_or_at_its_deadline() -> None:
     answers = iter([0, 0, 5])
-    assert until(lambda: next(answers), 10, look=0.001) == 5
+    assert poll_until(lambda: next(answers), 10, interval=0.001) == 5
     began = time.monotonic()
-    assert until(lambda: "", 0.05, look=10) == ""
+    assert poll_until(lambda: "", 0.05, interval=10) == ""
     assert time.monotonic() - began < 5
 
 

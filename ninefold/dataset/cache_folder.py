@@ -20,7 +20,7 @@ from ninefold.files import (
     sync,
     write_durably,
 )
-from ninefold.process import locked, unlock, until
+from ninefold.process import locked, poll_until, unlock
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
@@ -120,7 +120,7 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
         with open(path, "a", opener=opener) as file:
             if not locked(file):
                 print(f"waiting for another process that packs {source}", file=sys.stderr)
-                until(lambda: locked(file))
+                poll_until(lambda: locked(file))
             try:
                 # Its last owner removed it: another process may lock a new one of this name.
                 ours = os.stat(path).st_ino == os.fstat(file.fileno()).st_ino

@@ -34,7 +34,7 @@ class Events:
     def note(self, text: str) -> None:
         tell("note", text=text)
 
-    def aside(self) -> AbstractContextManager[None]:
+    def with_display_hidden(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def close(self) -> None:

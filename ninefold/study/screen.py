@@ -83,7 +83,7 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """Something to be kept in sight: drift, the budget, a round that settles the answer."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def with_display_hidden(self) -> AbstractContextManager[None]:
         """While the block runs, anything may be printed, on standard output or error."""
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class Lines:
         print(text, flush=True)
         self._told = time.monotonic()
 
-    def aside(self) -> AbstractContextManager[None]:
+    def with_display_hidden(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.process import until
+from ninefold.process import poll_until
 
 ADDRESSES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
 CABLE = "cable"  # its interface on either host
@@ -44,7 +44,7 @@ class Hosts:
             for pid in self.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            until(self._has_ended, 3)
+            poll_until(self._has_ended, 3)
 
     def processes(self) -> list[int]:
         """The processes alive in the namespaces."""

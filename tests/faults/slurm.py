@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.faults.hosts import ADDRESSES, CABLE, Hosts, path
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "ip", "nsenter", "unshare", "setpriv")
@@ -164,7 +164,7 @@ class Cluster(Hosts):
                 assert daemon.poll() is None, f"{name} has ended: {said}"
             return False
 
-        assert until(found, seconds, look=0.1), f"waited {seconds} s for {what}"
+        assert poll_until(found, seconds, interval=0.1), f"waited {seconds} s for {what}"
 
     def _has_ended(self) -> bool:
         for daemon in self._daemons.values():

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.conftest import ROOT, Shell, result
 from tests.faults.hosts import ADDRESSES, CABLE, Hosts
 from tests.faults.runs import PER_EPOCH, job, last_step, leftovers, reference, state_hash
@@ -126,7 +126,7 @@ class Pair:
                 assert agent.poll() is None, (host, agent.communicate())
             return False
 
-        assert until(found, seconds)
+        assert poll_until(found, seconds)
 
     def wait(self, seconds: float = 90) -> dict[str, Ended]:
         """How both ended; an error if one has not ended after `seconds`."""
@@ -139,7 +139,7 @@ class Pair:
                     ends[host] = time.monotonic() - began
             return len(ends) == len(self.agents)
 
-        until(ended, seconds)
+        poll_until(ended, seconds)
         left = set(self.agents) - ends.keys()
         for host in left:
             self.kill(host)
