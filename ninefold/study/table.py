@@ -66,11 +66,11 @@ class Table(Screen):
         self._draw()
 
     def note(self, text: str) -> None:
-        with self.aside():
+        with self.with_display_hidden():
             print(text, flush=True)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def with_display_hidden(self) -> Iterator[None]:
         """Take the table off the screen, and put it back below what was printed."""
         drawn = self._live is not None
         self._stop(keep=False)

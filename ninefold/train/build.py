@@ -35,7 +35,7 @@ from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
-from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
+from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
@@ -88,7 +88,9 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
             raise exhausted from error
-        raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
+        raise construction_error(
+            name, node.get("_target_"), error, name.partition(".")[0]
+        ) from error
 
 
 def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
