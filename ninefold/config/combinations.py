@@ -25,8 +25,6 @@ OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
 LAYOUTS = {"channels_last": 3, "channels_last_3d": 4}  # of shapes with so many numbers
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
-# Those whose fused kernels have a rule for sharded parameters.
-FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
 
 
 class Job(dict[str, Any]):
@@ -63,18 +61,8 @@ def takes_devices(job: Job) -> bool:
     return "parallel.devices" in job
 
 
-def shards_parameters(job: Job) -> bool:
-    """Whether the strategy spreads all parameters over processes (fsdp)."""
-    return "parallel.reshard_after_forward" in job
-
-
-def splits_layers(job: Job) -> bool:
-    """Whether the strategy spreads some layers over processes and leaves others whole (tensor)."""
-    return "parallel.colwise" in job
-
-
 def several_processes(job: Job) -> bool:
-    """Whether the strategy can have several processes (ddp, fsdp, tensor)."""
+    """Whether the strategy can have several processes, as ddp."""
     return "parallel.max_processes" in job and job["parallel.max_processes"] != 1
 
 
@@ -123,13 +111,6 @@ def unlike_recorded(job: Job) -> bool:
     target = job["optimizer._target_"]
     fits = target in RECORDED and job["optimizer.fused"] is True
     return target is not None and not fits
-
-
-def unlike_sharded(job: Job) -> bool:
-    """Whether it is a fused optimizer of torch.optim that takes no sharded parameters (DTensor)."""
-    target = str(job["optimizer._target_"])
-    fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
-    return fused and target not in FUSED
 
 
 # Rows that are alike.
@@ -184,24 +165,8 @@ def _mixes_targets(key: str) -> Combination:
     )
 
 
-def _with_whole_and_parts(key: str, value: object, do: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: (
-            splits_layers(job)
-            and (job["parallel.colwise"] or job["parallel.rowwise"])
-            and job[key] not in (None, False)
-        ),
-        "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
-        f"parallel=fsdp and ddp take it; {do}",
-        example={**TENSOR, key: value},
-    )
-
-
 # Of examples
 DDP: dict[str, Any] = {"parallel.max_processes": None, "parallel.devices": None}
-FSDP = {**DDP, "parallel.reshard_after_forward": True}
-TENSOR = {**DDP, "parallel.colwise": ["a"], "parallel.rowwise": None}
 SGD: dict[str, Any] = {"optimizer._target_": "torch.optim.SGD", "optimizer.fused": True}
 
 REFUSED = (
@@ -275,36 +240,6 @@ REFUSED = (
         "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
         example={"device": "cpu", "parallel.devices": [0]},
     ),
-    # Parameters that are spread over processes
-    Combination(
-        "optimizer.fused",
-        lambda job: shards_parameters(job) and unlike_sharded(job),
-        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
-        "optimizer.fused=false",
-        example={**FSDP, **SGD},
-    ),
-    Combination(
-        "compile.mode",
-        lambda job: shards_parameters(job) and job["compile.mode"] in GRAPH_MODES,
-        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
-        f"{OTHER_MODES}; choose one",
-        example={**FSDP, "compile.mode": "reduce-overhead"},
-    ),
-    Combination(
-        "parallel.colwise",
-        lambda job: (
-            splits_layers(job) and not job["parallel.colwise"] and not job["parallel.rowwise"]
-        ),
-        "no layer is named to be split; linear layers that follow each other are allowed; set "
-        "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
-        example={**TENSOR, "parallel.colwise": None},
-    ),
-    _with_whole_and_parts("optimizer.fused", True, "set optimizer.fused=false"),
-    _with_whole_and_parts("optimizer.foreach", True, "leave it out"),
-    _with_whole_and_parts("amp.scaler", True, "choose an amp without a GradScaler"),
-    _with_whole_and_parts("clip_grad_norm", 1.0, "leave it out"),
-    _with_whole_and_parts("clip_grad_value", 1.0, "leave it out"),
-    _with_whole_and_parts("compile.mode", "default", "set compile.mode=null"),
     # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
     Combination(
         "compile.mode",  # wrong gradients, or an error
@@ -408,7 +343,6 @@ WORDS: dict[str, Callable[[Job], object]] = {
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
-    "optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2],
     "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
 }
 

@@ -65,10 +65,6 @@ class CheckpointKeys(Section, kw_only=True):
     last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
-    format: Literal["whole", "sharded"] = "whole"
-    """One file of whole tensors (whole), which rank 0 writes in the background, or a folder to
-    which each process writes its own parts while the training waits (sharded); any strategy resumes
-    either."""
     on_error: Literal["stop", "continue"] = "stop"
     """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 

@@ -49,7 +49,7 @@ What to compare and for how long:
   amp=A,B                   precisions: {amp}
   study.time_budget=N       minutes of timing, {minutes} by default
   study.ask=[time,accuracy] compare accuracy too, which trains each combination once per seed
-  launch.cpu_processes=N    processes of ddp and fsdp on a CPU, {processes} by default
+  launch.cpu_processes=N    processes of ddp and its like on a CPU, {processes} by default
   hydra.sweep.dir=FOLDER    where its files go: a new folder
   study.resume=FOLDER       resume a comparison that was interrupted
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
+from ninefold.config import combinations, options
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
 from ninefold.types import spelled
@@ -77,7 +78,10 @@ def _require_fitting(
             wanted,
             f"parallel={strategy} runs in {most} process; ddp takes any number; use parallel=ddp",
         )
-    require_whole_copies(job["parallel"].get("replicas", 1), wanted)
+    target = str(job["parallel"].get("_target_"))
+    asked = {**job, "parallel": {**job["parallel"], "processes": wanted}}
+    for failure in combinations.problems(asked, options.refused_by(target)):
+        raise failure
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",
@@ -85,28 +89,9 @@ def _require_fitting(
             f"the job has {wanted} processes; one process can run inline; set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
-        parts = parts_of_a_batch(job["parallel"], wanted)
+        parts = 1 if options.computes_one_batch(target) else wanted
         require_division(job["batch_size"], parts, job["accumulate"])
         require_pairs(job["batch_size"], parts, job["augment"])
-
-
-def parts_of_a_batch(parallel: Mapping[str, Any], processes: int) -> int:
-    """Into how many parts so many processes divide a batch."""
-    return 1 if "colwise" in parallel else processes  # tensor: all of them compute one batch
-
-
-def require_whole_copies(replicas: int, processes: int) -> None:
-    """Raise ConfigError unless so many copies can be spread over so many processes."""
-    if processes % replicas == 0:
-        return
-    *others, last = [str(each) for each in range(1, processes + 1) if processes % each == 0]
-    raise ConfigError(
-        "parallel.replicas",
-        replicas,
-        f"does not divide {processes} process{'es' * (processes > 1)}",
-        f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed",
-        "choose one",
-    )
 
 
 def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:

@@ -56,7 +56,7 @@ TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
 }
 TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
 # Keys of earlier versions that changed no weights: a run that has them is resumed without.
-GONE = {"clock": ("probe",), "launch": ("dry", "engine")}
+GONE = {"clock": ("probe",), "launch": ("dry", "engine"), "checkpoint": ("format",)}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),

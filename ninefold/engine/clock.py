@@ -15,7 +15,7 @@ import torch
 
 from ninefold.score import PHASES
 
-OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+ENERGY_PERIOD = 60.0  # seconds after which a pause reads it: the counter of a CPU wraps around
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Clock:
             yield
             return
         self._halt()
-        if time.perf_counter() - self._read > OFTEN:
+        if time.perf_counter() - self._read > ENERGY_PERIOD:
             self._count_energy()
         yield
         self._synchronize()

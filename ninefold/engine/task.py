@@ -120,21 +120,21 @@ class Objective(nn.Module):
         self, inputs: Tree, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The mean loss of a batch, a float32 scalar; with `measure` as `measure` returns."""
-        return self.judge(call(self.network, inputs), targets, measure)
+        return self.loss(call(self.network, inputs), targets, measure)
 
     def measure(self, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
         """The summed loss of a batch, a float64 scalar, and the sums that the task measures."""
-        loss, sums = self.judge(call(self.network, inputs), targets, measure=True)
+        loss, sums = self.loss(call(self.network, inputs), targets, measure=True)
         return loss, sums
 
-    def judge(
+    def loss(
         self, output: Any, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         """What `forward` returns, from the network's output for a batch."""
         loss = self.task.loss(output, targets)
         if not measure:
             return loss
-        with told(self.task, "measure"):
+        with user_errors_as_config(self.task, "measure"):
             sums = self.task.measure(output, targets)
         return loss.to(torch.float64) * rows(targets), sums
 
@@ -148,7 +148,7 @@ def buffers(task: object) -> dict[str, Tensor]:
 
 
 @contextmanager
-def told(task: Task, method: str) -> Iterator[None]:
+def user_errors_as_config(task: Task, method: str) -> Iterator[None]:
     """In the block `method` of `task` is called: an error of its code is raised as ConfigError."""
     try:
         yield
@@ -164,7 +164,7 @@ def told(task: Task, method: str) -> Iterator[None]:
         ) from error
 
 
-LONGEST_UNIT = 16  # characters
+MAX_UNIT_CHARS = 16  # characters
 
 
 def scoring(task: Task) -> Score:
@@ -177,9 +177,9 @@ def scoring(task: Task) -> Score:
         (
             "unit",
             found.unit,
-            found.unit == "" or (_is_line(found.unit) and len(found.unit) <= LONGEST_UNIT),
-            f"{SHARE}, m, nats, or other text of at most {LONGEST_UNIT} characters is allowed, and "
-            "none for a plain number",
+            found.unit == "" or (_is_line(found.unit) and len(found.unit) <= MAX_UNIT_CHARS),
+            f"{SHARE}, m, nats, or other text of at most {MAX_UNIT_CHARS} characters is allowed, "
+            "and none for a plain number",
         ),
         ("better", found.better, found.better in ("more", "less"), "more, less are allowed"),
         (

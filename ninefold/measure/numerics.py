@@ -23,7 +23,7 @@ from ninefold.tree import Tree
 
 TRIES = 32  # halvings of a loss scale: from its default to below where training gives up
 BRANCHES = ("StochasticDepth", "DropPath")  # names of torchvision's and timm's layers
-MOST = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
+MAX_ELEMENTS = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
 
 
 class Losses(Protocol):
@@ -40,8 +40,8 @@ class Losses(Protocol):
 class Numerics:
     """Records the first `steps` steps to numerics.npz in `folder`.
 
-    Of all trainable parameters, flattened in their order, n elements are kept: all, or MOST at
-    even distances. The arrays of the file:
+    Of all trainable parameters, flattened in their order, n elements are kept: all, or
+    MAX_ELEMENTS at even distances. The arrays of the file:
     loss: float64 [steps], the mean over the processes.
     weights: float32 [steps, n], before the step.
     gradients: float32 [steps, n], without the loss scale, after clipping.
@@ -71,7 +71,7 @@ class Numerics:
         Dropout is off in them, as each process would drop other elements.
         scaled: whether a GradScaler is enabled, which may skip steps.
         """
-        sample = Sample(model, parallel.whole)
+        sample = Sample(model, parallel.full_tensor)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
@@ -130,18 +130,18 @@ def normalizes_batches(model: nn.Module) -> bool:
 
 
 class Sample:
-    """At most MOST elements of all trainable parameters of a model, at even distances.
+    """At most MAX_ELEMENTS elements of all trainable parameters of a model, at even distances.
 
-    whole: puts a tensor together that a strategy has spread, see `Parallel.whole`.
+    full_tensor: puts a tensor together that a strategy has spread, see `Parallel.full_tensor`.
     """
 
     def __init__(
-        self, model: nn.Module, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor
+        self, model: nn.Module, full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor
     ) -> None:
-        self._whole = whole
+        self._full_tensor = full_tensor
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         total = sum(p.numel() for p in self.parameters)
-        count = min(total, MOST)
+        count = min(total, MAX_ELEMENTS)
         places = torch.arange(count) * total // count
         self._places: list[Tensor] = []
         first = 0
@@ -155,7 +155,7 @@ class Sample:
         kept = [
             torch.zeros(len(places))
             if tensor is None
-            else self._whole(tensor.detach()).flatten()[places].float().cpu()
+            else self._full_tensor(tensor.detach()).flatten()[places].float().cpu()
             for tensor, places in zip(tensors, self._places, strict=True)
         ]
         return torch.cat(kept).numpy()

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.checkpoint.writer import writer
+from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import InputShape, sides
@@ -269,7 +269,7 @@ def training(
             model,
             state.optimizer,
             state.scaler,
-            parallel.whole,
+            parallel.full_tensor,
         ),
         graph=step_graph(job.graph, state, clock, place),
         stop=stop,
@@ -277,7 +277,7 @@ def training(
             _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
         ),
         log_every=job.log_every,
-        writer=writer(job.checkpoint.format, checkpoints, place.device),
+        writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, place.device),
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
         config=text,

@@ -19,7 +19,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.amp import Amp
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import Parallel, Place, device_names, gather, here, size_of
+from ninefold.engine.parallel import Parallel, Place, device_names, gather, local_part, size_of
 from ninefold.measure.devices import gpu_memory
 from ninefold.measure.environment import environment
 from ninefold.progress import say
@@ -120,7 +120,9 @@ def conditions(
     Every process must call it; rank 0's is complete.
     """
     place, state = run.place, run.state
-    threads = run.parallel.total(torch.tensor(torch.get_num_threads(), device=place.device))
+    threads = run.parallel.all_reduce_sum(
+        torch.tensor(torch.get_num_threads(), device=place.device)
+    )
     traffic = run.parallel.traffic(state.model, place, run.accumulate)
     return {
         **identity(job.choices, job),
@@ -282,7 +284,7 @@ def total_joules(run: TrainingRun, joules: float) -> float | None:
     Every process must call it.
     """
     mine = torch.tensor(joules, dtype=torch.float64, device=run.place.device)
-    total = float(run.parallel.total(mine))
+    total = float(run.parallel.all_reduce_sum(mine))
     return total if math.isfinite(total) else None
 
 
@@ -348,7 +350,7 @@ def memory_by_kind(
         [*states, *average.values()],
         model.buffers(),
     ]
-    sizes = [sum(size_of(here(t)) for t in kind if isinstance(t, Tensor)) for kind in kinds]
+    sizes = [sum(size_of(local_part(t)) for t in kind if isinstance(t, Tensor)) for kind in kinds]
     rows = gather(torch.tensor(sizes, device=place.device), parallel, place)
     largest = rows[int(rows.sum(dim=1).argmax())]
     return dict(zip(KINDS, largest.tolist(), strict=True))

@@ -18,7 +18,7 @@ from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.loader import LoaderPlan
 from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import gather, here
+from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
 from ninefold.errors import ResourceError, Unended, located, one_line
 from ninefold.logger import Logger
@@ -155,7 +155,7 @@ def save_and_stop(run: TrainingRun) -> NoReturn:
     mean_loss(run)
     save(run, must=True)
     # No process leaves before it is written: on GPUs `total` returns at once, reading it waits.
-    run.parallel.total(torch.zeros((), device=run.place.device)).item()
+    run.parallel.all_reduce_sum(torch.zeros((), device=run.place.device)).item()
     folder = run.writer.checkpoints.folder.parent
     raise failure(number)(
         "signal",
@@ -195,7 +195,7 @@ def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> Non
     model: as this process would save it; what it has on the meta device is another's.
     """
     bad = [
-        value.is_floating_point() and not value.is_meta and not finite(here(value))
+        value.is_floating_point() and not value.is_meta and not finite(local_part(value))
         for value in model.values()
     ]
     flags = torch.tensor(bad, dtype=torch.float32, device=run.place.device)

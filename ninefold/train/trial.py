@@ -155,11 +155,11 @@ class Trial:
         output = picked(call(network.train(), inputs), self.part, self.name)
         try:
             loss: Tensor = task.loss(output, targets)
-            return loss
         except Exception as error:
             if isinstance(output, Tensor) or device == "meta":
                 raise
             raise not_a_tensor(output, self.part, self.name) from error
+        return loss
 
     def _backward(self, loss: Tensor) -> None:
         if any(parameter.requires_grad for parameter in self.network.parameters()):

@@ -402,7 +402,7 @@ class Total(Tensor):
 
 
 class Queueing(Single):
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         TOTALS.append(values.clone().as_subclass(Total))
         return TOTALS[-1]
 

@@ -17,8 +17,6 @@ IMAGES, VOLUMES = {"shape": [3, 8, 8]}, {"shape": [1, 8, 8, 8]}
 NONE = {"max_processes": 1}
 DP = {"max_processes": 1, "devices": None}
 DDP = {"max_processes": None, "devices": None}
-FSDP = {**DDP, "reshard_after_forward": True}
-TENSOR = {**DDP, "colwise": ["a"], "rowwise": None}
 ADAMW, SGD = (
     {"_target_": f"torch.optim.{name}", "fused": True, "foreach": None} for name in ("AdamW", "SGD")
 )
@@ -81,11 +79,7 @@ def test_rows_name_keys_that_there_are() -> None:
         {"device": "cuda:1", "parallel": NONE},
         {"device": "cpu", "parallel": DDP},
         {"parallel": {**DP, "devices": [0, 2]}},
-        {"parallel": FSDP, "optimizer": ADAMW, "compile": {"mode": "default"}},
-        {"parallel": FSDP, "optimizer": {**SGD, "fused": False}},
-        {"parallel": FSDP, "optimizer": {"_target_": "mine.SGD", "fused": True}},
         {"parallel": DDP, "optimizer": SGD, "compile": {"mode": "reduce-overhead"}},
-        {"parallel": TENSOR, "optimizer": {**ADAMW, "fused": False}, "clip_grad_norm": None},
         {"graph": True, "parallel": DP, "optimizer": SGD, "accumulate": 4},
         {"graph": False, "compile": {"mode": "max-autotune"}, "parallel": DDP},
         {"init": "run", "init_partial": True, "init_without": ["fc"]},
@@ -108,8 +102,6 @@ def test_what_can_be_honored_is_allowed(job: dict[str, Any]) -> None:
     [
         (["parallel=ddp", "graph=true"], "graph"),
         (["parallel=dp", "parallel.devices=[0,1]", "graph=true"], "graph"),
-        (["parallel=fsdp", "optimizer=sgd"], "optimizer.fused"),
-        (["parallel=tensor"], "parallel.colwise"),
     ],
     ids=str,
 )

@@ -11,13 +11,6 @@ from ninefold.engine.training import PeakMemory
 MIB = 2**20
 
 
-def test_without_gpus_there_is_no_peak() -> None:
-    memory = PeakMemory([])
-    memory.start()
-    with memory.paused():
-        assert memory.bytes() == []
-
-
 @pytest.mark.gpu
 def test_what_an_evaluation_allocates_is_no_peak_of_the_training() -> None:
     memory = PeakMemory([0])

@@ -40,7 +40,6 @@ class Focal(nn.Module):
         return -((1 - log.exp()) ** self.gamma) * log
 """
 OWN = "task.loss={_target_: mylosses.Focal, gamma: 1.5}"
-SMOOTHED = "task.loss={_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1}"
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -71,14 +70,6 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() 
     whole = task.loss(output[:6], target[:6])
     parts = [task.loss(output[first:6:2], target[first:6:2]) for first in (0, 1)]
     assert torch.allclose(torch.stack(parts).mean(), whole)
-
-
-def test_tensors_of_a_loss_move_with_the_network() -> None:
-    task = Classification(5, nn.CrossEntropyLoss(weight=torch.ones(5)))
-    objective = Objective(nn.Linear(4, 5), task).to("meta")
-    loss = objective(torch.ones(2, 4, device="meta"), torch.ones(2, dtype=torch.int64).to("meta"))
-    assert loss.is_meta
-    assert [value.is_meta for value in objective.buffers()] == [True]
 
 
 @pytest.mark.parametrize(
@@ -175,22 +166,3 @@ def test_a_loss_from_a_file_of_the_user_trains_resumes_and_evaluates(
     found = json.loads((shell.folder / "eval" / "evaluation.json").read_text())
     (*_, logged) = metrics(shell.folder / "run", "test_loss")
     assert found["loss"] == pytest.approx(logged, rel=1e-6)  # in batches of another size
-
-
-@pytest.mark.slow
-def test_a_loss_of_torch_trains_alike_in_all_nine_cells_and_evaluates(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
-        SMOOTHED, "max_steps=5", "epochs=1", "log_every=1", "logger=quiet",
-        "study.ask=[accuracy]", "hydra.sweep.dir=s",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    runs = {path.parent.name: path.parent for path in (shell.folder / "s").glob("*/result.json")}
-    assert len(runs) == 9
-    for name, run in runs.items():
-        amp = name.split("_")[2]
-        (alone,) = (other for key, other in runs.items() if f"_none_{amp}_" in key)
-        tolerance = 1e-5 if amp == "fp32" else 3e-2
-        assert metrics(run, "loss") == pytest.approx(metrics(alone, "loss"), abs=tolerance)
-    done = shell.evaluate(f"ckpt={run}", "hydra.run.dir=eval")
-    assert done.returncode == 0, done.stderr

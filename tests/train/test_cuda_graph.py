@@ -22,7 +22,7 @@ from benchmarks import ours
 from ninefold.checkpoint.store import read
 from ninefold.engine.loop import train
 from ninefold.engine.parallel import Place
-from ninefold.errors import ConfigError, Failure, NumericsError, memory_failure
+from ninefold.errors import ConfigError, NumericsError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import NUMERICS
 from ninefold.signals import Stop
@@ -173,12 +173,6 @@ def test_a_replayed_run_is_bitwise_the_run_as_written(how: tuple[str, ...], tmp_
         assert len(set(plain.logged["scale"])) > 3
 
 
-def test_a_checkpoint_has_learning_rates_as_numbers(tmp_path: Path) -> None:
-    found = trained(tmp_path, recorded=True).checkpoint["optimizer"]["param_groups"]
-    assert [type(each["lr"]) for each in found] == [float]
-    assert [each["capturable"] for each in found] == [False]
-
-
 @pytest.mark.parametrize("after", [True, False], ids=["with a graph", "without"])
 @pytest.mark.parametrize("how", [HALF, ("scheduler=cosine", "scheduler.per=step", "ema=0.9")])
 def test_a_run_that_is_resumed_is_bitwise_the_whole_one(
@@ -290,13 +284,6 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
         "error: graph=true: the training step cannot be recorded (CUDA error: operation not "
         "permitted when stream is capturing); "
     )
-
-
-def test_memory_that_runs_out_in_a_recording_is_told_as_such() -> None:
-    error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert memory_failure(cuda_graph.explained(error), "") is not None
-    failure = Failure("task", "mine", "wrong; nothing; nothing")
-    assert cuda_graph.explained(failure) is failure
 
 
 def test_several_gpus_are_refused_and_a_cpu_computes_the_steps_as_written(tmp_path: Path) -> None:
@@ -442,13 +429,3 @@ def test_on_a_gpu_a_step_that_waits_is_one_line(shell: Shell) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("error: graph=true: the training step cannot be recorded (")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_the_result_says_that_steps_were_replayed(shell: Shell) -> None:
-    done = shell.train("graph=true", "device=cuda:0", "epochs=1", "logger=quiet")
-    assert (done.returncode, done.stderr) == (0, "")
-    found = result(only_run(shell.folder))
-    assert found["graph"] is True
-    assert any(note.startswith("graph=true: phases and profile are of") for note in found["notes"])
-    assert found["peak_memory_bytes"][0] > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from benchmarks import ours
 from ninefold.engine.loop import train
 from ninefold.engine.schedule import Schedule, schedule
 from ninefold.errors import ConfigError
-from ninefold.train import build
 from tests.conftest import metrics
 
 SMALL = [
@@ -201,11 +199,3 @@ def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_confi
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^error: {line}"), ours.training(*SMALL, *wrong):
         pass
-
-
-def test_the_default_schedule_and_groups_are_the_plain_ones(tmp_path: Path) -> None:
-    with ours.training(*SMALL) as run:
-        assert len(run.state.optimizer.param_groups) == 1
-        assert type(run.state.schedule) is Schedule
-        assert "begun" not in run.state.schedule.state_dict()
-    assert build.parameter_groups(nn.Linear(2, 2), None)[0].keys() == {"params"}

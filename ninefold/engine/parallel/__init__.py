@@ -126,7 +126,7 @@ class Parallel(ABC):
         """A context for forward and backward of one micro-batch; `last`: the batch's last one."""
         return nullcontext()
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """The sum of `values` over the processes (an all-reduce); `values` are not changed.
 
         Every process must call it. With one process it may be `values` themselves.
@@ -141,7 +141,7 @@ class Parallel(ABC):
         """
         return tree
 
-    def whole(self, tensor: Tensor) -> Tensor:
+    def full_tensor(self, tensor: Tensor) -> Tensor:
         """The whole of a tensor that is spread as parameters are (a DTensor), on each process.
 
         Every process must call it.
@@ -169,6 +169,13 @@ class Parallel(ABC):
     ) -> dict[str, Any]:
         """Like `state`, but live tensors of this process; a sharded one is a DTensor."""
         return self.state(model, optimizer, average)
+
+    def writer(self, checkpoints: Any) -> Any:
+        """What writes the strategy's own kind of checkpoints to `checkpoints`, the run's store.
+
+        None: rank 0 writes whole ones. See ninefold.checkpoint.writer.Writer.
+        """
+        return None
 
     def load(
         self,
@@ -225,7 +232,7 @@ def size_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def here(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """The part of `tensor` that this process holds: all of it, unless a strategy has spread it."""
     local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
     return tensor if local is None else local()
@@ -289,4 +296,4 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
         return values[None].cpu()
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
-    return parallel.total(rows).cpu()
+    return parallel.all_reduce_sum(rows).cpu()

@@ -90,7 +90,7 @@ class GatheredObjective(nn.Module):
 
     def forward(self, inputs: Tree, targets: Tree, measure: bool = False) -> Any:
         objective: Any = self.module
-        return objective.judge(call(self._outputs[0], inputs), targets, measure)
+        return objective.loss(call(self._outputs[0], inputs), targets, measure)
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):

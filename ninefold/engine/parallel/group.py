@@ -91,7 +91,7 @@ class Group(Parallel):
                 with suppress(Exception):  # after an error of the GPU it fails too
                     dist.destroy_process_group()
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         values = values.clone()
         dist.all_reduce(values)
         return values

@@ -13,8 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from ninefold.engine.parallel import Place, Traffic
-from ninefold.engine.parallel.spread import Spread, named_in
 from ninefold.errors import ConfigError, one_line
+
+from .spread import Spread, named_in
 
 # In what torch says where a network does not go with its plan.
 MISFITS = ("modified inplace", "mixed torch.Tensor and DTensor", "Sharding propagation failed")

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 
-pytestmark = pytest.mark.slow  # quicker: tests/parallel/test_tensor.py
+pytestmark = pytest.mark.slow  # quicker: test_tensor.py
 
 TENSOR = ["parallel=tensor", "parallel.processes=2", "optimizer.fused=false"]
 VIT = ["model=timm", "model.net.name=test_vit", "model.input_size=32"]

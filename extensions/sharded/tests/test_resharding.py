@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from extensions.sharded.tests.made import trained
 from ninefold.checkpoint.store import read
-from tests.parallel.runs import trained
 from tests.promises.test_resume_and_evaluate import same
 
 SOURCES = ("none", "ddp2", "fsdp2", "fsdp4", "hsdp2x2")

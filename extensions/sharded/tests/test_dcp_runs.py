@@ -1,4 +1,4 @@
-"""Runs with checkpoint.format=sharded: they stop, go on, are evaluated and start others."""
+"""Runs with parallel.checkpoint=sharded: they stop, go on, are evaluated and start others."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN, wait_for
 from tests.promises.test_resume_and_evaluate import same
 
-pytestmark = (
-    pytest.mark.slow
-)  # quicker: tests/checkpoint/test_sharded.py and tests/promises/test_sharded.py
+pytestmark = pytest.mark.slow  # quicker: test_dcp.py and test_fsdp_runs.py
 
 FSDP = ["parallel=fsdp", "parallel.processes=2", "parallel.least=1000"]
 JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet",
        "dataset.limit=128", "dataset.flip=true", "batch_size=32", "epochs=9", "ema=0.9",
-       "checkpoint.format=sharded"]  # fmt: skip
+       "parallel.checkpoint=sharded"]  # fmt: skip
 STEPS = 7
 COMMANDS = [
     ["train.py", *JOB, *FSDP, "clock.warmup=0", f"max_steps={STEPS}", "hydra.run.dir=straight"],
@@ -61,27 +59,21 @@ def test_a_run_that_goes_on_alike_ends_bitwise_like_one_that_never_stopped(runs:
         assert same(ours[key], theirs[key]), key
 
 
-SLOW = pytest.mark.slow
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
         ["parallel=none"],
-        pytest.param(["parallel=ddp", "parallel.processes=2"], marks=SLOW),
-        pytest.param(["parallel.processes=1"], marks=SLOW),
-        pytest.param(["parallel.processes=4"], marks=SLOW),
-        pytest.param(["parallel.processes=4", "parallel.replicas=2"], marks=SLOW),
-        pytest.param(["checkpoint.format=whole"], marks=SLOW),
+        ["parallel=ddp", "parallel.processes=2"],
+        [*FSDP, "parallel.checkpoint=whole"],
+        ["parallel=fsdp", "parallel.processes=4", "parallel.replicas=2",
+         "parallel.checkpoint=sharded"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_a_run_goes_on_with_another_strategy_or_format(runs: Path, arguments: list[str]) -> None:
-    if arguments[0].startswith("parallel.") and len(arguments) == 2:
-        arguments = [*FSDP[:1], *FSDP[2:], *arguments]
     run = went_on(runs, "-".join(arguments).replace("=", "-"), *arguments)
     assert metrics(run, "loss") == pytest.approx(metrics(runs / "straight", "loss"), abs=1e-6)
-    format = "pt" if arguments == ["checkpoint.format=whole"] else "dcp"
+    format = "dcp" if "parallel.checkpoint=sharded" in arguments else "pt"
     assert manifest.named(run).name == f"last.{format}"
     checkpoints = Checkpoints(run / "checkpoints", keep=2)
     there = {path.name for path in (run / "checkpoints").iterdir()} - {manifest.FILE}

@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold.checkpoint import hashing, manifest, sharded
-from ninefold.checkpoint.sharded_writer import ShardedWriter
+from extensions.sharded.tests.made import Made, made
+from ninefold.checkpoint import hashing, manifest
 from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.engine.state import copied
 from ninefold.errors import CheckpointError, ResourceError
+from ninefold.sharded import dcp
+from ninefold.sharded.dcp import ShardedWriter
+from tests.checkpoint.test_claims import compressed
 from tests.parallel.ranks import on_ranks
-from tests.parallel.test_fsdp import Made, made
 from tests.promises.test_resume_and_evaluate import same
 
 KEEP = 2
@@ -87,7 +90,7 @@ def test_what_all_ranks_write_is_read_as_whole_tensors_bit_by_bit(
     assert path.name == "last.dcp"
     found = read(path)
     for key in ("model", "optimizer", "average"):
-        assert same(found[key], sharded.mapped(whole[key], lambda _, tensor: tensor)), key
+        assert same(found[key], copied(whole[key], lambda tensor: tensor)), key
     assert found["step"] == 1
     assert torch.equal(found["rng"][0], torch.arange(3))
     sizes = [(path / f"__{rank}_0.distcp").stat().st_size for rank in range(ranks)]
@@ -98,7 +101,7 @@ def test_no_process_makes_a_tensor_whole_to_save_it(tmp_path: Path) -> None:
     def run() -> Any:
         with made() as run:
             run.step()
-            run.strategy.__class__.whole = None  # type: ignore[assignment, method-assign]
+            run.strategy.__class__.full_tensor = None  # type: ignore[assignment, method-assign]
             torch.distributed.tensor.DTensor.full_tensor = None  # type: ignore[assignment, method-assign]
             save(run, tmp_path / "checkpoints", 1)
 
@@ -300,6 +303,28 @@ def test_tensors_that_are_larger_than_their_files_are_refused(tmp_path: Path) ->
         read(tmp_path / "last.dcp")
 
 
+@pytest.mark.parametrize("name", ["content.pt", "__0_0.distcp"])
+def test_a_part_of_a_sharded_checkpoint_is_not_decompressed(tmp_path: Path, name: str) -> None:
+    saved_alone(tmp_path / "run", 1)
+    path = tmp_path / "run" / "last.dcp" / name
+    path.with_name("__9_0.distcp").write_bytes(bytes(1 << 16))  # no more than the files have
+    data = path.read_bytes()
+    if name == "content.pt":
+        path.write_bytes(compressed(data))
+    else:
+        metadata = path.with_name(".metadata")
+        told, whole = pickle.loads(metadata.read_bytes()), b""
+        for part in sorted(told.storage_data.values(), key=lambda part: part.offset):
+            packed = compressed(data[part.offset : part.offset + part.length])
+            part.offset, part.length = len(whole), len(packed)
+            whole += packed
+        path.write_bytes(whole)
+        metadata.write_bytes(pickle.dumps(told))
+    listed_again(tmp_path / "run")
+    with pytest.raises(CheckpointError, match=r"it cannot be read; .* in it is compressed"):
+        read(tmp_path / "run" / "last.dcp")
+
+
 # Several ranks, of which one cannot write
 
 
@@ -312,7 +337,7 @@ def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path, ran
             run.step()
             save(run, folder, 1)
             if run.place.rank == rank:
-                sharded.Stream.write = full  # type: ignore[method-assign]
+                dcp.Stream.write = full  # type: ignore[method-assign]
             with pytest.raises(ResourceError) as error:
                 save(run, folder, 2)
             return str(error.value)
@@ -340,7 +365,7 @@ def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path:
             save(run, folder, 1)
             if run.place.rank == 1:
                 torch.save(None, tmp_path / "rank1")
-                sharded.Stream.write = lambda *_: os._exit(0)  # type: ignore[method-assign]
+                dcp.Stream.write = lambda *_: os._exit(0)  # type: ignore[method-assign]
             try:
                 save(run, folder, 2)
             except RuntimeError as error:

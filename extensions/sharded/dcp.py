@@ -1,6 +1,7 @@
-"""Sharded checkpoints: folders that all processes of a run write together, each its own parts.
+"""Checkpoints in the format of torch.distributed.checkpoint: `.dcp` folders.
 
-The tensors are in the format of torch.distributed.checkpoint, all else is in a file of rank 0.
+All processes of a run write one together, each its own parts; what is no tensor is in a file of
+rank 0.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, ClassVar, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -27,10 +28,12 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
-from ninefold.checkpoint.hashing import Hashing, Listing, read_back
+from ninefold.checkpoint.hashing import Hashing, Listing, digest_of, read_back
+from ninefold.checkpoint.manifest import SHARDED, Entry
+from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.trees import require_bounded
 from ninefold.engine.state import mapped
-from ninefold.errors import CheckpointError
+from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import opener, require_stored, sync
 
 OUTLINE = "content.pt"  # of rank 0: the content, with its tensors on the meta device
@@ -52,7 +55,7 @@ def write(folder: Path, content: Mapping[str, Any]) -> Listing:
     writer = ShardWriter(folder, sync_files=True)
     writer.fs = files
     try:
-        with alone_without_a_word():
+        with suppress_no_group_warning():
             dcp.save(mine, storage_writer=writer, planner=DefaultSavePlanner(False))
     except CheckpointException as error:
         failures = [cause for cause, _ in error.failures.values()]
@@ -78,7 +81,7 @@ def require_there(folder: Path, files: Listing) -> None:
         raise OSError(
             errno.EXDEV,
             "not all that the processes wrote is in one folder: sharded checkpoints need a file "
-            "system that all hosts share, checkpoint.format=whole does not",
+            "system that all hosts share, parallel.checkpoint=whole does not",
         )
     sync(folder)
 
@@ -135,6 +138,50 @@ class Stream(Hashing):
         """Nothing: the one who opened it closes it."""
 
 
+class ShardedWriter:
+    """Writes sharded checkpoints. Every process calls each method; training waits for a save.
+
+    What goes wrong on one process is an error on all of them, which the next `wait` raises.
+    """
+
+    spread: ClassVar[bool] = True
+    busy: ClassVar[bool] = False
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+        self._error: ResourceError | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
+    def reserve(self, content: Mapping[str, Any]) -> None:
+        """Nothing: what is written is not copied before."""
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        """Write `content`, whose DTensors are spread; of other tensors those of rank 0 are taken.
+
+        See `Checkpoints.save`.
+        """
+        self.wait()
+        new = self.checkpoints.folder / f".new{SHARDED}"
+        try:
+            together(lambda: on_rank_0(self.checkpoints.begin))
+            files = write(new, content)
+            size = sum(file["size"] for file in files.values())
+            entry: Entry = {"sha256": digest_of(files), "size": size, "step": content["step"]}
+            entry["files"] = files
+            together(lambda: on_rank_0(lambda: self.checkpoints.take(new, entry, best)))
+        except OSError as error:
+            self._error = self.checkpoints.refused(error, bytes_of(content))
+
+    def wait(self) -> None:
+        """Raise the error of the latest save, once, if it failed."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
 # Reading
 
 
@@ -153,7 +200,7 @@ def read(folder: Path, field: str) -> dict[str, Any]:
         reader = Reader(folder)
         require_same(reader.read_metadata().state_dict_metadata, wanted, folder)
         tensors = {name: torch.empty_like(meta, device="cpu") for name, meta in wanted.items()}
-        with alone_without_a_word():
+        with suppress_no_group_warning():
             planner = DefaultLoadPlanner(False, False)
             dcp.load(tensors, storage_reader=reader, planner=planner, no_dist=True)
     except (Exception, CheckpointException) as error:
@@ -286,7 +333,7 @@ def together(do: Callable[[], T]) -> list[T]:
 
 
 @contextmanager
-def alone_without_a_word() -> Iterator[None]:
+def suppress_no_group_warning() -> Iterator[None]:
     """Without torch's warning that a process without a group saves and loads alone."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")

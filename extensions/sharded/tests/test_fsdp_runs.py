@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import alexnet
 
+from extensions.sharded.tests.made import STRATEGIES, trained
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
-from tests.parallel.runs import STRATEGIES, trained
 
 FSDP = ["parallel=fsdp", "parallel.processes=2", "parallel.least=1000"]
 JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet", "clock.warmup=1",
@@ -122,7 +122,7 @@ def narrow_alexnet(num_classes: int, dropout: float) -> nn.Module:
 
 
 def in_float64(network: str) -> list[str]:
-    target = "model.net._target_=tests.promises.test_sharded.InFloat64"
+    target = "model.net._target_=extensions.sharded.tests.test_fsdp_runs.InFloat64"
     return [f"model={network}", target, f"+model.net.network={network}"]
 
 

@@ -18,11 +18,23 @@ from ninefold.errors import no_part
 
 @dataclass(frozen=True)
 class Spread(Group):
-    """A strategy whose processes hold parts of parameters; its checkpoints are of whole ones."""
+    """A strategy whose processes hold parts of parameters.
+
+    checkpoint: `whole`, a file that rank 0 writes, or `sharded`, a folder that all of them write.
+    """
 
     shards: ClassVar[bool] = True
 
-    def whole(self, tensor: Tensor) -> Tensor:
+    checkpoint: str = "whole"
+
+    def writer(self, checkpoints: Any) -> Any:
+        if self.checkpoint == "whole":
+            return None
+        from .dcp import ShardedWriter  # torch's part of it takes a while to import
+
+        return ShardedWriter(checkpoints)
+
+    def full_tensor(self, tensor: Tensor) -> Tensor:
         return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
     def state(
@@ -51,7 +63,7 @@ class Spread(Group):
         """
         if not isinstance(value, Tensor):
             return value
-        whole = self.whole(value.detach())
+        whole = self.full_tensor(value.detach())
         return whole.cpu() if dist.get_rank() == 0 else torch.empty_like(whole, device="meta")
 
     def load(

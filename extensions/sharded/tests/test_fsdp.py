@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from extensions.sharded.tests.made import Made, batch, made, network
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
@@ -20,66 +19,20 @@ from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.clip import clip
 from ninefold.engine.evaluation import evaluate, most_passes
-from ninefold.engine.parallel import Place, Traffic, here
+from ninefold.engine.parallel import Place, Traffic, local_part
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.engine.parallel.fsdp import FSDP, large, nested
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
-from ninefold.model.convnet import ConvNet
+from ninefold.sharded.fsdp import FSDP, large
+from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from ninefold.train.run import memory_by_kind
 from tests.parallel.ranks import on_ranks
+from tests.parallel.test_sent import counted
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = Place(0, 1, CPU)
-BATCH = 8
-
-
-@dataclass
-class Made:
-    """A small network that is spread, and its optimizer."""
-
-    strategy: DDP | FSDP
-    place: Place
-    model: nn.Module
-    wrapped: nn.Module
-    optimizer: torch.optim.Optimizer
-
-    def step(self, number: int = 0) -> Tensor:
-        """Take a step on this process's part of a batch; returns its loss."""
-        images, labels = batch(number)
-        mine = slice(self.place.rank, None, self.place.world_size)
-        loss: Tensor = self.wrapped(images[mine], labels[mine])
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return loss.detach()
-
-    def whole(self) -> dict[str, Any]:
-        """Its state: whole tensors on rank 0."""
-        return self.strategy.state(self.model, self.optimizer, {})
-
-
-def batch(number: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(number)
-    images = torch.randn(BATCH, 1, 8, 8, generator=generator)
-    return images, torch.randint(0, 10, (BATCH,), generator=generator)
-
-
-def network(seed: int = 0) -> ConvNet:
-    torch.manual_seed(seed)
-    return ConvNet(1, 12, width=8)  # rows that 4 divides
-
-
-@contextmanager
-def made(model: nn.Module | None = None, **options: Any) -> Iterator[Made]:
-    strategy = FSDP(device="cpu", **{"least": 1000, **options})
-    with strategy.join() as place:
-        model = network() if model is None else model
-        wrapped = strategy.wrap(Objective(model, Classification(10)), place)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        yield Made(strategy, place, model, wrapped, optimizer)
 
 
 def plain(steps: int) -> nn.Module:
@@ -116,7 +69,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
         with made(**options) as run:
             for number in range(3):
                 run.step(number)
-            held = sum(here(p).numel() for p in run.model.parameters())
+            held = sum(local_part(p).numel() for p in run.model.parameters())
             return run.whole()["model"], held
 
     (saved, held), *others = on_ranks(ranks, run, tmp_path)
@@ -352,12 +305,12 @@ def test_gradients_are_clipped_by_the_norm_of_the_whole(
 
     def run() -> Any:
         with made() as run:
-            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.whole)
+            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.full_tensor)
             images, labels = batch()
             mine = slice(run.place.rank, None, 2)
             run.wrapped(images[mine], labels[mine]).backward()
             clips()
-            gradients = [run.strategy.whole(p.grad) for p in run.model.parameters()]
+            gradients = [run.strategy.full_tensor(p.grad) for p in run.model.parameters()]
             return clips.metrics()["grad_norm"], gradients
 
     (found, gradients), (other, _) = on_ranks(2, run, tmp_path)
@@ -386,7 +339,7 @@ def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(
             if run.place.rank == 1:
                 gradient = next(run.model.parameters()).grad
                 assert gradient is not None
-                here(gradient)[0] = torch.inf
+                local_part(gradient)[0] = torch.inf
             scaler.step(optimizer)
             scaler.update()
             return scaler.get_scale(), int(scaler.skipped), before, run.whole()["model"]
@@ -563,6 +516,20 @@ def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_fille
     frozen, padded = 64 * 64 * 4, 4 * 64 * 4
     found = FSDP(least=64 * 64).traffic(model, place)
     assert found == Traffic(2 * (frozen // 2) + 3 * (padded // 2), 2 + 3)
+
+
+STRATEGIES = """
+from ninefold.sharded.fsdp import FSDP
+STRATEGIES = [(2, FSDP(device="cpu", least=1000)), (4, FSDP(device="cpu", least=1000)),
+              (2, FSDP(device="cpu", least=1000, reshard_after_forward=False)),
+              (4, FSDP(device="cpu", least=1000, replicas=2))]
+"""
+
+
+@SLOW
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own takes root")
+def test_what_is_calculated_is_counted_within_2_percent(tmp_path: Path) -> None:
+    assert counted(STRATEGIES, tmp_path) == [pytest.approx(1, abs=0.02)] * 4
 
 
 @pytest.mark.parametrize(

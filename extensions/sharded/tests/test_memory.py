@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.engine.parallel.fsdp import FSDP
+from ninefold.sharded.fsdp import FSDP
 from ninefold.train.kernels import give_back_freed, keep_freed
 from tests.parallel.ranks import on_ranks
+from tests.train.test_process_settings import BEGIN, faults, glibc
 
 SIDE, LAYERS = 4096, 4
 LEAST = SIDE * SIDE
@@ -69,3 +70,9 @@ def test_a_process_holds_its_part_and_a_save_the_largest_tensor_more(
         assert after <= least * min(each[0] for each in ddp)
     for _, _, more in fsdp[1:]:  # a tensor gathered, and the parts it is gathered from
         assert more <= 2.2 * LEAST * 4
+
+
+@pytest.mark.slow
+@glibc
+def test_a_run_gives_back_freed_memory_as_its_parameters_are_gathered_for_a_short_time() -> None:
+    assert faults(BEGIN.format("fsdp")) > 300

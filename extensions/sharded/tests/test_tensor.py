@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
@@ -21,13 +20,14 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches
 from ninefold.engine.evaluation import evaluate
-from ninefold.engine.parallel import Place, here
-from ninefold.engine.parallel.fsdp import FSDP
+from ninefold.engine.parallel import Place, local_part
 from ninefold.engine.parallel.none import Single
-from ninefold.engine.parallel.tensor import TensorParallel
 from ninefold.engine.state import copied
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
+from ninefold.sharded.dcp import ShardedWriter
+from ninefold.sharded.fsdp import FSDP
+from ninefold.sharded.tensor import TensorParallel
 from ninefold.task.classification import Classification
 from tests.parallel.ranks import on_ranks
 from tests.promises.test_resume_and_evaluate import same
@@ -116,7 +116,7 @@ def test_layers_on_several_processes_learn_what_one_process_learns(
     def run() -> Any:
         with made() as run:
             losses = [run.step(number) for number in range(5)]
-            held = sum(here(p).numel() for p in run.model.head.parameters())
+            held = sum(local_part(p).numel() for p in run.model.head.parameters())
             return losses, held, run.state()
 
     expected, weights = plain(5)
@@ -145,7 +145,9 @@ def test_dropout_keeps_what_every_process_has_alike(
     def run() -> Any:
         with made() as run:
             losses = [run.step(number) for number in range(5)]
-            return losses, {name: here(p) for name, p in run.model.features.named_parameters()}
+            return losses, {
+                name: local_part(p) for name, p in run.model.features.named_parameters()
+            }
 
     monkeypatch.setattr(sys.modules[__name__], "Network", Dropping)
     (losses, weights), (others, same_weights) = on_ranks(2, run, tmp_path)

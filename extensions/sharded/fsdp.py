@@ -15,8 +15,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ninefold.engine.parallel import Place, Traffic
 from ninefold.engine.parallel.group import keep, share_buffers
-from ninefold.engine.parallel.spread import Spread, count, named_in, nested
 from ninefold.errors import ConfigError, one_line
+
+from .spread import Spread, count, named_in, nested
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
 MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters that are not gathered
