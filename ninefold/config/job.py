@@ -295,7 +295,14 @@ def problems(asked: Asked) -> list[Failure]:
 
 def check(asked: Asked) -> Checked:
     """The job, with no problem that can be found without reading data. Raises Refused."""
-    found, job = problems(asked), unchecked(asked)
+    found = problems(asked)
+    job = Checked(
+        asked=asked,
+        config=asked.config,
+        choices=asked.choices,
+        overrides=asked.overrides,
+        resume=asked.resume,
+    )
     if asked.evaluates:
         try:
             file = str(_checkpoint(asked.resolved["ckpt"]))
@@ -305,17 +312,6 @@ def check(asked: Asked) -> Checked:
     if found:
         raise Refused(found)
     return job if job.resume in (None, resume.AUTO) else _resumed(job, job.resume)
-
-
-def unchecked(asked: Asked) -> Checked:
-    """The unvalidated job, for commands that run a subset of the checks."""
-    return Checked(
-        asked=asked,
-        config=asked.config,
-        choices=asked.choices,
-        overrides=asked.overrides,
-        resume=asked.resume,
-    )
 
 
 def settle(job: Checked, root: Path) -> Settled:
