@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +14,6 @@ from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
-# Fields that sweep.json holds under the same name.
-PLAIN = (
-    "study",
-    "question",
-    "command",
-    "words",
-    "started",
-    "settings",
-    "swept",
-    "planned_cells",
-    "planned_rounds",
-    "burn_in",
-    "overlays",
-)
 
 
 @dataclass
@@ -36,10 +22,8 @@ class Round:
 
     round: its number, from 0.
     seed: of all its runs.
-    attempt: 0, or how often the round was repeated before.
-    segment: index into StudyRecord.segments.
     shuffled: whether the cells run in a random order instead of the command's.
-    counted: whether the report uses these runs; of several attempts one is counted.
+    counted: whether the report uses these runs.
     runs: run folders in the order run, relative to the study's folder.
     others: of a timing round, the share of the CPU time that other programs used during its turns;
         None: not known.
@@ -47,8 +31,6 @@ class Round:
 
     round: int
     seed: Any = None
-    attempt: int = 0
-    segment: int = 0
     shuffled: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
@@ -56,11 +38,8 @@ class Round:
 
     def content(self) -> dict[str, Any]:
         """Its entry in sweep.json."""
-        return {
-            "part" if key == "segment" else key: value
-            for key, value in asdict(self).items()
-            if key != "others" or value is not None
-        }
+        found = asdict(self)
+        return {key: found[key] for key in found if key != "others" or found[key] is not None}
 
 
 @dataclass
@@ -75,16 +54,15 @@ class StudyRecord:
     started: when, as in result.json.
     settings: the sections of the configuration that are about the whole sweep.
     swept: the keys with several values, and those values as written.
-    segments: code, machine and launcher; a new one begins where a study is resumed after one of
-        them changed. Runs of different segments are never put into one table.
+    made_with: code, machine and launcher, which are those of all its runs.
     planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often repeats=auto may look at the results, over all commands.
-    burn_in: folder of the run before the first round.
+    burn_in: folder of a run before the first round, which studies had that timed whole runs.
     overlays: what each cell sets differently than conf/, by its name: see config.overlay.
     wall_seconds: that the study took, over all commands.
-    runs: how many there are, with the burn-in and superseded ones, but not those of timing rounds.
+    runs: how many there are, with superseded ones, but not those of timing rounds.
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
@@ -99,7 +77,7 @@ class StudyRecord:
     started: str | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     swept: dict[str, list[str]] = field(default_factory=dict)
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    made_with: dict[str, Any] = field(default_factory=dict)
     planned_cells: list[dict[str, str]] = field(default_factory=list)
     planned_rounds: int = 0
     looks: int = 1
@@ -129,20 +107,8 @@ class StudyRecord:
 
     def content(self) -> dict[str, Any]:
         """What sweep.json holds."""
-        return {
-            **{key: getattr(self, key) for key in PLAIN},
-            "wall_seconds": self.wall_seconds,
-            "runs": self.runs,
-            "code": self.segments[-1]["code"],
-            "rounds": [entry.content() for entry in self.rounds],
-            "timing": [entry.content() for entry in self.timing] or None,
-            "timing_seconds": self.timing_seconds or None,
-            "timing_groups": self.timing_groups if self.timing else None,
-            **({"timing_ended": self.timing_ended} if self.timing else {}),
-            "superseded": self.superseded,
-            "looks": self.looks if self.looks > 1 else None,
-            "parts": self.segments,
-        }
+        found = {field.name: getattr(self, field.name) for field in fields(StudyRecord)}
+        return {**found, **{k: [e.content() for e in found[k]] for k in ("rounds", "timing")}}
 
     @property
     def asked(self) -> list[str]:
@@ -175,14 +141,6 @@ class StudyRecord:
         names = [f"{strategy_name(parallel, count)}-{amp}" for parallel, count, amp in found]
         return list(dict.fromkeys(names))
 
-    def rounds_of(self, segment: int) -> list[Round]:
-        """The rounds of training runs of a segment."""
-        return [entry for entry in self.rounds if entry.segment == segment]
-
-    def timing_of(self, segment: int) -> list[Round]:
-        """The timing rounds of a segment."""
-        return [entry for entry in self.timing if entry.segment == segment]
-
     def put_away(self, folder: str) -> bool:
         """Whether a run is the burn-in, or one that was repeated."""
         superseded = folder in self.superseded or folder.startswith(f"{SUPERSEDED}/")
@@ -197,17 +155,11 @@ def _fields(stored: object) -> object:
     """What a sweep.json says in the fields of a StudyRecord."""
     if not isinstance(stored, Mapping):
         return stored
-    found = _known({**stored, "segments": stored.get("parts")})
+    found = _known(stored)
     for kind in ("rounds", "timing"):
         if isinstance(entries := found.get(kind), list):
-            found[kind] = [_round(entry) for entry in entries]
+            found[kind] = [_known(each) if isinstance(each, dict) else each for each in entries]
     return found
-
-
-def _round(entry: object) -> object:
-    if not isinstance(entry, dict):
-        return entry
-    return _known({**entry, "segment": entry.get("part")})
 
 
 def _known(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,14 +58,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stats": GROUND,
     "report": GROUND | {"stats", "config/rules", "config/overlay"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report"},
+    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/turns"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config"},
     "setup.py": set(),
     "api": GROUND
-    | {"stats", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
+    | {"stats", "study/load", "study/turns", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
@@ -327,7 +327,7 @@ OTHER_MEANINGS = {
     ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
-    ("report/answer/own_loop", "dp"), ("report/answer/own_loop", "ddp"),
+    ("report/answer/wording", "dp"), ("report/answer/wording", "ddp"),
 }  # fmt: skip
 
 

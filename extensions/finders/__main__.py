@@ -18,7 +18,14 @@ from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.resolvers import file_name
-from ninefold.errors import ConfigError, NumericsError, Refused, ResourceError
+from ninefold.errors import (
+    ConfigError,
+    Interrupted,
+    NumericsError,
+    Preempted,
+    Refused,
+    ResourceError,
+)
 from ninefold.files import read_json, write_json
 from ninefold.launch.command import carried_out, composed
 from ninefold.launch.ready import ready
@@ -54,14 +61,21 @@ def run(arguments: Sequence[str]) -> None:
     rates = rates_of(own)
     base: Path | None = None
     for label, job in jobs(words):
+        if wrong := overrides.of_arguments(job, "train"):
+            raise Refused(wrong)
         config = composed("train", [*job, "launch.inline=false"], example())
         require_no_resume(config)
         base = base or Path(config.hydra.run.dir)
         folder = base / file_name(label) if label else base
-        if own["what"] == "lr":
-            lines, override = learning_rate(config, folder, rates)
-        else:
-            lines, override = batch_size(job, config, folder)
+        try:
+            if own["what"] == "lr":
+                lines, override = learning_rate(config, folder, rates)
+            else:
+                lines, override = batch_size(job, config, folder)
+        except (Interrupted, Preempted) as failure:
+            raise type(failure)(
+                "signal", failure.value, STOPPED, "nothing of it is kept", "start it again"
+            ) from failure
         kept = [word for word in job if key_of(word) != key_of(override)]
         kept = [word for word in kept if not word.startswith("hydra.")]
         said = [label] if label else []
@@ -88,7 +102,7 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             own.get("what", "null"),
             f"no such search; {', '.join(WHAT)} are allowed; type {example()}",
         )
-    if wrong := overrides.of_arguments(words, "train"):
+    if wrong := overrides.unreadable(words):
         raise Refused(wrong)
     return own, words
 

@@ -126,10 +126,8 @@ def search(
 
     try:
         return largest_batch(refuses, start, most, step)
-    except (Interrupted, Preempted) as failure:
-        raise type(failure)(
-            "signal", failure.value, "the search was stopped", "nothing is kept", "start it again"
-        ) from failure
+    except (Interrupted, Preempted):
+        raise
     except Failure as failure:
         found = max(fits, default=None), min(fails, default=None)
         return LargestBatch(*found, "failed", f"{ENDED}{failure}")

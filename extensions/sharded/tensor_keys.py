@@ -15,7 +15,7 @@ class TensorParallelKeys(SpreadKeys, kw_only=True):
     """Linear layers that take such parts and follow them; their outputs are summed over all."""
 
 
-def _with_whole_and_parts(key: str, do: str) -> Combination:
+def _with_whole_and_parts(key: str, value: object, do: str) -> Combination:
     return Combination(
         key,
         lambda job: (
@@ -23,6 +23,7 @@ def _with_whole_and_parts(key: str, do: str) -> Combination:
         ),
         "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
         f"parallel=fsdp and ddp take it; {do}",
+        example={"parallel.colwise": ["a"], key: value},
     )
 
 
@@ -32,11 +33,12 @@ REFUSED = (
         lambda job: not job["parallel.colwise"] and not job["parallel.rowwise"],
         "no layer is named to be split; linear layers that follow each other are allowed; set "
         "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
+        example={"parallel.colwise": None},
     ),
-    _with_whole_and_parts("optimizer.fused", "set optimizer.fused=false"),
-    _with_whole_and_parts("optimizer.foreach", "leave it out"),
-    _with_whole_and_parts("amp.scaler", "choose an amp without a GradScaler"),
-    _with_whole_and_parts("clip_grad_norm", "leave it out"),
-    _with_whole_and_parts("clip_grad_value", "leave it out"),
-    _with_whole_and_parts("compile.mode", "set compile.mode=null"),
+    _with_whole_and_parts("optimizer.fused", True, "set optimizer.fused=false"),
+    _with_whole_and_parts("optimizer.foreach", True, "leave it out"),
+    _with_whole_and_parts("amp.scaler", True, "choose an amp without a GradScaler"),
+    _with_whole_and_parts("clip_grad_norm", 1.0, "leave it out"),
+    _with_whole_and_parts("clip_grad_value", 1.0, "leave it out"),
+    _with_whole_and_parts("compile.mode", "default", "set compile.mode=null"),
 )

@@ -47,7 +47,7 @@ class InputsAlone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(Mapped):
+class CallersDataset(Mapped):
     """Items of the caller's own datasets, which the network gets as they are.
 
     Without a test set the training examples stand for it: a study of times evaluates nothing.

@@ -167,7 +167,7 @@ def _write_rows(
             f"are {file.dtype} {list(file.shape[1:])}; see that the dataset gives all of them the "
             "same shape and dtype",
         )
-    view = memoryview(np.ascontiguousarray(values).reshape(-1).view(np.uint8))
+    view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     offset = file.offset + int(rows[0]) * _row_bytes(array, file.dtype)
     descriptor = os.open(path, os.O_WRONLY)  # not through the map: a full disk would be a SIGBUS
     try:

@@ -30,11 +30,11 @@ from torch.utils.data import DataLoader, Dataset
 from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
 from ninefold.dataset.items import Items
+from ninefold.dataset.loader import AHEAD
 from ninefold.errors import DataError, Failure, ResourceError, Unended, memory_failure
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
-AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
 LOOK = 1.0  # seconds between looks whether all workers are alive
 # What is missing, most often, where a worker ended so.
 SHORT = {-signal.SIGKILL: "memory", -signal.SIGBUS: "room in /dev/shm (docker --shm-size)"}

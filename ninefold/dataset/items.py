@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Ahead, LazyArray, Rows, sides
+from ninefold.dataset.arrays import Ahead, ArraySpec, LazyArray, Rows, specs
 from ninefold.dataset.draws import generators, seed_by, seeds
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
@@ -31,25 +31,10 @@ NOTHING = np.empty(0, np.float32)  # the target of an item that has none
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What all items have at one place of their inputs or targets. dtype: None: any."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any] | None
-
-    @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> Kind:
-        return cls(array.shape, array.dtype)
-
-    def __str__(self) -> str:
-        return f"{self.dtype or ''} {list(self.shape)}".strip()
-
-
 class Items:
     """The items of a user's dataset, checked and put into arrays a batch at a time.
 
-    inputs, targets: a Kind, or a tree of them (a tuple or a dict), as item 0 has them.
+    inputs, targets: a ArraySpec, or a tree of them (a tuple or a dict), as item 0 has them.
     unlabeled: whether an item is its input alone, which is then the target too.
     masked: whether the target is a mask of class numbers.
     """
@@ -86,19 +71,19 @@ class Items:
         if not self._count:
             raise self._wrong("it has no items", "at least one is needed", "see its arguments")
         self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
-        self.inputs = each(lambda side: Kind(side.numbers, None), sides(shape)) if shape else None
+        self.inputs: Tree = None if shape is None else specs(shape)
         self.targets: Tree = None
-        self.kinds: list[Kind] = []
+        self.kinds: list[ArraySpec] = []
         self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
             seed_by((0, 0))
             first = self._raw(0)
             both = self._checked(0, first)
-        self.inputs, self.targets = each(Kind.of, both)
+        self.inputs, self.targets = each(ArraySpec.of, both)
         self.kinds = leaves((self.inputs, self.targets))
-        value = first[0] if isinstance(first, tuple) and type(first[-1]) is int else None
-        if hasattr(value, "shape") and [Kind.of(np.asarray(value))] == self.kinds[:-1]:
+        value: Any = first[0] if isinstance(first, tuple) and type(first[-1]) is int else None
+        if hasattr(value, "shape") and [ArraySpec.of(np.asarray(value))] == self.kinds[:-1]:
             self._plain = type(value), value.shape, value.dtype
 
     def __len__(self) -> int:
@@ -113,12 +98,12 @@ class Items:
     def image(self) -> bool:
         """Whether the input is one image or volume: bytes or floats with channels first."""
         kind = self.inputs
-        return isinstance(kind, Kind) and is_image(kind.shape, kind.dtype)
+        return isinstance(kind, ArraySpec) and is_image(kind)
 
     def said(self) -> str:
         """What the input is, for errors: `int64 [128]`, or `a dict of ids, mask`."""
         kind = self.inputs
-        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, Kind) else parts_of(kind)
+        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, ArraySpec) else parts_of(kind)
 
     def columns(self) -> tuple[Tree, Tree]:
         """Inputs and targets as lazy arrays, in trees like those of an item."""
@@ -219,9 +204,9 @@ class Items:
         """The input and the target of an item as arrays. Raises DataError."""
         value, target = self._pair(number, item)
         # Where one array is expected, a list of lists is one too.
-        if not isinstance(self.inputs, Kind) or isinstance(value, Mapping):
+        if not isinstance(self.inputs, ArraySpec) or isinstance(value, Mapping):
             value = self._in_order(number, "input", value, self.inputs)
-        one = isinstance(self.inputs, Kind)
+        one = isinstance(self.inputs, ArraySpec)
         values = [("input", value)] if one else list(named(value, "input"))
         wanted = leaves(self.inputs) if self.inputs else [None] * len(values)
         arrays = [self._input(number, *v, kind) for v, kind in zip(values, wanted, strict=True)]
@@ -237,7 +222,7 @@ class Items:
         known = self.kinds or [kind for kind in wanted if kind]
         for (name, array), kind in zip(parts, known, strict=False):
             if array.shape != kind.shape or (kind.dtype and array.dtype != kind.dtype):
-                raise self._unlike(number, name, Kind.of(array), kind)
+                raise self._unlike(number, name, ArraySpec.of(array), kind)
         if not self.kinds and not all(
             all(a.shape) for _, a in parts[: -1 if self.unlabeled else None]
         ):
@@ -325,7 +310,9 @@ class Items:
             "or last; resize, pad or convert them in the class",
         )
 
-    def _input(self, number: int, name: str, value: Any, wanted: Kind | None) -> npt.NDArray[Any]:
+    def _input(
+        self, number: int, name: str, value: Any, wanted: ArraySpec | None
+    ) -> npt.NDArray[Any]:
         """One input as an array, with channels first; None: nothing says its shape."""
         array = self._array(number, value, name)
         if isinstance(value, Image.Image):
@@ -349,7 +336,7 @@ class Items:
 
     def _label(self, number: int, array: npt.NDArray[Any], inputs: Tree) -> npt.NDArray[Any]:
         """A target: a class and a mask of an image are checked, others are not."""
-        image = isinstance(inputs, np.ndarray) and is_image(inputs.shape, inputs.dtype)
+        image = isinstance(inputs, np.ndarray) and is_image(ArraySpec.of(inputs))
         if array.dtype.kind not in "iub":
             return as_it_is(array)
         if array.ndim == 0:
@@ -433,9 +420,10 @@ class Column(LazyArray):
         return replace(self, seed=seed, epoch=epoch)
 
 
-def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
-    """Whether an example of this shape is an image [c, h, w], or a volume [c, d, h, w]."""
-    return len(shape) in (3, 4) and (dtype == np.uint8 or dtype.kind == "f")
+def is_image(spec: ArraySpec) -> bool:
+    """Whether this is an image [c, h, w], or a volume [c, d, h, w]."""
+    dtypes = spec.dtype is not None and (spec.dtype == np.uint8 or spec.dtype.kind == "f")
+    return len(spec.shape) in (3, 4) and dtypes
 
 
 def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -13,9 +13,9 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import InputShape, sides
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Items, Kind, Reader, first_cause, raised
+from ninefold.dataset.items import Items, Reader, first_cause, raised
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -98,7 +98,7 @@ class Mapped(Dataset):
         """As the class says by `classes`, `targets` or `labels`, where targets are classes."""
         items = self._items("train")
         target = items.targets
-        if not isinstance(target, Kind) or target.shape or target.dtype != np.int64:
+        if not isinstance(target, ArraySpec) or target.shape or target.dtype != np.int64:
             return None
         return said_classes(self._built["train"])
 
@@ -109,8 +109,8 @@ class Mapped(Dataset):
     @property
     def counts(self) -> str:
         """Images and volumes, or rows of a table or anything else."""
-        one = sides(self.shape)
-        return "images" if isinstance(one, InputShape) and len(one.numbers) in (3, 4) else "rows"
+        one = specs(self.shape)
+        return "images" if isinstance(one, ArraySpec) and len(one.shape) in (3, 4) else "rows"
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""
@@ -157,7 +157,9 @@ class Mapped(Dataset):
         A vector [k] is refused too: of coordinates none would move, and nothing would tell.
         """
         target = items.targets
-        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
+        moves = isinstance(target, ArraySpec) and (
+            not target.shape or items.masked or items.unlabeled
+        )
         if not (self.flip or self.crop) or (items.image and len(items.shape) == 3 and moves):
             return
         raise ConfigError(

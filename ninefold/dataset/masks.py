@@ -257,12 +257,12 @@ class Masks(Dataset):
 
     def _pairs(self, split: Split) -> list[tuple[str, str]]:
         """The paths of the images of a split, in order, each with its mask's. Raises DataError."""
-        names = FOLDERS[split]
-        both = next((both for name in names if (both := self._folders(name))), None)
+        wanted = FOLDERS[split]
+        both = next((both for name in wanted if (both := self._folders(name))), None)
         if both is None:
             raise self._tree.wrong(
                 f"it holds no {split} images with masks",
-                f"looked for {' or '.join(names)} beside train in {self._tree.path}",
+                f"looked for {' or '.join(wanted)} beside train in {self._tree.path}",
                 f"it must hold {HOLDS}",
             )
         images, masks = both

@@ -6,13 +6,13 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
 from ninefold.launch.workers import Workers
+from ninefold.result import Result
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
 START_SECONDS = 300.0  # that processes have to build their run and to compile it
@@ -60,12 +60,11 @@ class TurnTaker:
         answers = self._ask(within, lead=lead, steps=steps, counted=counted)
         return float(max(answer["seconds"] for answer in answers))
 
-    def end(self, turns: Sequence[float], stretch: float | None) -> None:
-        """Have rank 0 write a result with the seconds per step of each turn; there are no more.
-
-        stretch: seconds per step of a long stretch. Raises Failure.
-        """
-        self._ask(START_SECONDS, turns=list(turns), stretch=stretch)
+    def end(self) -> Result:
+        """Return its result without what its turns took; there are no more. Raises Failure."""
+        (result,) = (found for answer in self._ask(START_SECONDS) if (found := answer["result"]))
+        assert isinstance(result, Result)
+        return result
 
     def processes(self) -> list[int]:
         """The ids of its processes."""

@@ -18,7 +18,7 @@ from ninefold.checkpoint.store import Checkpoints
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import InputShape, sides
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan
@@ -151,7 +151,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=channels if isinstance(sides(shape), InputShape) else None,
+        channels=channels if isinstance(specs(shape), ArraySpec) else None,
         size=size,
         mean=dataset.mean,
         std=dataset.std,
@@ -305,7 +305,7 @@ def training(
 def input_values(job: DictConfig, dataset: Dataset) -> int:
     """How many values an example has as the network takes it."""
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.numbers for one in leaves(sides(dataset.shape))]
+    shapes = [one.shape for one in leaves(specs(dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
         return sum(map(math.prod, shapes))
     own, *inner = shapes[0]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ninefold.dataset import Split, cache, train_and_val
+from ninefold.dataset import Split, cache
 from ninefold.dataset.cache import Files, keep, kept, key_of, make, mapped, reader
 from ninefold.dataset.cache_folder import damage, write
 from ninefold.dataset.folder import Folder
@@ -76,18 +76,6 @@ def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
         few = np.array([1, 0])
         assert np.array_equal(other.inputs[2:5][few], one.inputs[2:5][few])
         assert np.array_equal(other.select(rows).first(7).inputs[few], one.inputs[rows[:7]][few])
-
-
-def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(root: Path) -> None:
-    plain, cached = folder(root, val=0.3), folder(root, val=0.3, cache="disk")
-    load = reader(cached, made(cached))
-    pairs = zip(train_and_val(plain, 5), train_and_val(cached, 5, load), strict=True)
-    for one, other in pairs:
-        assert one is not None
-        assert other is not None
-        rows = np.arange(len(one))
-        assert np.array_equal(other.inputs[rows], one.inputs[rows])
-        assert np.array_equal(other.targets[rows], one.targets[rows])
 
 
 def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path) -> None:

@@ -22,10 +22,10 @@ from ninefold.engine.parallel import Place
 from ninefold.errors import DataError, Failure, ResourceError, Unended
 from ninefold.process import until
 from ninefold.signals import SIGNALS
-from tests.conftest import ROOT, Shell, metrics, result, wait_until
+from tests.conftest import ROOT, Shell, metrics, wait_until
 from tests.dataset.kit import ALONE, epoch, nothing, same
 from tests.dataset.test_mapped import MINE, RUN
-from tests.faults.runs import STRATEGY, last_step, one_after_another, state_hash
+from tests.faults.runs import STRATEGY, last_step
 from tests.forks import exit_code, fork
 
 BOTH = ("train", "test")
@@ -235,24 +235,6 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
     assert process.returncode == 75, stderr
     assert not shell.survivors()
     assert 0 < last_step(run) < 18
-
-
-@pytest.mark.slow
-def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) -> None:
-    commands = [
-        [
-            "train.py",
-            *RUN,
-            *STRATEGY["ddp2"],
-            f"loader.workers={workers}",
-            f"hydra.run.dir=with-{workers}",
-        ]
-        for workers in (0, 2)
-    ]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    assert state_hash(shell.folder / "with-0") == state_hash(shell.folder / "with-2")
-    assert result(shell.folder / "with-2")["loader_workers"] == 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.checkpoint.store import read
 from ninefold.config import data
 from ninefold.dataset import draws, train_and_val
 from ninefold.dataset.loader import HostSource
@@ -19,7 +17,7 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import shard
 from ninefold.errors import ConfigError, DataError
-from tests.conftest import Shell, metrics, result
+from tests.conftest import Shell, metrics
 from tests.dataset import mine
 from tests.dataset.kit import ALONE, epoch
 from tests.dataset.mine import made
@@ -238,50 +236,3 @@ def test_a_run_killed_within_an_epoch_and_resumed_ends_where_the_uninterrupted_o
     assert state_hash(stopped) == state_hash(whole)
     assert metrics(stopped, "loss") == metrics(whole, "loss")
     assert len(set(metrics(whole, "loss"))) == 18
-
-
-@pytest.mark.slow
-def test_nine_cells_of_a_mapped_dataset_train_on_the_same_examples(shell: Shell) -> None:
-    plain = [*RUN, "+model.net.plain=true", "model.net._target_=tests.faults.net.Net"]
-    plain = list({text.partition("=")[0]: text for text in plain}.values())
-    commands = [
-        ["train.py", *plain, f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2",
-         f"hydra.run.dir={parallel}-{amp}"]
-        for parallel in ("none", "dp", "ddp") for amp in ("fp32", "autocast", "scaler")
-    ]  # fmt: skip
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    for amp in ("fp32", "autocast", "scaler"):
-        losses = {
-            parallel: metrics(shell.folder / f"{parallel}-{amp}", "loss")
-            for parallel in ("none", "dp", "ddp")
-        }
-        tolerance = 1e-5 if amp == "fp32" else 3e-2
-        for parallel in ("dp", "ddp"):
-            np.testing.assert_allclose(losses[parallel], losses["none"], rtol=0, atol=tolerance)
-    assert result(shell.folder / "ddp-fp32")["processes"] == 2
-
-
-def test_the_class_of_a_run_is_built_only_if_conf_or_the_command_names_it(
-    shell: Shell,
-) -> None:
-    net = NAMED[-1]
-    trained = shell.train(*RUN, "max_steps=4", "hydra.run.dir=run")
-    assert trained.returncode == 0, trained.stderr
-    commands = [
-        ["evaluate.py", "ckpt=run", "hydra.run.dir=unnamed"],
-        ["evaluate.py", "ckpt=run", "hydra.run.dir=named", "dataset=mapped", TRAIN, TEST,
-         "dataset.shape=[1,8,8]", "model=convnet", net, "task=classification",
-         "task._target_=tests.faults.inject.Task", "device=cpu"],
-        ["train.py", "resume=run", "max_steps=5"],
-    ]  # fmt: skip
-    unnamed, named, resumed = one_after_another(shell, *commands)
-    for refused in (unnamed, resumed):
-        assert refused.returncode == 3
-        assert refused.stderr.count("\n") == 1
-        assert "names the target tests." in refused.stderr
-        assert "add trust=true" in refused.stderr
-    assert named.returncode == 0, named.stderr
-    found = json.loads((shell.folder / "named" / "evaluation.json").read_text())
-    assert found["accuracy"] == result(shell.folder / "run")["accuracy"]
-    assert read(shell.folder / "run" / "checkpoints" / "last.pt")["step"] == 4

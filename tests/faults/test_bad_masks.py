@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,8 +45,6 @@ def again(path: Path, **how: Any) -> None:
 
 
 FILES: dict[str, tuple[Spoil, str]] = {
-    "no root": (shutil.rmtree, "no such folder; looked for /"),
-    "a file as root": (lambda r: (shutil.rmtree(r), r.write_text("")), "not a folder"),
     "an empty root": (
         lambda r: (shutil.rmtree(r), r.mkdir()),
         "no training images with masks are found; found nothing; .*trainannot",
@@ -110,24 +107,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
         lambda r: Image.new("L", (16, 12)).save(r / MASK),
         rf"{IMAGE} is 32x24, its mask 16x12; .*{MASK} must have a pixel for each",
     ),
-    "an empty mask": (lambda r: (r / MASK).write_bytes(b""), rf"{MASK} .*\(it has 0 bytes\)"),
     "a mask cut short": (lambda r: cut_short(r / MASK), rf"{MASK} is no usable image"),
-    "a mask that is text": (
-        lambda r: (r / MASK).write_text("text"), rf"{MASK} .*\(cannot identify image file"
-    ),
-    "a dangling link": (
-        lambda r: ((r / MASK).unlink(), (r / MASK).symlink_to("nowhere")), rf"{MASK} .*\(No such"
-    ),
-    "a pipe": (
-        lambda r: ((r / MASK).unlink(), os.mkfifo(r / MASK)), r"\(it is no regular file\)"
-    ),
-    "an image that is text": (
-        lambda r: (r / IMAGE).write_text("text"), rf"{IMAGE} .*\(cannot identify image file"
-    ),
-    "an empty image": (lambda r: (r / IMAGE).write_bytes(b""), rf"{IMAGE} .*\(it has 0 bytes\)"),
-    "an image of 16 bits": (
-        lambda r: Image.new("I;16", (32, 24)).save(r / IMAGE), "have more than 8 bits"
-    ),
 }  # fmt: skip
 
 
@@ -163,9 +143,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
     ),
     "classes": ({"classes": 40_000}, ConfigError, "dataset.classes=40000: .*32767 classes at most"),
     "channels": ({"shape": [4, 8, 8]}, DataError, r"dataset.shape=\[4, 8, 8\]: .*1 or 3 channels"),
-    "volumes": ({"shape": [1, 8, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8, 8\]: images cannot"),
     "suffix": ({"mask_suffix": "_L"}, DataError, r"4 of 4 images have no mask; .*scene_000_L in"),
-    "no root": ({"root": None}, DataError, "dataset.root=null: no folder is given; .*=FOLDER"),
 }  # fmt: skip
 
 

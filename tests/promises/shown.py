@@ -30,7 +30,6 @@ from ninefold.finders import __main__ as finders
 from ninefold.launch.command import composed
 from ninefold.launch.ready import checked
 from ninefold.study import checks, plan
-from ninefold.study.compose import Composer
 from tests.forked import ROOT
 
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
@@ -109,7 +108,7 @@ def run(name: str, words: Sequence[str]) -> None:
         require(checks.of_a_run(composition))
         start(asked(composition.config, composition.config.hydra), whole)
         return
-    require(checks.of_a_sweep(composition), plan.problems(composition.config))
+    require(checks.of_a_sweep(composition), checks.wrong_settings(composition.config))
     if composition.choice("hydra/sweeper") == plan.SWEEPER:
         for job in jobs(composition):
             start(job, whole)
@@ -122,7 +121,9 @@ def jobs(composition: Composition) -> list[Asked]:
     (runs,) = BasicSweeper.split_arguments(given, None)
     study = OmegaConf.to_container(config.study, resolve=True)
     assert isinstance(study, dict)
-    found = plan.Plan(covering(runs), Composer(composition.context.config_loader, config), study)
+    found = plan.Plan(
+        covering(runs), plan.Composer(composition.context.config_loader, config), study
+    )
     return [found.job(cell, 0) for cell in found.cells]
 
 

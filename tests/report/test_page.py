@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ninefold.report.answer.tree import Report
+from ninefold.report.data.recording import read_recording
 from ninefold.report.render.templates import page
-from tests.report.sample_report import AMPS, BASE, each_text, sample
-from tests.report.test_report import built, recorded
-from tests.report.test_scaling import planted
+from tests.report import test_report
+from tests.report.test_report import built, each_text, failure, recorded, recording, result, sweep
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
 PALE = """() => {
@@ -93,12 +93,12 @@ class Reader:
         self.browser, self.folder, self.count = browser, folder, 0
 
     def open(
-        self, report: Report | str, width: int = 1280, height: int = 800, unfold: bool = True,
+        self, html: str, width: int = 1280, height: int = 800, unfold: bool = True,
         **how: Any,
     ) -> Visit:  # fmt: skip
         self.count += 1
         path = self.folder / f"{self.count}.html"
-        path.write_text(report if isinstance(report, str) else page(report), encoding="utf-8")
+        path.write_text(html, encoding="utf-8")
         opened = self.browser.new_page(viewport={"width": width, "height": height}, **how)
         visit = Visit(opened, [], [])
         opened.on("console", lambda message: visit.said.append(message.text))
@@ -130,7 +130,7 @@ def reader(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Reader
 
 @pytest.fixture(scope="module")
 def usual() -> str:
-    return page(sample())
+    return page(recording("nine_way"))
 
 
 def bottom(visit: Visit, query: str) -> float:
@@ -143,7 +143,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
     reader: Reader, usual: str
 ) -> None:
     visit = reader.open(usual)
-    assert visit.page.locator("h1").inner_text() == "cifar10_cpu"
+    assert visit.page.locator("h1").inner_text() == "nine_way"
     assert visit.page.locator("#answer .plot circle:visible").count() == 6
     assert visit.page.locator("#phases .bar:visible").count() == 6
     assert visit.page.locator("#curves polyline:visible").count() == 6 * 5 + 5
@@ -164,16 +164,17 @@ def test_the_answer_its_picture_and_its_table_come_first_in_this_order(
     assert visit.page.locator("h2").all_inner_texts()[:4] == [
         "Train with it", "Results", "Why", "Keep in mind",
     ]  # fmt: skip
-    assert visit.page.locator(".named .word").all_inner_texts() == ["✓ faster", "✓ kept"]
+    assert visit.page.locator(".named th").all_inner_texts() == ["none, fp32"]
+    assert visit.page.locator(".out .more").first.inner_text() == "scaler not needed"
     assert visit.page.evaluate(TOO_WIDE) == []
     phone = reader.open(usual, width=390, height=844)
     assert bottom(phone, "#answer .plot svg") < 844
 
 
 def test_an_answer_that_is_not_decided_says_what_would_make_it_surer(reader: Reader) -> None:
-    shown = reader.open(sample(decided=False)).page
+    shown = reader.open(page(recording("camvid_cpu", "*_turns"))).page
     assert shown.locator("#answer h2").all_inner_texts() == ["To be surer"]
-    assert shown.locator("#surer").inner_text() == "python train.py study.time_budget=10"
+    assert "study.time_budget=" in shown.locator("#surer").inner_text()
     assert shown.locator(".named").count() == 0
 
 
@@ -189,68 +190,62 @@ def test_all_text_has_enough_contrast(reader: Reader, usual: str, scheme: str) -
 def test_print_holds_everything_on_white(reader: Reader, usual: str) -> None:
     visit = reader.open(usual, unfold=False, color_scheme="dark")
     visit.page.emulate_media(media="print")
-    assert visit.page.get_by_text("ddp_scaler_seed4").is_visible()  # in what is folded away
-    assert not visit.page.locator(".copy").first.is_visible()
+    assert visit.page.get_by_text("timing/0/none-fp32").is_visible()  # in what is folded away
     assert visit.page.evaluate(PAPER) > 240
 
 
-def test_it_can_be_read_without_scripts(reader: Reader, usual: str) -> None:
+def test_details_are_folded_and_open_without_scripts(reader: Reader, usual: str) -> None:
     visit = reader.open(usual, unfold=False, java_script_enabled=False)
-    assert not visit.page.get_by_text("ddp_scaler_seed4").is_visible()
+    assert not visit.page.get_by_text("timing/0/none-fp32").is_visible()
     visit.page.get_by_text("Runs", exact=True).click()
-    assert visit.page.get_by_text("ddp_scaler_seed4").is_visible()
-    assert not visit.page.locator(".copy").first.is_visible()
+    assert visit.page.get_by_text("timing/0/none-fp32").is_visible()
+    assert "<script" not in usual
 
 
 def test_text_from_outside_is_shown_and_does_nothing(reader: Reader) -> None:
     evil = "</title></script><script>hacked=1</script><img src=x onerror=hacked=1> $x^$ {{7*7}}"
     kept = {"less", "more", "seconds", "accuracy", "memory", "throughput", "named", "good", "open"}
-    spoiled = each_text(sample(seeds=2), lambda text: text if text in kept else text + evil)
+    kept |= {"even", "bad"}
+    usual = recording("regression")
+    spoiled = page(each_text(usual, lambda text: text if text in kept else text + evil))
     for width in (1280, 360):
         opened = reader.open(spoiled, width=width)
         opened.page.wait_for_timeout(50)
         assert opened.page.evaluate("window.hacked") is None
-        assert opened.page.locator("img").count() == 0
-        assert opened.page.locator("script").count() == 1
+        assert opened.page.locator("img, script").count() == 0
         assert (opened.said, opened.asked) == ([], [])
         assert opened.page.evaluate(SIDEWAYS) == 0
-        assert opened.page.title() == f"cifar10_cpu{evil}"
+        assert opened.page.title() == f"{usual.title}{evil}"
 
 
-def shapes(folder: Path) -> dict[str, Report]:
-    """Reports that are unlike the usual one, by what they are. folder: for a study's."""
-    ways, precisions = ("none", "ddp"), ("fp32", "autocast")
-    cells = [f"{way}-{amp}" for way in ways for amp in precisions]
-    usual = sample(ways, precisions, seeds=2)
-    [group] = usual.groups
-    bare = replace(
-        group, pairs=replace(group.pairs, seconds=[], accuracy=[]), safety=[], steady=[],
-        further=[], control=None, check="", numerics=None, curves=[],
-        cells=[replace(cell, phases=None) for cell in group.cells],
-    )  # fmt: skip
-    alone = replace(bare, cells=[cell for cell in bare.cells if cell.cell == BASE])
-    search = [replace(alone, title=f"trial {n}", order=n) for n in range(12)]
-    long = each_text(usual, lambda text: text + "averyveryverylongword" * 9 * (" " in text))
-    return {
-        "one cell": sample(("none",), ("fp32",), seeds=1),
-        "all failed": sample(ways, precisions, seeds=2, failed=cells),
-        "one failed": sample(ways, precisions, seeds=2, failed=cells[3:]),
-        "no baseline": sample(ways, precisions, seeds=2, failed=cells[:1]),
-        "two groups": replace(usual, groups=[group, replace(group, title="batch 128", order=1)]),
-        "nothing but times": replace(usual, groups=[bare]),
-        "scores alone": sample(ways, precisions, asks_time=False),
-        "a search": replace(usual, groups=search),
-        "no runs": replace(usual, groups=[], runs=[], notes=[]),
-        "long words": long,
-        "scaling": built(recorded(planted(folder, cores=2, counts="1,2,4,8"))),
-        "five precisions": sample(amps=(*AMPS, "tf32", "bf16"), seeds=2),
+def shapes(folder: Path) -> Iterator[tuple[str, Report]]:
+    """Reports of many kinds, each with its name."""
+    for path in sorted(test_report.ROOT.glob("experiments/*/20*")):
+        yield path.parent.name, built(read_recording(path))
+    two = [result(seed=seed) for seed in (0, 1)]
+    slower = [result("ddp", seed=seed, train_seconds=30.0) for seed in (0, 1)]
+    studies = {
+        "one cell": two[:1],
+        "all failed": [failure("none", "fp32"), failure("ddp", "fp32")],
+        "one failed": [*two, *slower, failure("ddp", "autocast")],
+        "no baseline": slower,
+        "two groups": [*two, *slower, result(batch_size=128)],
+        "a search": [result(batch_size=2**n, epochs=3) for n in range(12)],
     }
+    for name, results in studies.items():
+        yield name, built(recorded(sweep(folder / name, *results)))
+    usual = recording("nine_way")
+    yield "no runs", replace(usual, groups=[], runs=[], notes=[])
+    yield (
+        "long words",
+        each_text(usual, lambda text: text + "averyverylongword" * 9 * (" " in text)),
+    )
 
 
 @pytest.mark.slow
 def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader, tmp_path: Path) -> None:
-    for name, report in shapes(tmp_path).items():
-        visit = reader.open(report, width=360)
+    for name, report in shapes(tmp_path):
+        visit = reader.open(page(report), width=360)
         assert (visit.said, visit.asked) == ([], []), name
         assert visit.page.evaluate(SIDEWAYS) == 0, name
         assert visit.page.evaluate(OVERLAID) == [], name

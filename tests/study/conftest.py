@@ -19,8 +19,7 @@ from benchmarks import ours
 from ninefold.config.job import as_yaml, asked
 from ninefold.result import Result
 from ninefold.study import start
-from ninefold.study.compose import Composer
-from ninefold.study.plan import Plan
+from ninefold.study.plan import Composer, Plan
 from ninefold.study.runner import Study
 from ninefold.study.screen import Lines
 from tests.conftest import ROOT

@@ -40,9 +40,7 @@ def test_a_study_that_an_earlier_version_began_is_refused_in_one_line(made: Swee
     with pytest.raises(KeyboardInterrupt):
         made.study().run()
     content = made.file()
-    assert all("part" in entry and "segment" not in entry for entry in content["rounds"])
-    assert len(content["parts"]) == 1
-    del content["planned_cells"]
+    del content["made_with"]
     (made.folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=r"^error: study.resume=\S+: an earlier version of "):
         made.study(resume=True)

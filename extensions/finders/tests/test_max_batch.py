@@ -8,7 +8,7 @@ import resource
 
 import pytest
 
-from ninefold.errors import ConfigError, Failure, Interrupted, ResourceError
+from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.finders.max_batch import (
     WHOLE_SET,
     LargestBatch,
@@ -103,30 +103,24 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
     assert [of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
-def test_a_signal_ends_the_search() -> None:
-    def attempt(size: int) -> None:
-        raise Interrupted("signal", "SIGINT", "the run was stopped; saved; resume=found/64")
-
-    with pytest.raises(Interrupted, match=r"signal=SIGINT: the search was stopped") as stopped:
-        search(attempt, 64, 1000, 1, lambda: None)
-    assert "resume=" not in str(stopped.value)  # there is no run
-
-
-def test_the_largest_batch_is_found_in_new_processes(shell: Shell) -> None:
+def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell: Shell) -> None:
     done = shell.run(
         "-m", "ninefold.finders", "what=batch_size", "dataset.limit=128", "dataset.val=0.25",
-        "batch_size=32", "threads=2", "model.net.width=8", "hydra.run.dir=found",
+        "batch_size=64", "threads=2", "optimizer.lr=0.1,0.2", "hydra.run.dir=found",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[-2:] == [
-        "batch_size  96 fits (the whole training set fits)",
-        "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
-        "model.net.width=8 batch_size=96",
-    ]
-    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
-    assert (found["batch_size"], found["status"]) == (96, "whole_set")
-    assert (shell.folder / "found" / "96" / "result.json").is_file()
+    for rate in ("0.1", "0.2"):
+        place = lines.index(f"optimizer.lr={rate}")
+        assert lines[place + 1 : place + 3] == [
+            "batch_size  96 fits (the whole training set fits)",
+            "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
+            f"optimizer.lr={rate} batch_size=96",
+        ]
+        (folder,) = (shell.folder / "found").glob(f"*{rate}")
+        found = json.loads((folder / "batch_size.json").read_text())
+        assert (found["batch_size"], found["status"]) == (96, "whole_set")
+        assert (folder / "96" / "result.json").is_file()
     assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from benchmarks import ours
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.finders.__main__ import main
 from ninefold.finders.rates import DivergenceDetector, losses_at, read, require_finite_first
-from tests.conftest import Shell, result
+from tests.conftest import Shell, result, wait_until
 from tests.faults.runs import one_after_another
 
 SMALL = ("dataset.limit=256", "batch_size=32", "threads=2", "hydra.run.dir=found")
@@ -39,6 +40,17 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
         assert picture.size[0] > 300
     left = {path.name for path in (shell.folder / "found").iterdir()}
     assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
+
+
+def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:
+    rates = ("what=lr", "low=1e-9", "high=2e-9", "steps=1000000", *SMALL)
+    process = shell.start("-m", "ninefold.finders", *rates)
+    wait_until((shell.folder / "found" / "run.log").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    stopped = "error: signal=SIGINT: the search was stopped; nothing of it is kept; start it again"
+    assert (process.returncode, stderr) == (130, f"{stopped}\n")
+    assert not shell.survivors()
 
 
 def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell: Shell) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import ours
-from ninefold.config.combinations import by_key, problems
+from ninefold.config.combinations import Combination, problems
 from ninefold.config.options import refused_by
 from ninefold.errors import ConfigError
 from tests.conftest import Shell
@@ -17,19 +17,7 @@ from tests.faults.runs import one_after_another
 FSDP, TENSOR = "ninefold.sharded.fsdp.FSDP", "ninefold.sharded.tensor.TensorParallel"
 PLAN = {"colwise": ["a"], "rowwise": None}
 ADAMW, SGD = ({"_target_": f"torch.optim.{name}", "fused": True} for name in ("AdamW", "SGD"))
-WRONG: list[tuple[str, str, dict[str, Any]]] = [
-    (FSDP, "optimizer.fused", {"optimizer": SGD}),
-    (FSDP, "compile.mode", {"compile": {"mode": "reduce-overhead"}}),
-    (FSDP, "parallel.replicas", {"parallel": {"processes": 4, "replicas": 3}}),
-    (FSDP, "parallel.replicas", {"parallel": {"processes": 1, "replicas": 2}}),
-    (TENSOR, "parallel.colwise", {"parallel": {"colwise": None}, "optimizer": ADAMW}),
-    (TENSOR, "optimizer.fused", {"parallel": PLAN, "optimizer": ADAMW}),
-    (TENSOR, "optimizer.foreach", {"parallel": PLAN, "optimizer": {"foreach": True}}),
-    (TENSOR, "amp.scaler", {"parallel": PLAN, "amp": {"scaler": True}}),
-    (TENSOR, "clip_grad_norm", {"parallel": PLAN, "clip_grad_norm": 1.0}),
-    (TENSOR, "clip_grad_value", {"parallel": PLAN, "clip_grad_value": 1.0}),
-    (TENSOR, "compile.mode", {"parallel": PLAN, "compile": {"mode": "default"}}),
-]
+ROWS = [row for target in (FSDP, TENSOR) for row in refused_by(target)]
 ALLOWED: list[tuple[str, dict[str, Any]]] = [
     (FSDP, {"optimizer": ADAMW, "compile": {"mode": "default"}}),
     (FSDP, {"optimizer": {**SGD, "fused": False}}),
@@ -39,25 +27,16 @@ ALLOWED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("target", "field", "job"), WRONG, ids=str)
-def test_a_combination_that_cannot_be_honored_is_one_line_of_three_parts(
-    target: str, field: str, job: dict[str, Any]
-) -> None:
-    (failure,) = problems(job, refused_by(target))
-    assert re.fullmatch(rf"error: {re.escape(field)}=.+: [^;]+(; [^;]+){{2,}}", str(failure))
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.sentence[:40])
+def test_each_row_refuses_its_example_in_one_line_of_three_parts(row: Combination) -> None:
+    (failure,) = problems(row.example, [row])
+    assert re.fullmatch(rf"error: {re.escape(row.field)}=.+: [^;]+(; [^;]+){{2,}}", str(failure))
     assert not set("{}") & set(str(failure))
 
 
 @pytest.mark.parametrize(("target", "job"), ALLOWED, ids=str)
 def test_what_can_be_honored_is_allowed(target: str, job: dict[str, Any]) -> None:
     assert problems(job, refused_by(target)) == []
-
-
-@pytest.mark.parametrize("target", [FSDP, TENSOR])
-def test_each_row_has_an_example_here(target: str) -> None:
-    jobs = [by_key(job) for of, _, job in WRONG if of == target]
-    rows = refused_by(target)
-    assert [row for row in rows if not any(row.when(job) for job in jobs)] == []
 
 
 def test_processes_that_share_a_batch_need_not_divide_it() -> None:

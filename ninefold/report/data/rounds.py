@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ninefold.report.data.runs import Run
-from ninefold.report.data.scaling import oversubscribed
 from ninefold.result import PROCESSES, TIMING
 from ninefold.study_record import Round, StudyRecord
 
@@ -14,9 +13,9 @@ STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the st
 
 
 def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
-    """Give runs the round, counted and part of their rounds in a study.
+    """Give runs the round of a study that they are of, and whether it counts.
 
-    Where the study swept the processes, also `scaling` and `oversubscribed`.
+    Where the study swept the processes, also `scaling`.
 
     In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
@@ -28,11 +27,11 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
         if sweep.put_away(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
-            run.round, run.part, run.counted = entry.round, entry.segment, entry.counted
+            run.round, run.counted = entry.round, entry.counted
         if run.folder.startswith(f"{TIMING}/") and run.turns is None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
-            run.scaling, run.oversubscribed = sweep.scaling, oversubscribed(run)
+            run.scaling = sweep.scaling
 
 
 def others(rounds: Sequence[Round]) -> float | None:

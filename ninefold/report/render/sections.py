@@ -30,18 +30,18 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.figures import Bar, Panel, curves, phases
 from ninefold.report.render.results import name_of, ordered
-from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
+from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
 from ninefold.score import PHASES
-from ninefold.stats.verdicts import OPEN, Pair
+from ninefold.stats.verdicts import OPEN
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
     numerics.WITHIN: Word("within its precision", "even"),
     numerics.OTHER: Word("not the same", "bad"),
 }
-_NAME = Column("configuration", number=False)
+_NAME = "configuration"
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _check(group),
         _further(group),
         _phases(group),
+        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group, report),
@@ -125,21 +126,17 @@ def _further(group: Group) -> Section | None:
             found.append((info.title, info.unit, times))
     if not found:
         return None
-    texts = [[_figure(unit, figures, cell) for cell in cells] for _, unit, figures in found]
-    names = [Field(name_of(cell)) for cell in cells]
-    columns = [Column(title) for title, _, _ in found]
+    rows: list[Texts] = [
+        [name_of(cell), *(_figure(unit, figures, cell) for _, unit, figures in found)]
+        for cell in cells
+    ]
+    titles = [title for title, _, _ in found]
     return Section(
         "further",
         "Further figures",
         "On the test set after the last epoch: mean ± standard deviation over the seeds. No "
         "verdict rests on them.",
-        tables=[
-            Table(
-                "Further figures",
-                [_NAME, *columns],
-                [list(row) for row in zip(names, *texts, strict=True)],
-            )
-        ],
+        tables=[table_of("Further figures", [_NAME], titles, rows)],
     )
 
 
@@ -170,21 +167,21 @@ def _phases(group: Group) -> Section | None:
             "the host has queued it: phases are times in which it mostly waits."
         )
     rows = [
-        [
-            Field(name_of(cell)),
-            *(Field(number((cell.phases or {}).get(phase), 1)) for phase in PHASES),
-        ]
+        [name_of(cell), *(number((cell.phases or {}).get(phase), 1) for phase in PHASES)]
         for cell in ordered(group)
     ]
-    columns = [_NAME, *(Column(f"{phase} %") for phase in PHASES)]
-    return Section(
-        "phases",
-        "Where time goes",
-        "Shares of the sampled training steps.",
-        points,
-        bars=bars,
-        tables=[Table("Phases of a training step", columns, rows)],
-    )
+    titles = [f"{phase} %" for phase in PHASES]
+    table = table_of("Phases of a training step", [_NAME], titles, rows)
+    about = "Shares of the sampled training steps."
+    return Section("phases", "Where time goes", about, points, bars=bars, tables=[table])
+
+
+def _answer_table(report: Report) -> Section | None:
+    if (found := report.answer.table) is None:
+        return None
+    first, *others = found.columns
+    table = filled(table_of(found.title, [first], others, found.rows))
+    return Section("answer-table", found.title, found.about, tables=[table])
 
 
 def _curves(group: Group) -> Section | None:
@@ -192,18 +189,16 @@ def _curves(group: Group) -> Section | None:
         return None
     epochs = max(x for curve in group.curves for x, *_ in curve.points if x is not None)
     score = f"Test {in_words(group.score, group.unit)}"
-    return Section(
-        "curves",
-        "Learning curves",
-        f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}.",
-        panels=panels,
+    about = (
+        f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}."
     )
+    return Section("curves", "Learning curves", about, panels=panels)
 
 
 def _numerics(group: Group) -> Section | None:
     if not group.numerics:
         return None
-    rows: list[list[Field]] = []
+    rows: list[Texts] = []
     sentences: dict[str, list[str]] = {}
     for row in group.numerics["rows"]:
         if row["cell"] not in _own(group):
@@ -214,107 +209,86 @@ def _numerics(group: Group) -> Section | None:
             sentences.setdefault(one_line(row["sentence"]), []).append(name)
         rows.append(
             [
-                Field(name),
-                Field(small(row["first_loss_deviation"])),
-                Field(small(row["loss_deviation"])),
-                Field(number(row["cosine"], 5)),
-                NONE if row["flushed"] is None else Field(f"{small(100 * row['flushed'])} %"),
-                Field(number(row["update_ratio"], 4)),
+                name,
                 Field("", word=Word("other by design", "even") if row.get("by_design") else said),
+                small(row["first_loss_deviation"]),
+                small(row["loss_deviation"]),
+                number(row["cosine"], 5),
+                MISSING if row["flushed"] is None else f"{small(100 * row['flushed'])} %",
+                number(row["update_ratio"], 4),
             ]
         )
     titles = ("first loss off by", "losses off by", "cosine", "flushed to 0", "update ratio")
-    columns = [_NAME, *map(Column, titles), Column("computes", number=False)]
     return Section(
         "numerics",
         "Do they compute the same?",
         one_line(group.numerics["about"]),
         [f"{'; '.join(names)}: {sentence}" for sentence, names in sentences.items()],
-        tables=[Table("Numerics of each configuration", columns, rows)],
+        tables=[table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows)],
     )
 
 
 def _pairs(group: Group, report: Report) -> Section | None:
     """Every pair of configurations that do work of their own."""
-    settings = report.settings
-    rounds = "rounds" if group.timing_rounds else "seeds"
-    time = settings.confidence or 95
+    settings, unit = report.settings, "rounds" if group.timing_rounds else "seeds"
+    score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     tables = [
-        _pair_table(group, group.pairs.seconds, "times as long", time, rounds),
-        _pair_table(
-            group,
-            group.pairs.accuracy,
-            f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}",
-            settings.score_confidence or time,
-            "seeds",
-        ),
+        _pair_table(group, settings.confidence, "times as fast", unit),
+        _pair_table(group, settings.score_confidence or settings.confidence, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
-    if not tables:
-        return None
-    return Section(
-        "pairs",
-        "Every pair",
-        "The second of two is compared with the first. All pairs are tested together (Holm), at a "
-        f"level of {small(100 * (settings.level or 0))} %.",
-        tables=tables,
+    about = (
+        "The first of two is compared with the second. All pairs are tested together (Holm), at a "
+        f"level of {small(100 * (settings.level or 0))} %."
     )
+    return Section("pairs", "Every pair", about, tables=tables) if tables else None
 
 
-def _pair_table(
-    group: Group, pairs: Sequence[Pair], what: str, confidence: float, unit: str
-) -> Table:
-    times = what == "times as long"
+def _pair_table(group: Group, confidence: float | None, what: str, unit: str) -> Table:
+    """A table of pairs by their times, or by their scores."""
+    times = what == "times as fast"
 
-    def show(value: float | None) -> str:
-        if value is None:
-            return MISSING
-        return three_digits(value) if times else difference(value, group.unit)
+    def show(value: float) -> str:
+        return three_digits(1 / value) if times else difference(value, group.unit)
 
-    rows = [
-        [
-            Field(_label(group, pair.second)),
-            Field(_label(group, pair.first)),
-            Field(show(pair.estimate), between(pair.low, pair.high, show, ""), word(pair.verdict)),
-            Field(chance(pair.adjusted)),
-            Field(str(pair.n)),
-            Field(str(pair.needed or (MISSING if pair.verdict == OPEN else ""))),
-        ]
-        for pair in pairs
-        if {pair.first, pair.second} <= _own(group)
-    ]
-    columns = [_NAME, Column("against", number=False)]
-    titles = (f"{what} ({confidence:.3g} % interval)", "p", unit, f"{unit} needed")
-    return filled(Table(capitalized(what), [*columns, *map(Column, titles)], rows))
+    rows: list[Texts] = []
+    for pair in group.pairs.seconds if times else group.pairs.accuracy:
+        if {pair.first, pair.second} <= _own(group):
+            ends = (pair.high, pair.low) if times else (pair.low, pair.high)
+            found = MISSING if pair.estimate is None else show(pair.estimate)
+            rows.append(
+                [
+                    _label(group, pair.second),
+                    _label(group, pair.first),
+                    Field(found, between(*ends, show, ""), word(pair.verdict)),
+                    chance(pair.adjusted),
+                    pair.n,
+                    pair.needed or (MISSING if pair.verdict == OPEN else ""),
+                ]
+            )
+    titles = (f"{what} ({confidence or 95:.3g} % interval)", "p", unit, f"{unit} needed")
+    return filled(table_of(capitalized(what), [_NAME, "against"], titles, rows))
 
 
 def _conditions(report: Report, shown: int) -> Section:
     """A line for each configuration of every group, where there are many."""
     score = in_words(score_of(report.groups), unit_of(report.groups))
-    rows = []
+    rows: list[Texts] = []
     for group in report.groups:
         for cell in group.shown:
             time, found = (cell.measures.get(key) for key in (SECONDS.key, SCORE_KEY))
+            mean = score_text(found.mean if found else None, group.unit)
+            seeds = time.tried if time else cell.seeds
             rows.append(
-                [
-                    Field(group.title),
-                    Field(name_of(cell)),
-                    Field(str(time.tried if time else cell.seeds)),
-                    Field(small(time.mean if time else None)),
-                    Field(score_text(found.mean if found else None, group.unit)),
-                ]
+                [group.title, name_of(cell), seeds, small(time.mean if time else None), mean]
             )
-    columns = [
-        Column("conditions", number=False),
-        _NAME,
-        *map(Column, ("seeds", "s/epoch", score)),
-    ]
+    titles = ("seeds", "s/epoch", score)
     return Section(
         "conditions",
         "All conditions",
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
         f"the most runs, and of these the best by {score_of(report.groups)}.",
-        tables=[Table("All conditions", columns, rows)],
+        tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
     )
 
 
@@ -343,25 +317,16 @@ def _runs(report: Report) -> Section:
     reasons = Counter(run.why or "" for run in runs if not run.counted)
     for why, n in reasons.items():
         points.append(f"{counted(n, 'run')} {plural(n, 'does', 'do')} not count: {why}")
+    rows: list[Texts] = []
+    for run in runs:
+        status = run.status + ("" if run.counted else ", not counted")
+        score = score_text(run.accuracy, unit)
+        rows.append(
+            [run.folder, str(run.cell), status, run.seed, run.number, small(run.seconds), score]
+        )
     titles = ("seed", "round", "s/epoch", in_words(score_of(report.groups), unit))
-    columns = [
-        *(Column(name, number=False) for name in ("run", "cell", "status")),
-        *map(Column, titles),
-    ]
-    rows = [
-        [
-            Field(run.folder),
-            Field(str(run.cell)),
-            Field(run.status + ("" if run.counted else ", not counted")),
-            Field(MISSING if run.seed is None else str(run.seed)),
-            Field(run.number),
-            Field(small(run.seconds)),
-            Field(score_text(run.accuracy, unit)),
-        ]
-        for run in runs
-    ]
-    every = Table("Every run", columns, rows)
-    return Section("runs", "Runs", about, points, tables=[every])
+    table = table_of("Every run", ["run", "cell", "status"], titles, rows)
+    return Section("runs", "Runs", about, points, tables=[table])
 
 
 def _ended(run: RunLine) -> str:

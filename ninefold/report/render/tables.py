@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ninefold.errors import one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import MISSING
-from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
+from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
@@ -23,7 +23,6 @@ _WORDS = {
     "safe": ("kept", "good"),
     OPEN: ("open", "open"),
     WITHIN: ("in the noise", "open"),
-    OTHER_HOSTS: (OTHER_HOSTS, "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
     NOT_SHOWN: ("not shown", "open"),
@@ -61,6 +60,7 @@ class Field(NamedTuple):
 
 
 NONE = Field(MISSING)
+Texts = Sequence[Field | str | int | None]  # of a row; None where a number is not known
 
 
 class Column(NamedTuple):
@@ -90,6 +90,21 @@ class Table:
 
     def style(self, row: int) -> str:
         return self.styles[row] if self.styles else ""
+
+
+def table_of(
+    name: str,
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Texts],
+) -> Table:
+    """Return a table of rows of fields, or of their texts. texts, numbers: titles of columns."""
+    columns = [*(Column(title, number=False) for title in texts), *map(Column, numbers)]
+    return Table(name, columns, [list(map(_field, row)) for row in rows])
+
+
+def _field(found: Field | str | int | None) -> Field:
+    return found if isinstance(found, Field) else NONE if found is None else Field(str(found))
 
 
 def filled(table: Table) -> Table:

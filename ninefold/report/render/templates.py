@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from functools import cache
@@ -14,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from ninefold.report.answer.tree import Group, Report
-from ninefold.report.data.cells import MOST
+from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
@@ -27,9 +25,8 @@ FOLDER = Path(__file__).parent / "templates"
 
 def page(report: Report) -> str:
     """Return the text of report.html; the same report gives the same bytes."""
-    script = (FOLDER / "page.js").read_text(encoding="utf-8")
-    # Overlays are whole configurations.
-    environment = {key: value for key, value in report.environment.items() if key != "overlays"}
+    left_out = ("overlays", "sweep", "words")  # which are long, and whole in environment.json
+    environment = {key: value for key, value in report.environment.items() if key not in left_out}
     return _render(
         "report.html.j2",
         **_shown(report),
@@ -38,8 +35,6 @@ def page(report: Report) -> str:
         alone=False,
         glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -63,7 +58,7 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
-    first, rest = report.groups[:1], report.groups[1:MOST]
+    first, rest = report.groups[:1], report.groups[1:MAX_SHOWN]
     groups = [*first, *sorted(rest, key=lambda group: group.order)]
     return {
         "report": report,

@@ -1,37 +1,14 @@
-"""Runs are compared only if their code, machine and launcher are the same."""
+"""Code is told from other code if, and only if, a run executes it."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from ninefold.errors import ConfigError
-from ninefold.study import segment
+from ninefold.config.fingerprint import code
 from tests.conftest import ROOT
-from tests.study.conftest import Sweep
-
-
-def test_another_number_of_visible_gpus_is_another_machine(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    made.study(budget=0).run()
-    made.study(resume=True)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(ConfigError, match=r"visible=2 \(was null\) changed since"):
-        made.study(resume=True)
-    content = made.file()
-    content["parts"][0]["machine"]["visible"] = 2
-    (made.folder / "sweep.json").write_text(json.dumps(content))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,1")
-    made.study(resume=True)
-    for none in ("", "-1"):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
-        with pytest.raises(ConfigError, match=r"visible=0 \(was 2\) changed since"):
-            made.study(resume=True)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +21,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hashed(checkout: Path) -> str:
-    return segment.code(package=checkout / "ninefold", conf=checkout / "conf")
+    return code(package=checkout / "ninefold", conf=checkout / "conf")
 
 
 @pytest.mark.parametrize(
@@ -82,17 +59,12 @@ def test_modules_of_the_user_that_a_configuration_names_are_hashed(
         (package / f"{name}.py").touch()
     targets = {"my_code.nets.Net", "my_code.Data", "my_module.Adam", "torch.optim.AdamW"}
     targets |= {"json.loads", "nowhere.x"}
-    before = segment.code(targets)
+    before = code(targets)
     (package / "other.py").write_text("# changed")
-    assert segment.code(targets) == before
+    assert code(targets) == before
     (package / "nets.py").write_text("# changed")
-    changed = segment.code(targets)
+    changed = code(targets)
     (tmp_path / "my_module.py").write_text("# changed")
-    further = segment.code(targets)
+    further = code(targets)
     (package / "__init__.py").write_text("# changed")  # which has Data
-    assert len({before, changed, further, segment.code(targets)}) == 4
-
-
-def test_a_study_hashes_the_targets_of_its_cells(made: Sweep) -> None:
-    targets = made.plan("+optimizer.more._target_=my_code.Adam").targets()
-    assert {"ninefold.engine.parallel.ddp.DDP", "my_code.Adam"} <= targets
+    assert len({before, changed, further, code(targets)}) == 4

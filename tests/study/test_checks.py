@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from ninefold.study import values
+from ninefold.study import checks
 
 
 class Loader:
@@ -17,7 +17,7 @@ class Loader:
 
 def problems(*texts: str, sweeper: str = "study") -> list[str]:
     parser = OverridesParser.create(config_loader=Loader())  # type: ignore[arg-type]
-    return list(map(str, values.problems(parser.parse_overrides(list(texts)), sweeper)))
+    return list(map(str, checks.wrong_values(parser.parse_overrides(list(texts)), sweeper)))
 
 
 @pytest.mark.parametrize(
