@@ -90,8 +90,8 @@ DEFECTS = [
     ),
     Defect(
         "a resident set that is changed in place", "dataset/resident.py",
-        "        images = self.plain.cut(self.inputs, draw)\n",
-        "        images = self.plain.cut(self.inputs, draw)\n        self.inputs.add_(1)\n",
+        "        yield values.index_select(0, some)\n",
+        "        yield values.index_select(0, some)\n        values.add_(1)\n",
     ),
     Defect(
         "rows that the host waits for", "dataset/preparation.py",
