@@ -22,7 +22,7 @@ from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan
-from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
+from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -205,12 +205,10 @@ def training(
     )
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
-    moved, source = augmented(job, prepare), source_of(train, how, place.device)
-    if job.augment.randaugment is None:  # which comes before
-        source, prepare = padded_once(source, prepare, memory_of(place.device))
-    batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
+    moved, source = augmented(job, moving), source_of(train, how, place.device)
+    batches = Batches(source, job.batch_size, job.seed, moved, place)
 
     # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
