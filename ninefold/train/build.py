@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,33 @@ def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
     )
 
 
+@contextmanager
+def running(
+    text: str,
+    folder: Path,
+    stop: Stop,
+    *,
+    resume: bool = False,
+    cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
+    changes: Mapping[str, Any] | None = None,
+) -> Iterator[TrainingRun]:
+    """The run of a frozen job; in the block this process is one of its processes.
+
+    text, resume, cache, evaluates: see `training`. changes: values of keys, by dotted name.
+    """
+    job = OmegaConf.create(text)
+    assert isinstance(job, DictConfig)
+    with open_dict(job):
+        for key, value in (changes or {}).items():
+            OmegaConf.update(job, key, value, merge=False)
+    parallel, amp = begin(job)
+    with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
+        amp = amp.on(place.device)
+        yield training(job, text, folder, parallel, amp, place, stop, resume, cache, evaluates)
+
+
 def training(
     job: DictConfig,
     text: str,
@@ -186,8 +214,8 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
-    cache: Mapping[str, str] | None = None,
-    evaluates: bool = True,
+    cache: Mapping[str, str] | None,
+    evaluates: bool,
 ) -> TrainingRun:
     """The parts of the run that `job` describes.
 
@@ -247,6 +275,8 @@ def training(
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
     return TrainingRun(
+        job=job,
+        amp=amp,
         state=state,
         forward=forward,
         objective=objective,

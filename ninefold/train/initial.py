@@ -212,11 +212,6 @@ def restore(
                 "as another; put the old values back, or start a new run, with init= for its "
                 "weights",
             )
-        if damaged := state.misfit(found):
-            do = "resume from another checkpoint of the run"
-            raise CheckpointError(
-                "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
-            )
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]

@@ -65,7 +65,7 @@ def find_lr(spec: RunSpec, stop: Stop) -> None:
     assert spec.rates is not None
     low, high, steps = spec.rates
     instead = {"scheduler": CONSTANT, "on_nonfinite": "stop"}
-    with without_files(spec, stop, instead) as (_, run, _amp):
+    with without_files(spec, stop, instead) as run:
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)

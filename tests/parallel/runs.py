@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 
 from benchmarks import ours
 from ninefold.engine.loop import train
@@ -35,19 +35,12 @@ def trained(
     resume: the run in `folder` goes on, of which every other rank sees an empty folder.
     """
     made = ours.job(*job, *STRATEGIES[strategy], "logger=quiet", "log_every=1")
-    config = OmegaConf.create(made.text)
-    assert isinstance(config, DictConfig)
     folder.mkdir(exist_ok=True)
 
     def run() -> None:
-        parallel, amp = build.begin(config)
-        with parallel.join() as place:
+        own = folder if os.environ["RANK"] == "0" else folder / f"rank{os.environ['RANK']}"
+        with build.running(made.text, own, Stop(), resume=resume) as run:
             torch.set_num_threads(1)
-            own = folder if place.rank == 0 else folder / f"rank{place.rank}"
-            settled = amp.on(place.device)
-            run = build.training(
-                config, made.text, own, parallel, settled, place, Stop(), resume=resume
-            )
             run.last_step = last or run.last_step
             with closing(run):
                 train(run)

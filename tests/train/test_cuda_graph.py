@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from benchmarks import ours
@@ -71,13 +70,8 @@ def training(
 ) -> Iterator[TrainingRun]:
     """A run in `folder`, whose steps `recorder` records if one is given."""
     text = ours.job(*SMALL, *overrides).text
-    job = OmegaConf.create(text)
-    assert isinstance(job, DictConfig)
     folder.mkdir(exist_ok=True)
-    parallel, amp = build.begin(job)
-    with parallel.join() as place:
-        amp = amp.on(place.device)
-        run = build.training(job, text, folder, parallel, amp, place, Stop(), resume=resume)
+    with build.running(text, folder, Stop(), resume=resume) as run:
         run.test = ours.first(run.test, 32)
         if recorder is not None:
             run.state.losses.reads_at_once = False  # as on a GPU: what is read is not recorded
