@@ -24,7 +24,7 @@ COUNTERS = ("step", "measured", "best_step", "skipped")
 
 @dataclass
 class State:
-    """Where a training run stands: everything that an exact resume needs.
+    """Progress of a training run: everything that an exact resume needs.
 
     model: the plain network; after `Parallel.wrap`, which may have replaced its parameters.
     losses: the loss tracker of this process, for the current epoch.
@@ -71,7 +71,7 @@ class State:
         return captured
 
     def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
-        """What a checkpoint holds: tensors, mostly the live ones, and plain containers.
+        """Content of a checkpoint: tensors, mostly the live ones, and plain containers.
 
         spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
         to save. Every process must call it.

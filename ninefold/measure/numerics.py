@@ -108,7 +108,7 @@ class Numerics:
 
 
 def normalizes_batches(model: nn.Module) -> bool:
-    """Whether `model` has batch normalization that is not synchronized across processes."""
+    """Return whether `model` has batch normalization that is not synchronized across processes."""
     return any(
         isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
     )

@@ -141,7 +141,7 @@ def wanted_format(job: DictConfig) -> str:
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
-    """What turns the bytes of `dataset` into the model's input, with or without augmentation.
+    """Return what turns the bytes of `dataset` into the model's input, augmented or not.
 
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
@@ -217,7 +217,12 @@ def training(
     cache: Mapping[str, str] | None,
     evaluates: bool,
 ) -> TrainingRun:
-    """The parts of the run that `job` describes.
+    """The parts of the run that `job` describes, each of which may need those before it:
+
+    the data; the network with its first weights, and what of it is frozen; a trial of copies; the
+    objective, wrapped by the strategy, which may replace the parameters; the optimizer, which takes
+    them; the seeds of random generators, after all that draws; the state of a checkpoint; the
+    clock and the loggers, which go on from it.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
     cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
@@ -232,13 +237,12 @@ def training(
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
     prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
+    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, place)
     moved, source = augmented(job, prepare), source_of(train, how, place.device)
     if job.augment.randaugment is None:  # which comes before
         source, prepare = padded_once(source, prepare, memory_of(place.device))
     batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
 
-    # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
     frozen = freeze(model, job.freeze)
@@ -333,7 +337,7 @@ def training(
 
 
 def input_values(job: DictConfig, dataset: Dataset) -> int:
-    """How many values an example has as the network takes it."""
+    """Count the values of an example as the network takes it."""
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
     shapes = [one.numbers for one in leaves(sides(dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
@@ -342,10 +346,10 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
     return math.prod([channels or own, *(inner if size is None else [size, size])])
 
 
-def loading_of(
+def loader_plan(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
 ) -> LoaderPlan:
-    """How batches of `sets` are read, see `reading`."""
+    """Plan how batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
     return reading(job.loader, resident, sets, job.batch_size, parallel, place)
 
@@ -453,7 +457,7 @@ def initial_state(
 
 
 def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
-    """What a throughput is shown in: what the task counts by its targets, else the examples."""
+    """Unit of a throughput: what the task counts by its targets, else the examples."""
     name = getattr(task, "counts", None)
     if not isinstance(name, str):
         return Counted(str(dataset.counts))
@@ -463,18 +467,17 @@ def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
 def _loggers(
     job: DictConfig, folder: Path, state: State, steps: int, score: Score, counted: Counted
 ) -> list[Logger]:
-    settings = flat(OmegaConf.to_container(job))
     run = Run(
-        folder,
-        state.step,
-        state.measured,
-        steps,
-        job.batch_size,
-        settings,
-        score.name,
-        score.unit,
-        score.better,
-        counted,
+        folder=folder,
+        first_step=state.step,
+        measured=state.measured,
+        steps=steps,
+        batch_size=job.batch_size,
+        settings=flat(OmegaConf.to_container(job)),
+        score=score.name,
+        unit=score.unit,
+        better=score.better,
+        counted=counted,
     )
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 

@@ -274,7 +274,7 @@ def peak_memory(run: TrainingRun) -> list[int]:
 
 
 def load_of_devices(run: TrainingRun) -> list[float]:
-    """How busy each device of this run was, see Result; empty if that of one is not known.
+    """Load of each device of this run, see Result; empty if that of one is not known.
 
     Every process must call it.
     """

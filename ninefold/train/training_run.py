@@ -211,7 +211,7 @@ def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> Non
 
 
 def being_written(run: TrainingRun) -> bool:
-    """Whether rank 0 is writing a checkpoint at this moment: the same answer on every process.
+    """Return whether rank 0 is writing a checkpoint now: the same answer on every process.
 
     Every process must call it. Waits for the device.
     """
@@ -220,7 +220,7 @@ def being_written(run: TrainingRun) -> bool:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all are finite. They are if their sum is, which is 20 times as fast to see."""
+    """Return whether all are finite. They are if their sum is, which is 20 times as fast to see."""
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
