@@ -238,6 +238,8 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         layout="contiguous_format",
         loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
         config="",
+        job=None,
+        amp=Amp("float32"),
         memory=PeakMemory([]),
     )
 

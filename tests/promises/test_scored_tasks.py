@@ -33,8 +33,8 @@ def test_masks_are_labels_of_each_pixel() -> None:
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["task.unit=milligrams per deciliter"], "task.score.unit='milligrams per deciliter': no"),
-        (["task.unit='a\tb'"], "task.score.unit='a\\tb': no unit"),
+        (["task.unit=milligrams per deciliter"], "task.score=Score(name='RMSE', unit='milligrams"),
+        (["task.unit='a\tb'"], "task.score=Score(name='RMSE', unit='a\\tb'"),
         (["task.loss=mape"], "task.loss=mape: no such loss; mse, l1, huber"),
         (["model.net.outputs=2"], "task=regression: the model's output is [2, 2], the targets"),
         (["model=unet"], "model=unet: it fails in evaluation mode on examples of [10]; "),
