@@ -388,21 +388,6 @@ def test_uncommitted_changes_in_one_run_are_named(tmp_path: Path) -> None:
     assert "with uncommitted changes" in tables_of(sweep(tmp_path, result(), dirty))
 
 
-def test_the_time_outside_training_and_evaluation_is_stated_per_run(tmp_path: Path) -> None:
-    text = tables_of(sweep(tmp_path, result(), result(seed=1), wall_seconds=50.0, runs=2))
-    assert (
-        "Outside training and evaluation: 4.00 s a run "
-        "(wall 50.0 s for 2 runs, of which 40.0 s training, 2.0 s evaluation)." in text
-    )
-
-
-def test_the_search_for_the_largest_batches_is_no_time_of_the_runs(tmp_path: Path) -> None:
-    facts = {"wall_seconds": 62.0, "search_seconds": 12.0, "runs": 2}
-    text = tables_of(sweep(tmp_path, result(), result(seed=1), **facts))
-    assert "Outside training and evaluation: 4.00 s a run (wall 62.0 s" in text
-    assert "2.0 s evaluation, 12.0 s the search for the largest batches)." in text
-
-
 def of_alexnet(folder: Path, capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
     """What the study of the published table prints beside it."""
     same = {"dataset": "cifar10", "model": "alexnet", "train_seconds": 120.0, "accuracy": 0.8}

@@ -209,7 +209,7 @@ def _least_memory(found: Recommendation) -> Cell | None:
 
 
 def _behind(found: Recommendation) -> list[str]:
-    """How each other configuration that is not left out compares with the named one."""
+    """Return how each other configuration that is not left out compares with the named one."""
     evidence, cell = found.evidence, found.cell
     assert cell is not None
     others = {
@@ -251,7 +251,7 @@ def _behind(found: Recommendation) -> list[str]:
 
 
 def _sure(found: Recommendation) -> list[str]:
-    """What the confidence is of, and what counts as acceptable."""
+    """Return what the confidence is of, and what counts as acceptable."""
     evidence, cell = found.evidence, found.cell
     assert cell is not None
     known = f"{', ' if evidence.scored else ' and '}that computes the same"
@@ -332,7 +332,7 @@ def percent(chance: float) -> str:
 
 
 def _kept(evidence: Evidence) -> str:
-    """What a score is shown to be that is kept: how far from the baseline's at most."""
+    """Return what a score is shown to be that is kept: how far from the baseline's at most."""
     scoring, margin = evidence.group.scoring, evidence.settings.margin
     return within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
 
@@ -343,7 +343,7 @@ def _same(evidence: Evidence) -> str:
 
 
 def _base(cell: Cell) -> str:
-    """What the baseline is called beside a configuration."""
+    """Return what the baseline is called beside a configuration."""
     return PLAIN.amp if cell.strategy == PLAIN.parallel else BASELINE
 
 
