@@ -11,8 +11,7 @@ import pytest
 
 from ninefold.report import write
 from ninefold.report.__main__ import main
-from tests.report.test_answer import entry
-from tests.report.test_report import failure, result, sweep
+from tests.report.test_report import entry, failure, result, sweep
 
 
 def recording(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
