@@ -307,12 +307,6 @@ def _runs(report: Report) -> Section:
     runs, unit = report.runs, unit_of(report.groups)
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
-    if spent := report.outside:
-        about += (
-            f" Outside training and evaluation: {spent.each:.2f} s a run (wall {spent.wall:.1f} s "
-            f"for {spent.runs} runs, of which {spent.train:.1f} s training, {spent.evaluate:.1f} s "
-            f"evaluation)."
-        )
     points = [_ended(run) for run in runs if run.status != "ok"]
     reasons = Counter(run.why or "" for run in runs if not run.counted)
     for why, n in reasons.items():
