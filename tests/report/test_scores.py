@@ -160,7 +160,6 @@ def test_a_report_says_once_that_runs_selected_on_the_test_set(segmentation: Wri
         assert segmentation.text(name).count(SELECTED_ON_TEST) == 1, name
 
 
-@pytest.mark.pictures
 def test_a_recording_keeps_the_score_and_the_further_figures(
     segmentation: Written, tmp_path: Path
 ) -> None:
@@ -201,13 +200,12 @@ def test_runs_with_different_scores_are_never_averaged() -> None:
     assert found[0].title.endswith("share within 2 mm")
 
 
-@pytest.mark.pictures
 def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
     score, figure = "<img src=x>|\n$a$" + "x" * 999, "<script>|$b$"
     written = Written(tmp_path, report.write(study(tmp_path, score, 0.5, {figure: 0.1})))
     page = written.text("report.html")
     assert "<img src=x" not in page
-    assert page.count("<script>") == 1
+    assert "<script" not in page
     assert max(map(len, written.tree["groups"][0]["score"].split())) <= 64
 
 
