@@ -77,7 +77,6 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path
     assert {name_of(run, facts) for run in runs} == set(names)
 
 
-@pytest.mark.pictures
 def test_a_recording_of_them_is_the_same(tmp_path: Path) -> None:
     report.write(study(tmp_path))
     assert [each.cells for each in evidence_of(read_recording(tmp_path / "report"))] == [CELLS]

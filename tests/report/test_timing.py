@@ -207,7 +207,6 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) 
     assert (round(settings["confidence"], 1), settings["score_confidence"]) == (99.3, 95.0)
 
 
-@pytest.mark.pictures
 def test_a_recording_with_timing_runs_rebuilds_to_the_same_files(tmp_path: Path) -> None:
     folder = study(tmp_path, seeds=3, ask="[time, accuracy]")
     report.write(folder)
