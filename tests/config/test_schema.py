@@ -11,7 +11,6 @@ from omegaconf import OmegaConf
 from ninefold.config import schema
 from ninefold.config.options import find, marked, option_keys
 from ninefold.config.schema import (
-    BUILT,
     BY_OPTION,
     EVALUATE,
     GROUPS,
@@ -73,12 +72,6 @@ def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name: str) -> None:
     assert key.is_section or key.default is BY_OPTION or accepts(key.kind, key.default)
     assert key.meaning[0] in key.meaning[0].upper() + "dt"  # dtype, torch.compile
     assert key.meaning.endswith(".")
-
-
-def test_a_job_without_a_key_of_the_schema_is_incomplete() -> None:
-    train, evaluate = schema.required(False), schema.required(True)
-    assert {*TRAIN, *GROUPS, *(f"{group}._target_" for group in BUILT)} <= set(train)
-    assert set(evaluate) == {*EVALUATE, "parallel.processes", "parallel.max_processes"}
 
 
 def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
