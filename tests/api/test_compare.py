@@ -160,7 +160,7 @@ def test_items_of_other_shapes_are_one_line_before_anything_starts(shell: Shell)
     done = shell.run(*as_file(shell, DEFINED + OF_MANY_SHAPES), env=environment())
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
-    assert "the target of item 1 is float32 [2, 4]; item 0 has float32 [1, 4]; return" in line
+    assert "the target of item 1 is float32 [2, 4]; item 0 has float32 [1, 4]; resize" in line
     assert done.stderr.count("error:") == 1
     assert not [*(shell.folder / "made").glob("*/*/run*.log")]
     assert "Not enough runs" not in done.stdout + done.stderr
