@@ -23,24 +23,12 @@ from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
 from tests.conftest import ROOT, Shell, metrics, wait_until
-from tests.dataset.kit import ALONE, epoch, nothing, same
+from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
 from tests.dataset.test_mapped import MINE, RUN
 from tests.faults.runs import STRATEGY, last_step
 from tests.forks import exit_code, fork
 
 BOTH = ("train", "test")
-
-
-def children() -> set[int]:
-    """The processes that this one has forked or started."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for found in lists for number in found.read_text().split()}
-
-
-def files() -> set[tuple[str, str]]:
-    """The open files of this process. The memory that is shared is such a file, not in /dev/shm."""
-    found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
 
 
 @pytest.fixture(autouse=True)
