@@ -26,7 +26,7 @@ from ninefold.engine.task import Score, Scores, Task
 from ninefold.errors import Refused
 from ninefold.places import ROOT
 from ninefold.signals import Stop
-from ninefold.study.compose import Composer
+from ninefold.study.plan import Composer
 from ninefold.train import build
 from ninefold.train.training_run import TrainingRun, closing
 

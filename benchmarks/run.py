@@ -38,7 +38,7 @@ from benchmarks.measure import (
 )
 from ninefold.files import write_json
 from ninefold.measure.environment import environment
-from ninefold.report.render.markdown import grid
+from ninefold.report.render.tables import grid
 
 SUBJECTS = (
     "step",

@@ -34,7 +34,7 @@ from scipy import stats
 from benchmarks.known_answers import ROOT, neighbor
 from ninefold.files import write_json
 from ninefold.measure.environment import environment
-from ninefold.report.render.markdown import grid
+from ninefold.report.render.tables import grid
 
 Values = Mapping[str, Mapping[int, float]]  # cell -> round -> seconds per epoch
 

@@ -319,19 +319,18 @@ class FailureReport:
     """A failure on its way from one process of a run to another, as JSON or as it is.
 
     kind, parts: its class name; its field, value, wrong, allowed and do.
-    rank, attempt: of the process that found it, and of which restart.
+    rank: of the process that found it.
     time: when, time.time(): it tells the report from that of another rank with the same failure.
     """
 
     kind: str
     parts: list[str]
     rank: int
-    attempt: int
     time: float
 
     @classmethod
-    def of(cls, failure: Failure, rank: int, attempt: int = 0) -> FailureReport:
-        return cls(type(failure).__name__, failure.parts, rank, attempt, time.time())
+    def of(cls, failure: Failure, rank: int) -> FailureReport:
+        return cls(type(failure).__name__, failure.parts, rank, time.time())
 
     @classmethod
     def read(cls, text: str) -> FailureReport:
@@ -384,6 +383,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Advice for a `word` that is not in `options`, which the line lists: the nearest one."""
+    near = suggestion(word, options)
+    return near if near.startswith("did you mean") else "name one of them"
 
 
 def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import io
 import json
 import os
 import pkgutil
@@ -228,17 +227,12 @@ def compose_once() -> None:
 
 
 def report_once() -> None:
-    """Compile the templates of a report, and load the font of its figures."""
-    from matplotlib.figure import Figure
-
+    """Compile the templates of a report."""
     from ninefold.report.render import templates
 
     environment = templates._environment()
     for name in environment.list_templates(["j2"]):
         environment.get_template(name)
-    figure = Figure()
-    figure.add_subplot().set_title("title")
-    figure.savefig(io.BytesIO(), format="svg")
 
 
 def serve(control: socket.socket) -> Callable[[], object]:

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.gpu.check import AS_EXPECTED, NEEDS, NOT, NOT_MEASURED, Check, Figures, shown
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.render.markdown import grid
+from ninefold.report.render.tables import grid
 
 FILE, LOG = "figures.json", "log.txt"
 NOT_DONE = "not done"

@@ -20,7 +20,7 @@ from ninefold.report.data.cell import Cell  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.numbers import MISSING, signed  # noqa: E402
-from ninefold.report.render.markdown import grid  # noqa: E402
+from ninefold.report.render.tables import grid  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
 from ninefold.study_record import StudyRecord  # noqa: E402
@@ -52,9 +52,9 @@ def main(arguments: list[str]) -> int:
 
 def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
     cell = Cell(published["parallel"], published["amp"])
-    seconds = estimate(evidence.values(SECONDS).get(cell, {})).mean
+    seconds = estimate(SECONDS.values(evidence.group).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
-    score = estimate(evidence.accuracy.get(cell, {})).mean
+    score = estimate(evidence.scores.get(cell, {})).mean
     minutes, accuracy = published["minutes"], published["accuracy"]
     percent = 100 * float(accuracy) if accuracy else None
     points = None

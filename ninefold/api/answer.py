@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.api import NOTES
-from ninefold.api.show import source_line, table
-from ninefold.api.tables import data_frame
+from ninefold.api.show import source_line
+from ninefold.api.tables import data_frame, html_table
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group, RunLine
@@ -61,7 +61,7 @@ class Answer:
         self.train = answer.train
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
         group = report.groups[0] if report.groups else None
-        self._table = None if group is None else results(group)
+        self._table = None if group is None else results(group, report)
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
 
@@ -169,11 +169,10 @@ class Answer:
             for name, command in self._commands
         )
         found = self._table or Table("", [], [])
-        names = {str(place): column.title for place, column in enumerate(found.columns)}
-        rows = [dict(zip(names, row, strict=True)) for row in found.rows]
+        table = html_table([column.title for column in found.columns], found.rows)
         return (
             "<div style='background:#fff;color:#1b1d22;padding:.6em;max-width:60em'>"
-            f"<p><b>{escape(self.sentence)}</b></p>{picture}{table(rows, names)}"
+            f"<p><b>{escape(self.sentence)}</b></p>{picture}{table}"
             f"{f'<ul>{notes}</ul>' if notes else ''}{commands}</div>"
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import linecache
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Protocol
+from typing import Any
 
 from ninefold.api.child import Event
+from ninefold.api.tables import html_table
 from ninefold.errors import Failure
 
 COLUMNS = {
@@ -25,41 +25,8 @@ COLUMNS = {
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 
 
-def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The columns that rows of CellProgress fill, with their headings."""
-    scored = any(row.get("score") for row in rows)
-    return {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
-
-
-class Screen(Protocol):
-    """Shows how far a comparison is, from the events that its command tells.
-
-    draws: whether it does; else the command prints its lines or its table itself.
-    """
-
-    draws: bool
-
-    def hear(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Nothing:
-    """Draws nothing: outside a notebook, or where it is not wanted."""
-
-    draws = False
-
-    def hear(self, event: Event) -> None:
-        return
-
-    def close(self) -> None:
-        return
-
-
 class Notebook:
     """One output of a cell, which is replaced as the study goes on."""
-
-    draws = True
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -71,6 +38,7 @@ class Notebook:
         self._shown = display(self._picture(), display_id=True)
 
     def hear(self, event: Event) -> None:
+        """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
             self._cells, self._what = event["cells"], "the first round starts its processes"
@@ -91,20 +59,12 @@ class Notebook:
 
     def _picture(self) -> Any:
         rows = self._rows or [{"cell": cell} for cell in self._cells]
-        shown = table(rows, columns(rows)) if rows else ""
+        scored = any(row.get("score") for row in rows)
+        names = {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
+        texts = [[row.get(key, "") for key in names] for row in rows]
+        shown = html_table([*names.values()], texts) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
         return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
-
-
-def table(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> str:
-    """Rows as an HTML table. names: the headings of the columns."""
-
-    def line(tag: str, texts: Iterable[object]) -> str:
-        left = "style='text-align:left;padding:.1em .8em .1em 0'"
-        return "".join(f"<{tag} {left}>{escape(str(text))}</{tag}>" for text in texts)
-
-    body = "".join(f"<tr>{line('td', (row.get(key, '') for key in names))}</tr>" for row in rows)
-    return f"<table style='color:inherit'><tr>{line('th', names.values())}</tr>{body}</table>"
 
 
 def in_notebook() -> bool:
@@ -112,11 +72,6 @@ def in_notebook() -> bool:
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     return getattr(shell, "kernel", None) is not None
-
-
-def screen(wanted: bool) -> Screen:
-    """What shows the progress: an output in a notebook, nothing of ours elsewhere."""
-    return Notebook() if wanted and in_notebook() else Nothing()
 
 
 def explained(failure: Failure) -> Failure:

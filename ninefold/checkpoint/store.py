@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ninefold.checkpoint.trees import require_bounded
 from ninefold.errors import CheckpointError, ResourceError
 from ninefold.files import mount_of, opener, require_stored, sync
 from ninefold.machine import available_memory
+from ninefold.places import EXTENSIONS
 
 STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
@@ -299,6 +301,21 @@ def _reason(error: Exception) -> str:
     return said if said and "weights_only" not in said else "it is no checkpoint, or a damaged one"
 
 
+def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
+    """`read` of the module dcp of an extension, for a folder NAME.dcp. Raises CheckpointError."""
+    module = next(EXTENSIONS.glob(f"*/{path.suffix[1:]}.py"), None)
+    if module is None:
+        raise CheckpointError(
+            field,
+            path,
+            "it is a folder that an extension wrote, which is not here to read it; files NAME.pt "
+            "are read without one; put the extension back",
+        )
+    found: Callable[[Path, str], dict[str, Any]]
+    found = import_module(f"ninefold.{module.parent.name}.{module.stem}").read
+    return found
+
+
 def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     """The dictionary in a checkpoint file, tensors on the CPU; never runs code from it.
 
@@ -324,9 +341,7 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
             field, path, f"it is damaged; {wrong}; use another checkpoint of the folder"
         )
     if is_folder:
-        from ninefold.checkpoint import sharded  # torch's part of it takes a while to import
-
-        return sharded.read(path, field)
+        return reader_of(path, field)(path, field)
     if path.suffix == tensors.SUFFIX:
         return dict(tensors.read(path, field))
     _require_honest(path, field)

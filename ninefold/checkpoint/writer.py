@@ -51,15 +51,6 @@ class Writer(Protocol):
     def wait(self) -> None: ...
 
 
-def writer(format: str, checkpoints: Checkpoints, device: torch.device) -> Writer:
-    """What writes checkpoints in this format: whole or sharded."""
-    if format == "whole":
-        return AsyncWriter(checkpoints, device)
-    from ninefold.checkpoint.sharded_writer import ShardedWriter  # torch's part takes a while
-
-    return ShardedWriter(checkpoints)
-
-
 class AsyncWriter:
     """Copies a checkpoint's content and writes the copy in a thread while training continues.
 

@@ -1,4 +1,4 @@
-"""Read the files in conf/ and experiments/: groups, their options, and keys to suggest."""
+"""Read the files in conf/ and experiments/: groups and their options."""
 
 from __future__ import annotations
 
@@ -59,27 +59,3 @@ def read_tree(path: Path) -> dict[Any, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-def keys_near(key: str) -> set[str]:
-    """The keys in the section or group of `key`, to suggest."""
-    section = key.partition(".")[0]
-    if section == "hydra":
-        return {"the keys that --cfg hydra shows"}
-    found = {name for name in keys_of() if name.startswith(f"{section}.")}
-    return found or {name for name in keys_of() if "." not in name}
-
-
-def keys_of() -> set[str]:
-    """Every key in the files of conf/: at the top, in sections, in the groups' options."""
-    found: set[str] = set()
-    for path in [*sorted(CONF.glob("*.yaml")), *option_files()]:
-        group = "" if path.parent == CONF else f"{path.parent.name}."
-        found.add(group.rstrip("."))
-        for key, value in read_tree(path).items():
-            if key in ("defaults", "hydra") or str(key).startswith("_"):
-                continue
-            found.add(group + str(key))
-            if isinstance(value, dict):
-                found.update(f"{group}{key!s}.{inner!s}" for inner in value)
-    return {name for name in found if name and not name.endswith("_target_")}

@@ -23,7 +23,6 @@ from ninefold.checkpoint import manifest
 from ninefold.config import (
     combinations,
     data,
-    environment,
     options,
     processes,
     resume,
@@ -32,15 +31,14 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config import overrides as messages
-from ninefold.config.configuration import Configuration, Tree
+from ninefold.config.configuration import Configuration, Tree, noting_secrets
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.ranks import started_by
-from ninefold.types import MAY_CHANGE, NO_EFFECT
+from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
@@ -90,10 +88,6 @@ class Asked(_Job):
     @property
     def command(self) -> str:
         return "evaluate" if self.evaluates else "train"
-
-    def as_attempt(self) -> Asked:
-        """This job as an attempt of a search, which is no run of a study and logs nothing."""
-        return replace(self, config=self.config.with_values({"logger": {}}))
 
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
@@ -222,11 +216,6 @@ class Settled(_Job):
         return as_yaml(self.config.frozen, self.choices)
 
     @property
-    def targets(self) -> list[str]:
-        """The `_target_`s that it names."""
-        return sorted(set(map(str, untrusted.targets_in(self.resolved).values())))
-
-    @property
     def variant(self) -> list[str]:
         """The overrides to list in result.json: it has fields of their own for cell and seed."""
         return variant(self.overrides)
@@ -279,7 +268,7 @@ def _resolved_or_not(config: Configuration) -> tuple[Configuration, list[Failure
         _ = config.resolved
         return config, []
     except OmegaConfBaseException:
-        with environment.noted():
+        with noting_secrets():
             found = messages.unresolved(config.tree)
         if not found:
             raise
@@ -364,7 +353,9 @@ def _resumed(job: Checked, place: str) -> Checked:
     keys = resume.named(job.overrides)
     now, before = _completed(job.config), replace(run, config=_completed(run.config))
     if wrong := resume.differences(before, keys, now, job.choices):
-        raise Refused([resume.refusal(folder, wrong)])
+        allowed = f"cannot change in a resumed run; {', '.join(options.marked(MAY_CHANGE))} may"
+        do = "leave the others out or start a new run"
+        raise Refused([ConfigError("resume", folder, f"{', '.join(wrong)} {allowed}; {do}")])
     if started_by() and "parallel.processes" not in keys:  # their launcher determines it
         job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
         keys.append("parallel.processes")
@@ -372,7 +363,10 @@ def _resumed(job: Checked, place: str) -> Checked:
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):
         fits = moved or problem.field in keys
-        raise Refused([problem if fits else resume.unfit(folder, problem)])
+        wrong_version = "its config.yaml is of another version, or was changed"
+        do = "put back the one that was written, or start a new run"
+        unfit = CheckpointError("resume", folder, wrong_version, problem.cause, do)
+        raise Refused([problem if fits else unfit])
     return continued
 
 

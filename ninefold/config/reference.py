@@ -69,8 +69,8 @@ def table() -> str:
     """The text of docs/keys.md."""
     parts = [
         "# Keys",
-        "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. This page is "
-        "*Resume* marks the keys that may change when a run is resumed.",
+        "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. *Resume* "
+        "marks the keys that may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
         "## Looking for a value instead of training, and what a command trusts",

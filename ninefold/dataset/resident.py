@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory, plan_loading
+from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
 from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
 from ninefold.engine.batches import Preparation, Read, Source
 from ninefold.engine.parallel import Parallel, Place, gather
@@ -21,9 +21,10 @@ from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
-AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
+AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
-MOST = 1 / 2  # of what is free there, which true takes at most too
+FREE_SHARE = 1 / 2  # of what is free there, which true takes at most too
+SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
 
@@ -124,15 +125,13 @@ def padded_once(
     if there is no room, see `allowed`. memory: free and total bytes of the GPU.
     """
     # A subclass may draw more, or other things.
-    if not isinstance(source, Resident) or type(prepare) is not ImagePreparation:
+    if type(prepare) is not ImagePreparation or not prepare.moves:
+        return source, prepare
+    if not isinstance(source, Resident) or not isinstance(source.inputs, Tensor):
         return source, prepare
     inputs, targets = source.inputs, source.targets
-    if not prepare.moves:
-        return source, prepare
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
-        return source, prepare
-    masked = is_mask(targets, inputs)
-    if targets.ndim > 2 and not masked:
+    masked = isinstance(targets, Tensor) and is_mask(targets, inputs)
+    if inputs.ndim != 4 or not isinstance(targets, Tensor) or (targets.ndim > 2 and not masked):
         return source, prepare
     height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
     grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
@@ -157,7 +156,7 @@ def resident_bytes(
     """The bytes of `sets` if they are to be copied to `device`, else 0.
 
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
-        than is `allowed`. true: they must be, and may take MOST of what is free.
+        than is `allowed`. true: they must be, and may take FREE_SHARE of what is free.
     memory: see `allowed`.
     Raises ConfigError, ResourceError where they must and cannot.
     """
@@ -190,15 +189,15 @@ def resident_bytes(
     raise ResourceError(
         "dataset.resident",
         "true",
-        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed ({MOST:g} "
-        "of the free memory of the GPU); leave it out",
+        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed "
+        f"({FREE_SHARE:g} of the free memory of the GPU); leave it out",
     )
 
 
 def allowed(memory: tuple[int, int], must: bool = False) -> int:
     """The bytes that examples may take on a GPU. memory: its free and total bytes."""
     free, total = memory
-    return int(MOST * free if must else min(MOST * free, AUTO * total))
+    return int(FREE_SHARE * free if must else min(FREE_SHARE * free, AUTO_SHARE * total))
 
 
 def nbytes(array: Array) -> int:

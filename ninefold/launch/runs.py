@@ -21,7 +21,7 @@ from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, NoReader
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import failure_of, first_to_report, outcome_of, run
+from ninefold.launch.run import agree_on, outcome_of, run
 from ninefold.launch.run_folder import record
 from ninefold.process import OWN_END, hurry
 from ninefold.secrets import redact
@@ -111,20 +111,11 @@ class Runs:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome
 
-    def attempt(self, action: Callable[[], object], folder: Path) -> None:
-        """Call `action` in place of a run (find=); its failure is told like a run's."""
-        try:
-            action()
-        except Exception as error:
-            self.require_undisturbed()
-            failure = failure_of(error, self.argv)
-            self.keep(Outcome(failure.code, (failure,)), folder)
-
     def keep(self, outcome: Outcome, folder: Path, resumed: bool = False) -> None:
         """Take note of how a run in `folder` ended, and print it."""
         # Without the failures: their tracebacks would keep the model of a failed inline run alive.
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
-        if outcome.failures and first_to_report(outcome.failures[0]):
+        if outcome.failures:
             told = self._told  # often all cells of a sweep fail alike
             self.tell([f.repeated(folder.name) if str(f) in told else f for f in outcome.failures])
             told.update(map(str, outcome.failures))
@@ -144,8 +135,11 @@ class Runs:
     def tell(self, failures: Sequence[Failure]) -> None:
         """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set.
 
-        The process that has started the command, if it listens, gets them as they are.
+        Of several ranks one does. The process that has started the command, if it listens, gets
+        them as they are.
         """
+        if not agree_on(failures[0])[1]:
+            return
         events.tell_failures(failures)
         with self.aside():
             for failure in failures:

@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ninefold.score import ACCURACY
-from ninefold.study.screen import End, duration
+from ninefold.study.screen import End, Screen, duration
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress
@@ -26,7 +26,7 @@ WIDE = 100  # columns from which the interval of the ratio has room
 BELOW = 7  # lines of the terminal that rows cannot have: header, rules, what runs now
 
 
-class Table:
+class Table(Screen):
     """A table that is drawn again in place, in calls of the study only.
 
     The cursor stays visible, on an empty line below the table: a progress bar that something

@@ -16,10 +16,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.checkpoint.writer import writer
+from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import InputShape, sides
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan
@@ -152,7 +152,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=channels if isinstance(sides(shape), InputShape) else None,
+        channels=channels if isinstance(specs(shape), ArraySpec) else None,
         size=size,
         mean=dataset.mean,
         std=dataset.std,
@@ -311,7 +311,7 @@ def training(
             _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
         ),
         log_every=job.log_every,
-        writer=writer(job.checkpoint.format, checkpoints, place.device),
+        writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, place.device),
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
         config=text,
@@ -339,7 +339,7 @@ def training(
 def input_values(job: DictConfig, dataset: Dataset) -> int:
     """Count the values of an example as the network takes it."""
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.numbers for one in leaves(sides(dataset.shape))]
+    shapes = [one.shape for one in leaves(specs(dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
         return sum(map(math.prod, shapes))
     own, *inner = shapes[0]

@@ -215,7 +215,8 @@ def restore(
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]
-        if names_in(groups) != names_in(state.optimizer.param_groups):
+        same = names_in(groups) == names_in(state.optimizer.param_groups)
+        if not same and not _by_position(groups, text):
             said = "its optimizer has other groups of parameters, or in another order"
             raise CheckpointError("resume", path, said, SAME_ORDER)
         state.restore(saved, parallel, place)
@@ -232,3 +233,12 @@ def restore(
             else f"{type(error).__name__}: {said}",
             "resume with the configuration that wrote it",
         ) from error
+
+
+def _by_position(groups: Sequence[Mapping[str, Any]], text: str) -> bool:
+    """Whether groups without names, which an earlier version saved, are in the model's order.
+
+    It kept the order in which a function of the user's returned them.
+    """
+    of_a_function = isinstance(untrusted.parse(text)["optimizer"].get("groups"), Mapping)
+    return not of_a_function and not any("param_names" in group for group in groups)

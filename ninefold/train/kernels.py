@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.grad import conv3d_weight
 
-from ninefold.dataset.arrays import sides
+from ninefold.dataset.arrays import specs
 from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
@@ -48,7 +48,7 @@ def memory_format(
 
 def channels_last(shape: Tree) -> str:
     """The memory format for inputs of this shape that has channels last; contiguous for others."""
-    axes = {len(each.numbers) for each in leaves(sides(shape))}
+    axes = {len(each.shape) for each in leaves(specs(shape))}
     last = {4: "channels_last_3d", 3: "channels_last"}
     return next((name for count, name in last.items() if count in axes), CONTIGUOUS)
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from itertools import islice
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -41,12 +40,12 @@ WITHOUT_FILES: dict[str, Any] = {
 
 
 def take_turns(spec: RunSpec) -> None:
-    """Build the run of `spec` and train whenever the launcher says so; rank 0 writes result.json.
+    """Build the run of `spec` and train whenever the launcher says so, which writes result.json.
 
     The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
-    which enter the result if `counted`; and last {turns, stretch}: seconds per step of all
-    turns, and of a long stretch. Each is answered. Then it waits until the launcher ends the
-    process. Raises Failure.
+    which enter the result if `counted`; and last {}, which rank 0 answers with the result, without
+    what the turns took. Each is answered. Then it waits until the launcher ends the process. Raises
+    Failure.
     """
     launcher = spec.launcher
     assert launcher is not None
@@ -76,11 +75,6 @@ def take_turns(spec: RunSpec) -> None:
             **conditions(spec, run, notes),
             epochs=in_epochs(steps, run.batches.steps_per_epoch),
             steps=steps,
-            turns=len(message["turns"]),
-            turn_seconds=message["turns"],
-            stretch_seconds=message["stretch"],
-            train_seconds=steps * fmean(message["turns"]),
-            images_per_second=run.batch_size / fmean(message["turns"]),
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
@@ -88,9 +82,7 @@ def take_turns(spec: RunSpec) -> None:
             energy_joules=energy,
             energy_source=None if energy is None else run.clock.meter.source,
         )
-        if place.rank == 0:
-            result.write(spec.folder)
-        launcher.send({"written": True})
+        launcher.send({"result": result if place.rank == 0 else None})
         launcher.recv()  # until the launcher kills this process
 
 

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from ninefold.checkpoint import manifest
+from ninefold.checkpoint.hashing import digest
 from ninefold.checkpoint.store import Checkpoints, _write, read
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
@@ -537,6 +539,18 @@ def test_a_truncated_file_is_a_checkpoint_error(tmp_path: Path, share: float) ->
 def test_a_path_without_a_file_is_a_checkpoint_error(tmp_path: Path, kind: str) -> None:
     with pytest.raises(CheckpointError, match="it cannot be read"):
         read(tmp_path if kind == "a folder" else tmp_path / "missing.pt")
+
+
+def test_a_folder_of_an_extension_that_is_not_here_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "last.dcp").mkdir()
+    entry = {"sha256": digest(tmp_path / "last.dcp"), "size": 0, "step": 1, "files": {}}
+    manifest.write(tmp_path, {"last.dcp": [entry]})
+    monkeypatch.setattr("ninefold.checkpoint.store.EXTENSIONS", tmp_path)
+    with pytest.raises(CheckpointError, match="an extension wrote, which is not here") as caught:
+        read(Checkpoints(tmp_path, keep=2).newest(), "resume")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ otherwise with `record_property("set", "C2")` and `record_property("cases", 3000
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from ninefold.config.parse import last_of_each, quoted
+from ninefold.main import Command
 from tests.conftest import end
 from tests.faults.login import Login
+from tests.faults.refusals import Done
 from tests.faults.slurm import Cluster, cluster
 
 
@@ -71,3 +75,21 @@ def set_of(nodeid: str, said: Mapping[str, Any]) -> str | None:
     """The set that a test belongs to, or None."""
     letter = re.search(r"faults/test_([a-g])_", nodeid)
     return str(said["set"]) if "set" in said else letter and letter.group(1).upper()
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """What a command that must be refused comes to, in this process: command(folder, name, ...)."""
+
+    def run(folder: Path, name: str, *words: str) -> Done:
+        argv = last_of_each(quoted(words))
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *argv])
+        given = Command(name, argv)
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as main does: Hydra then raises
+        code = given.execute()
+        return Done(argv, code, *capsys.readouterr())
+
+    return run

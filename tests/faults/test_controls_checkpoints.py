@@ -12,7 +12,6 @@ import torch
 from ninefold.checkpoint import store
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.files import sha256_of
-from tests.checkpoint import test_sharded
 from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
 
 pytestmark = pytest.mark.slow
@@ -75,12 +74,3 @@ def test_c4_sees_that_a_checksum_is_not_looked_at(
     cases, wrong = damages(tmp_path, DAMAGE)
     assert len(wrong) > cases / 2
     assert any("flipped" in what and "was not detected" in what for what in wrong)
-
-
-def test_the_damages_show_that_checksums_of_sharded_checkpoints_are_not_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "digest", believe)
-    wrong = test_sharded.damages(tmp_path)
-    assert "__0_0.distcp flipped: read" in wrong, wrong
-    assert "__0_0.distcp a link: read" in wrong, wrong

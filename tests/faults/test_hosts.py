@@ -253,7 +253,7 @@ def test_a_name_that_leads_to_the_host_itself_is_told(hosts: Hosts, shell: Shell
 
 def test_other_arguments_are_refused(hosts: Hosts, shell: Shell) -> None:
     pair = start(hosts, shell, only={"b": ["seed=7"]})
-    refused(pair, "error: hosts=nodeb: it was started with seed=7, nodea without;")
+    refused(pair, "error: hosts=nodeb: its arguments differ from nodea's (")
 
 
 def test_other_code_is_refused(hosts: Hosts, shell: Shell) -> None:
@@ -262,7 +262,7 @@ def test_other_code_is_refused(hosts: Hosts, shell: Shell) -> None:
     with (other / "task" / "classification.py").open("a") as file:
         file.write("\n# another loss\n")
     pair = start(hosts, shell, mounts={ROOT / "ninefold": other})
-    refused(pair, "error: hosts=nodeb: its ninefold is another than nodea's (")
+    refused(pair, "error: hosts=nodeb: its modules of ninefold differ from nodea's (")
 
 
 def test_another_version_of_torch_is_refused(hosts: Hosts, shell: Shell) -> None:
@@ -271,7 +271,7 @@ def test_another_version_of_torch_is_refused(hosts: Hosts, shell: Shell) -> None
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     path = os.pathsep.join([str(info.parent), os.environ.get("PYTHONPATH", "")])
     pair = start(hosts, shell, env={"b": {"PYTHONPATH": path}})
-    refused(pair, "error: hosts=nodeb: torch 1.0, nodea has ")
+    refused(pair, "error: hosts=nodeb: its versions of torch differ from nodea's (1.0, ")
 
 
 def images(root: Path) -> Path:

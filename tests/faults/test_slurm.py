@@ -70,7 +70,7 @@ def test_several_tasks_of_srun_for_a_strategy_of_one_process_are_one_line(login:
     done = login.srun("-n2", "parallel=none", "hydra.run.dir=run")
     assert done.returncode == 2, done.stderr
     (line,) = own_lines(done.stderr)
-    assert line.startswith("error: SLURM_NTASKS=2: srun started 2 tasks, parallel=none runs in one")
+    assert line.startswith("error: parallel.processes=1: srun started 2 processes")
     assert not (login.folder / "run").exists()
 
 

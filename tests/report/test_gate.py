@@ -11,7 +11,6 @@ import pytest
 
 from ninefold.report import write
 from ninefold.report.__main__ import main
-from tests.report.test_answer import entry
 from tests.report.test_report import failure, result, sweep
 from tests.report.test_timing import study
 
@@ -166,17 +165,3 @@ def test_a_share_that_is_none_is_refused(
 ) -> None:
     assert gate(tmp_path, tmp_path, f"--fail-if-slower={share}") == 2
     assert "3% or 0.03 is allowed" in capsys.readouterr().err
-
-
-def test_what_an_old_recording_measured_before_its_machine_changed_is_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old, new = (recording(tmp_path / name, 1.1) for name in ("old", "new"))
-    for path in sorted(recording(tmp_path / "faster").glob("runs/*")):
-        path.rename(old / "runs" / f"before_{path.name}")
-    names = [f"runs/{path.name}" for path in sorted((old / "runs").iterdir())]
-    before = [name for name in names if "before_" in name]
-    rounds = [entry(0, before), entry(0, [n for n in names if n not in before], part=1)]
-    facts = {"wall_seconds": 1.0, "runs": 20, "rounds": rounds, "parts": [{}, {}]}
-    (old / "sweep.json").write_text(json.dumps(facts))
-    assert gate(new, old, "--fail-if-slower", "3%") == 0, capsys.readouterr().err

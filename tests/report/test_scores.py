@@ -24,8 +24,8 @@ from ninefold.report.stats.measures import of_figures
 from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST
-from tests.report.test_answer import runs_of
-from tests.report.test_report import result, tables_of
+from tests.report.test_answer import runs_of, whole
+from tests.report.test_report import result, tables_of, take_turns
 
 SPEED = {NONE: 20.0, NONE_AUTOCAST: 16.0, DDP: 12.0, Cell("ddp", "mine"): 15.0}
 
@@ -40,7 +40,7 @@ def study(
     folder: Path, score: str, level: float, figures: Mapping[str, float], lost: Cell | None = None
 ) -> Path:
     """Write a study of four cells and four seeds. lost: the cell that is 3 points worse."""
-    rounds = []
+    rounds, made = [], []
     for seed in range(4):
         shift = random.Random(seed).gauss(0, 0.004)
         runs = []
@@ -59,6 +59,7 @@ def study(
                 notes=[SELECTED_ON_TEST],
             )  # fmt: skip
             (path / "result.json").write_text(json.dumps(content))
+            made.append(content)
             lines = [
                 {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
                  "test_accuracy": own * (1 - math.exp(-n))}
@@ -68,7 +69,10 @@ def study(
             runs.append(name)
         rounds.append({"round": seed, "seed": seed, "counted": True, "runs": runs})
     settings = {"report": {"margin": 0.5, "target": 0.5}, "study": {"ask": ["time"]}}
-    facts = {"wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings}
+    facts = {
+        "wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings,
+        "timing": take_turns(folder, *made),
+    }  # fmt: skip
     (folder / "sweep.json").write_text(json.dumps(facts))
     return folder
 
@@ -194,6 +198,7 @@ def test_runs_recorded_without_a_score_are_of_accuracy(tmp_path: Path) -> None:
 def test_runs_with_different_scores_are_never_averaged() -> None:
     runs = runs_of({NONE: 5.0}, score="within 4 mm")
     runs += runs_of({NONE: 5.0}, score="within 2 mm")
+    runs = whole(runs)
     found = groups([*runs, replace(runs[0], seed=99, status="failed", score=None)])
     assert [(group.score, group.ok) for group in found] == [
         ("share within 2 mm", 6), ("share within 4 mm", 6)

@@ -97,7 +97,7 @@ def study(
 
 def _entry(number: int, runs: list[str]) -> dict[str, Any]:
     return {
-        "round": number, "seed": number, "part": 0, "shuffled": True,
+        "round": number, "seed": number, "shuffled": True,
         "counted": True, "runs": runs,
     }  # fmt: skip
 

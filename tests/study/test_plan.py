@@ -13,8 +13,7 @@ from omegaconf import DictConfig, open_dict
 
 from ninefold.config.job import variant
 from ninefold.errors import ConfigError
-from ninefold.study import plan
-from ninefold.study.checks import odd_options
+from ninefold.study.checks import not_honored, odd_options, wrong_settings
 from ninefold.study.plan import Plan
 from tests.conftest import ROOT
 from tests.study.conftest import Sweep
@@ -112,14 +111,14 @@ def test_no_two_runs_of_a_study_are_in_one_folder(
 def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
     stored = ROOT / "conf" / "train.yaml"
     single = made.compose(["study.repeats=3"])
-    (failure,) = plan.not_honored(single, stored)
+    (failure,) = not_honored(single, stored)
     assert str(failure).startswith("error: study.repeats=3: a single run has no rounds;")
-    assert not plan.not_honored(made.compose(["seed=1"]), stored)
+    assert not not_honored(made.compose(["seed=1"]), stored)
     with open_dict(single):
         single.hydra.mode = RunMode.MULTIRUN
-        assert not plan.not_honored(single, stored)
+        assert not not_honored(single, stored)
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
-    (failure,) = plan.not_honored(single, stored)
+    (failure,) = not_honored(single, stored)
     assert str(failure).startswith("error: study.repeats=3: hydra/sweeper=basic has no rounds;")
 
 
@@ -135,6 +134,6 @@ def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
 
 def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made: Sweep) -> None:
     for ask in ("[time]", "[time,accuracy]", "null"):
-        assert plan.problems(made.compose([f"study.ask={ask}", "study.repeats=auto"])) == []
-    (one,) = plan.problems(made.compose(["study.ask=[accuracy,time]"]))
+        assert wrong_settings(made.compose([f"study.ask={ask}", "study.repeats=auto"])) == []
+    (one,) = wrong_settings(made.compose(["study.ask=[accuracy,time]"]))
     assert str(one).startswith("error: study.ask=[accuracy, time]: not allowed; [time], ")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.config import losses, untrusted
+from ninefold.config import untrusted
 from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
@@ -106,8 +106,8 @@ def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_argum
         "CosineEmbeddingLoss", "CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss",
         "MarginRankingLoss", "NLLLoss2d", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
     }  # fmt: skip
-    assert set(losses.TORCH) == set(nn.modules.loss.__all__) - others
-    for name, arguments in losses.TORCH.items():
+    assert set(untrusted.TORCH_LOSSES) == set(nn.modules.loss.__all__) - others
+    for name, arguments in untrusted.TORCH_LOSSES.items():
         built = getattr(nn, name)(reduction="none")
         assert all(hasattr(built, argument) for argument in arguments), name
 

@@ -170,6 +170,13 @@ class Parallel(ABC):
         """Like `state`, but live tensors of this process; a sharded one is a DTensor."""
         return self.state(model, optimizer, average)
 
+    def writer(self, checkpoints: Any) -> Any:
+        """What writes the strategy's own kind of checkpoints to `checkpoints`, the run's store.
+
+        None: rank 0 writes whole ones. See ninefold.checkpoint.writer.Writer.
+        """
+        return None
+
     def load(
         self,
         saved: Mapping[str, Any],

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, Failure, Slower
-from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group, largest_first
 from ninefold.report.data.cells import groups as sorted_groups
@@ -77,7 +76,7 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     warnings = _warnings(after, before) + _unmatched(pairs, after, before)
     compared = []
     for group, other in pairs:
-        now, then = _seconds(group, after), _seconds(other, before)
+        now, then = SECONDS.values(group), SECONDS.values(other)
         found = changes(now, then, allowed)
         compared.append(GroupChanges(group.title, found, then, now))
         warnings += [f"{cell} has no time now" for cell in then if cell not in now]
@@ -111,21 +110,10 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
     )
 
 
-def _seconds(group: Group, recording: Recording) -> dict[Cell, dict[int, float]]:
-    return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
-
-
 def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
     """Return the groups of the same conditions. ConfigError where there are none."""
     now, then = (largest_first(sorted_groups(recording.runs)) for recording in (new, old))
-    pairs = [
-        (group, other)
-        for group in now
-        for other in then
-        if not _differences(group, other)
-        and group.part == max(each.part for each in now if not _differences(each, other))
-        and other.part == max(each.part for each in then if not _differences(group, each))
-    ]
+    pairs = [(group, other) for group in now for other in then if not _differences(group, other)]
     if pairs:
         return pairs
     raise _other_work(_differences(now[0], then[0]))

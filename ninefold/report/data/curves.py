@@ -13,8 +13,8 @@ from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import finite
 
 METRICS = "metrics.jsonl"
-LONGEST = 1 << 28  # bytes of a file that is read
-MOST = 10_000  # evaluations of a run
+MAX_BYTES = 1 << 28  # bytes of a file that is read
+MAX_EVALUATIONS = 10_000  # evaluations of a run
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def read_metrics(folder: Path, runs: Sequence[str]) -> list[Point]:
 def _evaluations(path: Path, run: str) -> list[Point]:
     found: list[Point] = []
     try:
-        for line in lines(path, LONGEST):
+        for line in lines(path, MAX_BYTES):
             if b'"test_accuracy"' in line and (point := _point(line, run)):
                 found.append(point)
     except OSError:
         return []
-    return found[:MOST]
+    return found[:MAX_EVALUATIONS]
 
 
 def _point(line: bytes, run: str) -> Point | None:

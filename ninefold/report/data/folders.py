@@ -14,7 +14,6 @@ from ninefold.result import FILE
 from ninefold.study_record import StudyRecord
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
-ATTEMPTS = "max_batch"  # in a study's folder: runs that only try a batch size
 LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 
@@ -25,12 +24,11 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     results = []
     for path in sorted(folder.rglob(FILE)):
-        if path.relative_to(folder).parts[0] != ATTEMPTS:
-            results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
+        results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
     for path in sorted(folder.rglob(CONFIG)):
         run = path.parent
         finished = (run / FILE).exists() or (run / "evaluation.json").exists()
-        if not finished and path.relative_to(folder).parts[0] != ATTEMPTS:
+        if not finished:
             job = read_yaml(path) or {}
             if isinstance(job.get("choices"), dict):
                 results.append({**_unfinished(job), "folder": _relative(run, folder)})

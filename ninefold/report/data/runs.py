@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, Number, Result
 from ninefold.score import PHASES, SCORE, Score
+from ninefold.stats.turns import TurnLog, step_seconds
 
 NAMES = (
     "status",
@@ -44,21 +44,16 @@ class Run(Result):
     folder: relative to the folder of the sweep.
     round: the round of the study that the run belongs to, from 0.
     counted: whether the run enters figures. None, as the one above: the sweep has no rounds.
-    part: the segment of a resumed study, from 0.
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
         as they do. None: they were not swept, and are no part of its cell.
-    oversubscribed: whether a host had fewer cores than threads of this run, or fewer GPUs than
-        processes; None: unknown.
     """
 
     folder: str = ""
     round: int | None = None
     counted: bool | None = None
-    part: int | None = None
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
-    oversubscribed: bool | None = None
 
     @property
     def counts(self) -> bool:
@@ -208,11 +203,18 @@ def _checked(run: Run) -> Run:
     }
     if run.ok and run.no_op is None:
         raise ValueError("an earlier version of ninefold wrote it, whose files are not read")
-    # The time of a timing run is that of all its turns.
-    if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
+    if run.turn_seconds and run.steps and (step := _of_turns(run.turn_seconds)) > 0:
         run.train_seconds = run.steps * step
         run.images_per_second = run.batch_size / step if run.batch_size else None
     return run
+
+
+def _of_turns(seconds: list[Number]) -> float:
+    """The seconds of a step of a timing run, whose turns took so many."""
+    log = TurnLog()
+    for each in seconds:
+        log.add("run", 0, each, 1)
+    return step_seconds(log.turns)["run"][0]
 
 
 def _numbers(value: object) -> Iterator[Number]:

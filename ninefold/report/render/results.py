@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Figures, Group, Report, Scaling
+from ninefold.report.answer.tree import CellReport, Figures, Group, Report
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     MISSING,
@@ -16,10 +17,10 @@ from ninefold.report.numbers import (
     decimals_of_score,
     difference,
     number,
+    within_margin,
 )
-from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
+from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.stats.verdicts import OTHER_HOSTS, Pair, Safety
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
@@ -27,14 +28,25 @@ _BASELINE = Word("baseline", "")
 Show = Callable[[CellReport], Field]
 
 
+@dataclass(frozen=True)
+class Standing:
+    """How a configuration compares with the baseline, as the table and the plot show it.
+
+    value, low, high: None where they are not known. text: of the value. word: its verdict.
+    """
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    text: str = MISSING
+    word: Word | None = None
+
+
 def ordered(group: Group) -> list[CellReport]:
     """Return the configurations as they are shown: the best first, then those left out.
 
-    Best are the fastest, or where times were not asked for those with the best score. Those of a
-    series of processes keep their order.
+    Best are the fastest, or where times were not asked for those with the best score.
     """
-    if group.scaling:
-        return group.shown
     sign = -1 if group.better == "more" else 1
 
     def key(cell: CellReport) -> tuple[bool, float]:
@@ -48,7 +60,12 @@ def ordered(group: Group) -> list[CellReport]:
 
 def scores_alone(group: Group) -> bool:
     """Whether a study asked for scores and not for times."""
-    return not group.asks_time and group.scored and group.scaling is None
+    return not group.asks_time and group.scored
+
+
+def name_of(cell: CellReport) -> str:
+    """Return what a configuration is called."""
+    return cell.label or str(cell.cell)
 
 
 def reason(cell: CellReport) -> str:
@@ -66,42 +83,61 @@ def margin_of(group: Group, report: Report) -> float:
     return (report.settings.margin if group.own_margin is None else group.own_margin) or 0.0
 
 
-def results(group: Group) -> Table:
+def speed_of(cell: CellReport) -> Standing:
+    """Return how many times as fast as the baseline a configuration is."""
+    if cell.speed is None:
+        return Standing()
+    if cell.cell == PLAIN:
+        return Standing(1.0, text="1.00", word=_BASELINE)
+    behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
+    shown = word(BEHIND if behind else cell.speed.verdict)
+    text = number(cell.speed.times, 2)
+    return Standing(cell.speed.times, cell.speed.low, cell.speed.high, text, shown)
+
+
+def difference_of(cell: CellReport, group: Group) -> Standing:
+    """Return the difference of a configuration's score to the baseline's.
+
+    Its interval ends at the bound of the test of its score on the side of a loss.
+    """
+    if cell.cell == PLAIN and _mean(cell, SCORE_KEY) is not None:
+        return Standing(0.0, text="0", word=_BASELINE)
+    test = next((each for each in group.safety if each.cell == cell.cell), None)
+    if test is None or test.difference is None:
+        return Standing()
+    pairs = {(pair.first, pair.second): pair for pair in group.pairs.accuracy}
+    pair = pairs.get((PLAIN, cell.cell))
+    low, high = (pair.low, pair.high) if pair else (None, None)
+    if test.low is not None:
+        low, high = (test.low, high) if group.better == "more" else (low, test.low)
+    text = difference(test.difference, group.unit)
+    return Standing(test.difference, low, high, text, word(test.verdict))
+
+
+def results(group: Group, report: Report) -> Table:
     """Return the table of results: times, scores, memory, and what else there is."""
-    cells = ordered(group)
-    name = ", ".join(filter(None, (group.score, group.unit)))
-    time: list[tuple[Column, Show]] = [
-        (Column("s/epoch"), _of(group, SECONDS.key, spread=True)),
-        (Column("times as fast"), lambda cell: _speed(cell, group)),
-    ]
-    score: list[tuple[Column, Show]] = [(Column(name), _score(group))]
-    columns: list[tuple[Column, Show]] = [
-        (Column("configuration", number=False), _name),
-        *([*score, *time[:1]] if scores_alone(group) else [*time, *score]),
-        (Column("memory, MiB"), _of(group, BYTES.key, 2.0**-20)),
-        *_further_columns(group),
-    ]
-    rows = [[show(cell) for _, show in columns] for cell in cells]
-    styles = [style(cell) for cell in cells]
-    return filled(Table("Results", [column for column, _ in columns], rows, styles))
-
-
-def _further_columns(group: Group) -> list[tuple[Column, Show]]:
-    """The columns that only some studies fill."""
+    confidence = report.settings.confidence or 95
     units = {info.key: info.unit for info in group.measures}
-    found: list[tuple[Column, Show]] = [
-        (Column(units.get(THROUGHPUT.key) or "images/s"), _of(group, THROUGHPUT.key)),
-        (Column("waits for data"), _waits),
+    known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
+    columns: dict[str, Show] = {
+        f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
+        f"times as fast, {confidence:.3g} % interval": _speed,
+        ", ".join(filter(None, (group.score, group.unit))): _score(group),
+        "memory, MiB": _of(group, BYTES.key, 2.0**-20),
+        units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
+        "efficiency": _of_ideal,
+        "J/epoch": _of(group, ENERGY.key),
+    }
+    if scores_alone(group):  # they come first
+        time, _, score, *others = columns.items()
+        columns = dict([score, time, *others])
+    cells = ordered(group)
+    rows = [
+        [Field(name_of(cell), reason(cell)), *(show(cell) for show in columns.values())]
+        for cell in cells
     ]
-    if any(cell.speedup and cell.speedup.ideal > 1 for cell in group.shown):
-        found.append((Column("of ideal"), _of_ideal))
-    found.append((Column("largest batch"), _of(group, "max_batch")))
-    found.append((Column("J/epoch"), _of(group, ENERGY.key)))
-    return found
-
-
-def _name(cell: CellReport) -> Field:
-    return Field(cell.label or str(cell.cell), reason(cell))
+    table = table_of("Results", ["configuration"], list(columns), rows)
+    return filled(replace(table, styles=[style(cell) for cell in cells]))
 
 
 def _of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
@@ -129,47 +165,10 @@ def half_of(found: Figures) -> float | None:
     return None if found.high is None or found.mean is None else found.high - found.mean
 
 
-def _speed(cell: CellReport, group: Group) -> Field:
-    if group.scaling:
-        return _speed_of_more(cell, group.scaling)
-    if cell.speed is None:
-        apart = frozenset((PLAIN, cell.cell)) in group.apart
-        return Field(MISSING, word=word(OTHER_HOSTS)) if apart else NONE
-    if cell.cell == PLAIN:
-        return Field("1.00", word=_BASELINE)
-    ends = between(cell.speed.low, cell.speed.high, two_decimals, "")
-    shown = None if reason(cell) else word(verdict_of(cell))  # it is out, however fast it is
-    return Field(two_decimals(cell.speed.times), ends, shown)
-
-
-def verdict_of(cell: CellReport) -> str:
-    """Return how the speed of a configuration is called; `behind` where it cannot be the answer.
-
-    That may be shown where the interval of its pair with the baseline still says nothing.
-    """
-    assert cell.speed is not None
-    behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
-    return BEHIND if behind else cell.speed.verdict
-
-
-def _speed_of_more(cell: CellReport, scaling: Scaling) -> Field:
-    """How many times as fast as the base of its series a cell is."""
-    for series in scaling.series:
-        if cell.cell == series.base:
-            return Field("1.00", word=_BASELINE)
-        for point in series.points:
-            if point.cell == cell.cell and point.speedup is not None:
-                ends = between(point.speedup_low, point.speedup_high, two_decimals, "")
-                crowded = Word("too few cores", "") if point.oversubscribed else None
-                verdict = "" if point.verdict in (None, OTHER_HOSTS) else str(point.verdict)
-                found = crowded or (word(verdict) if verdict else None)
-                return Field(two_decimals(point.speedup), ends, found)
-    return NONE
-
-
-def two_decimals(value: float) -> str:
-    """Return how many times as fast, as it is shown everywhere."""
-    return number(value, 2)
+def _speed(cell: CellReport) -> Field:
+    found = speed_of(cell)
+    ends = between(found.low, found.high, lambda end: number(end, 2), "")
+    return Field(found.text, ends, None if reason(cell) else found.word)
 
 
 def _score(group: Group) -> Show:
@@ -177,43 +176,30 @@ def _score(group: Group) -> Show:
     decimals = decimals_of_score(
         group.unit, [found.mean for found in figures], [found.sd for found in figures]
     )
+    bounds = {test.cell: test.low for test in group.safety}
 
     def show(cell: CellReport) -> Field:
-        found, test = cell.measures.get(SCORE_KEY), safety_of(group, cell)
-        if found is None or found.mean is None:
+        mean, found = _mean(cell, SCORE_KEY), difference_of(cell, group)
+        if mean is None:
             return NONE
-        text = number(found.mean, decimals)
-        if cell.cell == PLAIN and scores_alone(group):
-            return Field(text, word=_BASELINE)
-        if test is None or test.difference is None:
-            return Field(text)
-        return Field(text, difference(test.difference, group.unit), word(test.verdict))
+        text, bound = number(mean, decimals), bounds.get(cell.cell)
+        if found.value is None or cell.cell == PLAIN:
+            return Field(text, word=_BASELINE if scores_alone(group) and found.word else None)
+        more = found.text
+        if bound not in (None, found.value):
+            side = "least" if group.better == "more" else "most"
+            more = f"{more}, at {side} {difference(bound, group.unit)}"
+        return Field(text, more, found.word)
 
     return show
 
 
-def _waits(cell: CellReport) -> Field:
-    if not cell.data_bound or cell.phases is None:
-        return NONE
-    return Field(f"{cell.phases['data'] + cell.phases['transfer']:.0f} %")
-
-
 def _of_ideal(cell: CellReport) -> Field:
-    speedup = cell.speedup
-    if speedup is None or speedup.ideal < 2:
+    """The share of what its processes, or devices, allow that a configuration reaches."""
+    one = cell.speedup
+    if one is None or one.ideal < 2:
         return NONE
-    return Field(f"{100 * speedup.value / speedup.ideal:.0f} %", f"of {speedup.ideal}")
-
-
-def safety_of(group: Group, cell: CellReport) -> Safety | None:
-    """Return the test of a configuration's score against the baseline's."""
-    return next((each for each in group.safety if each.cell == cell.cell), None)
-
-
-def score_pair(group: Group, cell: CellReport) -> Pair | None:
-    """Return the comparison of a configuration's score with the baseline's."""
-    known = {(pair.first, pair.second): pair for pair in group.pairs.accuracy}
-    return known.get((PLAIN, cell.cell))
+    return Field(f"{100 * one.value / one.ideal:.0f} %", f"of {one.ideal}")
 
 
 def _mean(cell: CellReport, key: str) -> float | None:
@@ -223,29 +209,27 @@ def _mean(cell: CellReport, key: str) -> float | None:
 
 def about(table: Table, group: Group, report: Report) -> str:
     """Return what the fields of the table of results are."""
-    said = ["± is half of the 95 % interval of the mean."]
-    if repeats := [cell.label or str(cell.cell) for cell in group.cells if cell not in group.shown]:
+    said, settings = [], report.settings
+    if repeats := [name_of(cell) for cell in group.cells if cell not in group.shown]:
         said.append(f"Without a row, as they do here what another one does: {'; '.join(repeats)}.")
     if group.timing_rounds:
         said.append(
             f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
             "turns."
         )
-    if any(column.title == "times as fast" for column in table.columns):
-        against = BASELINE
-        if group.scaling:
-            bases = dict.fromkeys(series.base for series in group.scaling.series)
-            labels = {cell.cell: cell.label for cell in group.cells}
-            against = "; ".join(labels.get(base) or str(base) for base in bases)
-        said.append(
-            f"“times as fast” is against {against}, with the "
-            f"{report.settings.confidence or 95:.3g} % interval."
-        )
-        if any(map(reason, group.shown)):
-            said.append("A configuration that is struck out cannot be the answer, however fast.")
+    if any(column.title.startswith("times as fast") for column in table.columns):
+        said.append(f"“times as fast” is against {BASELINE}.")
+        if (settings.looks or 1) > 1:
+            said.append(
+                f"{settings.confidence:.3g} % for each of {settings.looks} looks at the data is "
+                f"{100 * (1 - (settings.level or 0)):g} % for the study."
+            )
+    if any(map(reason, group.shown)):
+        said.append("A configuration that is struck out cannot be the answer, however fast.")
     words = {field.word.text for row in table.rows for field in row if field.word}
+    margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
     meanings = {
-        "kept": f"kept: shown to lose less of the {group.score} than the margin",
+        "kept": f"kept: the {group.score} is shown, by the bound beside it, to be {margin}",
         "open": "open: not shown at the level that all pairs together need",
         BEHIND: "behind: shown to be slower than the fastest acceptable one",
         "in the noise": "in the noise: the difference is smaller than this study can tell",

@@ -20,62 +20,57 @@ from ninefold.report.numbers import (
     decimals_of,
     difference,
     in_words,
+    listed_and,
     number,
     plural,
     score_text,
     small,
     three_digits,
     unit_of_difference,
-    with_article,
-    within_margin,
 )
-from ninefold.report.render import pictures, scales
-from ninefold.report.render.plots import Picture
-from ninefold.report.render.results import margin_of, ordered
-from ninefold.report.render.tables import NONE, Column, Field, Table, Word, filled, word
+from ninefold.report.render.figures import Bar, Panel, curves, phases
+from ninefold.report.render.results import name_of, ordered
+from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
 from ninefold.score import PHASES
-from ninefold.stats.verdicts import OPEN, Pair, Safety
+from ninefold.stats.verdicts import OPEN
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
     numerics.WITHIN: Word("within its precision", "even"),
     numerics.OTHER: Word("not the same", "bad"),
 }
-_NAME = Column("configuration", number=False)
+_NAME = "configuration"
 
 
 @dataclass(frozen=True)
 class Section:
     """A part of a report.
 
-    about: what it shows. points: sentences. tables: with a heading each where there are several.
-    fold: what the fold is called that holds its tables; None: they are open.
-    legend: whether the picture has the phases of a step.
+    about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
+        each where there are several.
     """
 
     id: str
     title: str
     about: str = ""
     points: Sequence[str] = ()
-    picture: Picture | None = None
+    bars: Sequence[Bar] = ()
+    panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
-    fold: str | None = None
-    legend: bool = False
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
     """Return the sections on a group that have something to show."""
     said = [
-        _safety(group, report),
+        _check(group),
         _further(group),
         _phases(group),
-        _scaling(group),
+        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group, report),
-        _steady(group, report),
     ]
     return [section for section in said if section is not None]
 
@@ -87,8 +82,7 @@ def of_study(report: Report, shown: int) -> list[Section]:
 
 
 def _label(group: Group, cell: Cell | None) -> str:
-    found = (each.label for each in group.cells if each.cell == cell)
-    return next(found, "") or str(cell)
+    return next((name_of(each) for each in group.cells if each.cell == cell), str(cell))
 
 
 def _own(group: Group) -> set[Cell]:
@@ -96,42 +90,23 @@ def _own(group: Group) -> set[Cell]:
     return {cell.cell for cell in group.shown}
 
 
-def _needed(test: Pair | Safety) -> Field:
-    return Field(str(test.needed or (MISSING if test.verdict == OPEN else "")))
-
-
-def _safety(group: Group, report: Report) -> Section | None:
-    """Whether each score is as good as the baseline's."""
-    tests = {test.cell: test for test in group.safety}
-    cells = [cell for cell in ordered(group) if cell.cell in tests]
-    if not cells:
-        return None
-    unit, more = unit_of_difference(group.unit), group.better == "more"
-    rows = [
-        [
-            Field(_label(group, cell.cell)),
-            Field(
-                difference(test.difference, group.unit),
-                ""
-                if test.low is None or test.low == test.difference
-                else f"at {'least' if more else 'most'} {difference(test.low, group.unit)}",
-                word(test.verdict),
-            ),
-            Field(str(test.n)),
-            _needed(test),
+def _check(group: Group) -> Section | None:
+    """What the controls say: the same work twice, and turns against a long stretch."""
+    points = [group.check] if group.check else []
+    if steady := [each for each in group.steady if each.cell in _own(group)]:
+        told = [
+            f"{_label(group, each.cell)} {number(each.ratio, 3)} "
+            f"({between(each.low, each.high, three_digits, NOT_KNOWN)})"
+            for each in steady
         ]
-        for cell in cells
-        for test in [tests[cell.cell]]
-    ]
-    margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
-    columns = (in_words("difference", unit), "seeds", "seeds needed")
-    return Section(
-        "safety",
-        f"Is {with_article(group.score)} kept?",
-        f"It is kept where it is shown to be {margin}: the {'lower' if more else 'upper'} bound "
-        "has to show it. Similar means alone do not.",
-        tables=[filled(Table(f"Safety of {group.score}", [_NAME, *map(Column, columns)], rows))],
-    )
+        points.append(
+            "A step in turns took, in times of one in a long stretch of the same process alone "
+            f"(95 % interval): {listed_and(told)}."
+        )
+    if group.others is not None:
+        share = f"{100 * group.others:.0f} %"
+        points.append(f"Other programs used {share} of the CPU time during the turns.")
+    return Section("check", "Check", points=points) if points else None
 
 
 def _further(group: Group) -> Section | None:
@@ -151,21 +126,17 @@ def _further(group: Group) -> Section | None:
             found.append((info.title, info.unit, times))
     if not found:
         return None
-    texts = [[_figure(unit, figures, cell) for cell in cells] for _, unit, figures in found]
-    names = [Field(_label(group, cell.cell)) for cell in cells]
-    columns = [Column(title) for title, _, _ in found]
+    rows: list[Texts] = [
+        [name_of(cell), *(_figure(unit, figures, cell) for _, unit, figures in found)]
+        for cell in cells
+    ]
+    titles = [title for title, _, _ in found]
     return Section(
         "further",
         "Further figures",
         "On the test set after the last epoch: mean ± standard deviation over the seeds. No "
         "verdict rests on them.",
-        tables=[
-            Table(
-                "Further figures",
-                [_NAME, *columns],
-                [list(row) for row in zip(names, *texts, strict=True)],
-            )
-        ],
+        tables=[table_of("Further figures", [_NAME], titles, rows)],
     )
 
 
@@ -180,11 +151,10 @@ def _figure(unit: str, figures: Mapping[Cell, Figures], cell: CellReport) -> Fie
 
 
 def _phases(group: Group) -> Section | None:
-    drawn = pictures.phases(group)
-    if drawn is None:
+    if not (bars := phases(group)):
         return None
-    bound = [_label(group, cell.cell) for cell in ordered(group) if cell.data_bound]
-    host = [_label(group, cell.cell) for cell in ordered(group) if cell.host_bound]
+    bound = [name_of(cell) for cell in ordered(group) if cell.data_bound]
+    host = [name_of(cell) for cell in ordered(group) if cell.host_bound]
     points = []
     if bound:
         points.append(
@@ -197,54 +167,38 @@ def _phases(group: Group) -> Section | None:
             "the host has queued it: phases are times in which it mostly waits."
         )
     rows = [
-        [
-            Field(_label(group, cell.cell)),
-            *(Field(number((cell.phases or {}).get(phase), 1)) for phase in PHASES),
-        ]
+        [name_of(cell), *(number((cell.phases or {}).get(phase), 1) for phase in PHASES)]
         for cell in ordered(group)
     ]
-    columns = [_NAME, *(Column(f"{phase} %") for phase in PHASES)]
-    return Section(
-        "phases",
-        "Where time goes",
-        "Shares of the sampled training steps.",
-        points,
-        drawn,
-        [Table("Phases of a training step", columns, rows)],
-        fold="In numbers",
-        legend=True,
-    )
+    titles = [f"{phase} %" for phase in PHASES]
+    table = table_of("Phases of a training step", [_NAME], titles, rows)
+    about = "Shares of the sampled training steps."
+    return Section("phases", "Where time goes", about, points, bars=bars, tables=[table])
 
 
-def _scaling(group: Group) -> Section | None:
-    if group.scaling is None:
+def _answer_table(report: Report) -> Section | None:
+    if (found := report.answer.table) is None:
         return None
-    labels = {cell.cell: _label(group, cell.cell) for cell in group.cells}
-    batch = "every step has the same global batch"
-    if group.scaling.kind != "strong":
-        batch = "every process has the same batch"
-    return Section(
-        "scaling",
-        "More processes",
-        f"{capitalized(group.scaling.kind)} scaling: {batch}.",
-        tables=[scales.table(series, labels) for series in group.scaling.series],
-    )
+    first, *others = found.columns
+    table = filled(table_of(found.title, [first], others, found.rows))
+    return Section("answer-table", found.title, found.about, tables=[table])
 
 
 def _curves(group: Group) -> Section | None:
-    drawn = pictures.curves(group)
-    about = f"Test {in_words(group.score, group.unit)}: a line for each run; dashed is the mean of "
-    return (
-        Section("curves", "Learning curves", f"{about}{BASELINE}.", picture=drawn)
-        if drawn
-        else None
+    if not (panels := curves(group)):
+        return None
+    epochs = max(x for curve in group.curves for x, *_ in curve.points if x is not None)
+    score = f"Test {in_words(group.score, group.unit)}"
+    about = (
+        f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}."
     )
+    return Section("curves", "Learning curves", about, panels=panels)
 
 
 def _numerics(group: Group) -> Section | None:
     if not group.numerics:
         return None
-    rows: list[list[Field]] = []
+    rows: list[Texts] = []
     sentences: dict[str, list[str]] = {}
     for row in group.numerics["rows"]:
         if row["cell"] not in _own(group):
@@ -255,145 +209,91 @@ def _numerics(group: Group) -> Section | None:
             sentences.setdefault(one_line(row["sentence"]), []).append(name)
         rows.append(
             [
-                Field(name),
-                Field(small(row["first_loss_deviation"])),
-                Field(small(row["loss_deviation"])),
-                Field(number(row["cosine"], 5)),
-                NONE if row["flushed"] is None else Field(f"{small(100 * row['flushed'])} %"),
-                Field(number(row["update_ratio"], 4)),
+                name,
                 Field("", word=Word("other by design", "even") if row.get("by_design") else said),
+                small(row["first_loss_deviation"]),
+                small(row["loss_deviation"]),
+                number(row["cosine"], 5),
+                MISSING if row["flushed"] is None else f"{small(100 * row['flushed'])} %",
+                number(row["update_ratio"], 4),
             ]
         )
     titles = ("first loss off by", "losses off by", "cosine", "flushed to 0", "update ratio")
-    columns = [_NAME, *map(Column, titles), Column("computes", number=False)]
     return Section(
         "numerics",
         "Do they compute the same?",
         one_line(group.numerics["about"]),
         [f"{'; '.join(names)}: {sentence}" for sentence, names in sentences.items()],
-        tables=[Table("Numerics of each configuration", columns, rows)],
+        tables=[table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows)],
     )
 
 
 def _pairs(group: Group, report: Report) -> Section | None:
     """Every pair of configurations that do work of their own."""
-    settings = report.settings
-    rounds = "rounds" if group.timing_rounds else "seeds"
-    time = settings.confidence or 95
+    settings, unit = report.settings, "rounds" if group.timing_rounds else "seeds"
+    score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     tables = [
-        _pair_table(group, group.pairs.seconds, "times as long", time, rounds),
-        _pair_table(
-            group,
-            group.pairs.accuracy,
-            f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}",
-            settings.score_confidence or time,
-            "seeds",
-        ),
+        _pair_table(group, settings.confidence, "times as fast", unit),
+        _pair_table(group, settings.score_confidence or settings.confidence, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
-    if not tables:
-        return None
-    return Section(
-        "pairs",
-        "Every pair",
-        "The second of two is compared with the first. All pairs are tested together (Holm), at a "
-        f"level of {small(100 * (settings.level or 0))} %.",
-        tables=tables,
-        fold="All pairs with their intervals",
+    about = (
+        "The first of two is compared with the second. All pairs are tested together (Holm), at a "
+        f"level of {small(100 * (settings.level or 0))} %."
     )
+    return Section("pairs", "Every pair", about, tables=tables) if tables else None
 
 
-def _pair_table(
-    group: Group, pairs: Sequence[Pair], what: str, confidence: float, unit: str
-) -> Table:
-    times = what == "times as long"
+def _pair_table(group: Group, confidence: float | None, what: str, unit: str) -> Table:
+    """A table of pairs by their times, or by their scores."""
+    times = what == "times as fast"
 
-    def show(value: float | None) -> str:
-        if value is None:
-            return MISSING
-        return three_digits(value) if times else difference(value, group.unit)
+    def show(value: float) -> str:
+        return three_digits(1 / value) if times else difference(value, group.unit)
 
-    rows = [
-        [
-            Field(_label(group, pair.second)),
-            Field(_label(group, pair.first)),
-            Field(show(pair.estimate), between(pair.low, pair.high, show, ""), word(pair.verdict)),
-            Field(chance(pair.adjusted)),
-            Field(str(pair.n)),
-            _needed(pair),
-        ]
-        for pair in pairs
-        if {pair.first, pair.second} <= _own(group)
-    ]
-    columns = [_NAME, Column("against", number=False)]
-    titles = (f"{what} ({confidence:.3g} % interval)", "p", unit, f"{unit} needed")
-    return filled(Table(capitalized(what), [*columns, *map(Column, titles)], rows))
-
-
-def _steady(group: Group, report: Report) -> Section | None:
-    """Whether a step in turns takes as long as in a long stretch."""
-    if not group.steady:
-        return None
-    busy = ""
-    if group.others is not None:
-        busy = f" Other programs used {100 * group.others:.0f} % of the CPU time during the turns."
-    rows = [
-        [
-            Field(_label(group, each.cell)),
-            Field(
-                number(each.ratio, 3),
-                between(each.low, each.high, three_digits, NOT_KNOWN),
-                word(each.state),
-            ),
-            Field(str(each.n)),
-        ]
-        for each in group.steady
-        if each.cell in _own(group)
-    ]
-    columns = [_NAME, Column("turns / stretch (95 % interval)"), Column("stretches")]
-    return Section(
-        "steady",
-        "Turns against a long stretch",
-        "After its turns a process trained one long stretch alone: a step in turns should take as "
-        f"long as in that stretch.{busy}",
-        tables=[Table("Turns against a long stretch", columns, rows)],
-    )
+    rows: list[Texts] = []
+    for pair in group.pairs.seconds if times else group.pairs.accuracy:
+        if {pair.first, pair.second} <= _own(group):
+            ends = (pair.high, pair.low) if times else (pair.low, pair.high)
+            found = MISSING if pair.estimate is None else show(pair.estimate)
+            rows.append(
+                [
+                    _label(group, pair.second),
+                    _label(group, pair.first),
+                    Field(found, between(*ends, show, ""), word(pair.verdict)),
+                    chance(pair.adjusted),
+                    pair.n,
+                    pair.needed or (MISSING if pair.verdict == OPEN else ""),
+                ]
+            )
+    titles = (f"{what} ({confidence or 95:.3g} % interval)", "p", unit, f"{unit} needed")
+    return filled(table_of(capitalized(what), [_NAME, "against"], titles, rows))
 
 
 def _conditions(report: Report, shown: int) -> Section:
     """A line for each configuration of every group, where there are many."""
     score = in_words(score_of(report.groups), unit_of(report.groups))
-    rows = []
+    rows: list[Texts] = []
     for group in report.groups:
         for cell in group.shown:
             time, found = (cell.measures.get(key) for key in (SECONDS.key, SCORE_KEY))
+            mean = score_text(found.mean if found else None, group.unit)
+            seeds = time.tried if time else cell.seeds
             rows.append(
-                [
-                    Field(group.title),
-                    Field(_label(group, cell.cell)),
-                    Field(str(time.tried if time else cell.seeds)),
-                    Field(small(time.mean if time else None)),
-                    Field(score_text(found.mean if found else None, group.unit)),
-                ]
+                [group.title, name_of(cell), seeds, small(time.mean if time else None), mean]
             )
-    columns = [
-        Column("conditions", number=False),
-        _NAME,
-        *map(Column, ("seeds", "s/epoch", score)),
-    ]
+    titles = ("seeds", "s/epoch", score)
     return Section(
         "conditions",
         "All conditions",
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
         f"the most runs, and of these the best by {score_of(report.groups)}.",
-        tables=[Table("All conditions", columns, rows)],
+        tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
     )
 
 
 def _notes(report: Report) -> Section:
-    labels = {
-        cell.cell: _label(group, cell.cell) for group in report.groups for cell in group.cells
-    }
+    labels = {cell.cell: name_of(cell) for group in report.groups for cell in group.cells}
     points = []
     for note in report.notes:
         held = [labels.get(cell) or str(cell) for cell in note.cells]
@@ -408,35 +308,25 @@ def _runs(report: Report) -> Section:
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
     if spent := report.outside:
-        search = f", {spent.search:.1f} s the search for the largest batches" * bool(spent.search)
         about += (
             f" Outside training and evaluation: {spent.each:.2f} s a run (wall {spent.wall:.1f} s "
             f"for {spent.runs} runs, of which {spent.train:.1f} s training, {spent.evaluate:.1f} s "
-            f"evaluation{search})."
+            f"evaluation)."
         )
     points = [_ended(run) for run in runs if run.status != "ok"]
     reasons = Counter(run.why or "" for run in runs if not run.counted)
     for why, n in reasons.items():
         points.append(f"{counted(n, 'run')} {plural(n, 'does', 'do')} not count: {why}")
+    rows: list[Texts] = []
+    for run in runs:
+        status = run.status + ("" if run.counted else ", not counted")
+        score = score_text(run.accuracy, unit)
+        rows.append(
+            [run.folder, str(run.cell), status, run.seed, run.number, small(run.seconds), score]
+        )
     titles = ("seed", "round", "s/epoch", in_words(score_of(report.groups), unit))
-    columns = [
-        *(Column(name, number=False) for name in ("run", "cell", "status")),
-        *map(Column, titles),
-    ]
-    rows = [
-        [
-            Field(run.folder),
-            Field(str(run.cell)),
-            Field(run.status + ("" if run.counted else ", not counted")),
-            Field(MISSING if run.seed is None else str(run.seed)),
-            Field(run.number),
-            Field(small(run.seconds)),
-            Field(score_text(run.accuracy, unit)),
-        ]
-        for run in runs
-    ]
-    every = Table("Every run", columns, rows)
-    return Section("runs", "Runs", about, points, tables=[every], fold="Every run")
+    table = table_of("Every run", ["run", "cell", "status"], titles, rows)
+    return Section("runs", "Runs", about, points, tables=[table])
 
 
 def _ended(run: RunLine) -> str:

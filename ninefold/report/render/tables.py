@@ -1,15 +1,16 @@
-"""Tables of a report as typed rows of text, which every rendering shows."""
+"""Tables of a report as typed rows of text, which every rendering shows; Markdown of them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ninefold.errors import one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import MISSING
-from ninefold.report.render.markdown import grid, plain
-from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
+from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
@@ -22,7 +23,6 @@ _WORDS = {
     "safe": ("kept", "good"),
     OPEN: ("open", "open"),
     WITHIN: ("in the noise", "open"),
-    OTHER_HOSTS: (OTHER_HOSTS, "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
     NOT_SHOWN: ("not shown", "open"),
@@ -60,6 +60,7 @@ class Field(NamedTuple):
 
 
 NONE = Field(MISSING)
+Texts = Sequence[Field | str | int | None]  # of a row; None where a number is not known
 
 
 class Column(NamedTuple):
@@ -91,6 +92,21 @@ class Table:
         return self.styles[row] if self.styles else ""
 
 
+def table_of(
+    name: str,
+    texts: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[Texts],
+) -> Table:
+    """Return a table of rows of fields, or of their texts. texts, numbers: titles of columns."""
+    columns = [*(Column(title, number=False) for title in texts), *map(Column, numbers)]
+    return Table(name, columns, [list(map(_field, row)) for row in rows])
+
+
+def _field(found: Field | str | int | None) -> Field:
+    return found if isinstance(found, Field) else NONE if found is None else Field(str(found))
+
+
 def filled(table: Table) -> Table:
     """Return a table without the columns that have nothing in any row."""
     kept = [
@@ -109,6 +125,30 @@ def markdown(table: Table) -> str:
         name, *rest = [plain(str(each)) for each in row]
         rows.append([f"**{name}**" if table.style(number) == "named" else name, *rest])
     return grid([plain(column.title) for column in table.columns], rows)
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose columns are padded to the same width."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = [
+        [text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+def plain(text: str) -> str:
+    """Return text of any content as one line in which nothing is markup."""
+    return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
+
+
+def code(text: str) -> str:
+    """Return text of any content as one line of code."""
+    line = one_line(text)
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def lines(table: Table, most: int, columns: int) -> list[str]:

@@ -1,21 +1,85 @@
-"""The templates of a report's texts, and the filters that they share."""
+"""Fills the templates of a report: report.html, report.md and figure.svg."""
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
 
+from ninefold.report.answer.tree import Group, Report
+from ninefold.report.data.cells import MOST
 from ninefold.report.numbers import capitalized, typeset
-from ninefold.report.render.markdown import code, plain
+from ninefold.report.render import sections
+from ninefold.report.render.figures import plot
+from ninefold.report.render.results import about, results
+from ninefold.report.render.tables import GLYPHS, code, markdown, plain
+from ninefold.score import PHASES
 
 FOLDER = Path(__file__).parent / "templates"
 
 
-def render(name: str, **values: Any) -> str:
-    """Return the text of a template with these values; in HTML all of them are escaped."""
+def page(report: Report) -> str:
+    """Return the text of report.html; the same report gives the same bytes."""
+    left_out = ("overlays", "sweep", "words")  # which are long, and whole in environment.json
+    environment = {key: value for key, value in report.environment.items() if key not in left_out}
+    return _render(
+        "report.html.j2",
+        **_shown(report),
+        environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
+        phases=PHASES,
+        alone=False,
+        glyphs=GLYPHS,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+    )
+
+
+def report_text(report: Report) -> str:
+    """Return the text of report.md; the same report gives the same bytes."""
+    text = _render("report.md.j2", **_shown(report), markdown=markdown)
+    return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n")
+
+
+def figure(report: Report) -> str | None:
+    """Return figure.svg: the plot of the first group; None where there is nothing to draw."""
+    drawn = plot(report.groups[0], report) if report.groups else None
+    if drawn is None:
+        return None
+    text = _render("plot.svg.j2", plot=drawn, alone=True)
+    return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)  # not all programs know CSS variables
+
+
+def _shown(report: Report) -> dict[str, Any]:
+    """What report.html and report.md show, of each group in its own part.
+
+    First is the group of the answer, then those with the most runs, sorted by their conditions.
+    """
+    first, rest = report.groups[:1], report.groups[1:MOST]
+    groups = [*first, *sorted(rest, key=lambda group: group.order)]
+    return {
+        "report": report,
+        "parts": [_part(group, report) for group in groups],
+        "study": sections.of_study(report, len(groups)),
+    }
+
+
+def _part(group: Group, report: Report) -> dict[str, Any]:
+    table = results(group, report)
+    return {
+        "group": group,
+        "plot": plot(group, report),
+        "results": table,
+        "about": about(table, group, report),
+        "sections": sections.of_group(group, report),
+    }
+
+
+def _render(name: str, **values: Any) -> str:
+    """The text of a template with these values; in HTML and SVG all of them are escaped."""
     return _environment().get_template(name).render(**values)
 
 
@@ -23,7 +87,7 @@ def render(name: str, **values: Any) -> str:
 def _environment() -> Environment:
     found = Environment(
         loader=FileSystemLoader(FOLDER),
-        autoescape=select_autoescape(["html.j2"], default=False),
+        autoescape=select_autoescape(["html.j2", "svg.j2"], default=False),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
