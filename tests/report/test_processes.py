@@ -55,7 +55,6 @@ def evidence(folder: Path) -> Evidence:
     return found
 
 
-@pytest.mark.pictures
 def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path) -> None:
     found = evidence(study(tmp_path))
     assert found.cells == CELLS
