@@ -107,9 +107,7 @@ def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
 # C2: killed at any time
 
 
-def kills(
-    folder: Path, number: int, size: int, kind: type[Checkpoints], seed: int = 0
-) -> tuple[Counter[str], list[str]]:
+def kills(folder: Path, number: int, size: int) -> tuple[Counter[str], list[str]]:
     """Kill `number` writers at random: how many before, in and after their save; what was wrong.
 
     The time is uniform in a window that follows what a save takes on this machine, whose load
@@ -119,7 +117,7 @@ def kills(
     step = 1
 
     def writer(step: int) -> Writer:
-        return Writer(lambda: kind(folder, KEEP).save(content(step, size), best=step % 5 == 0))
+        return Writer(lambda: Beside(folder, KEEP).save(content(step, size), best=step % 5 == 0))
 
     took = []
     while len(took) < 15:
@@ -131,7 +129,7 @@ def kills(
         took.append(time.perf_counter() - began)
     window = statistics.median(took)
 
-    moments = random.Random(seed)
+    moments = random.Random(0)
     hit: Counter[str] = Counter()
     wrong = []
     for _ in range(number):
@@ -162,7 +160,7 @@ def require_survivals(folder: Path, number: int, size: int, record_property: Rec
     """No unreadable run, and none older than its last save, in `number` kills."""
     record_property("set", "C2")
     record_property("cases", number)
-    hit, wrong = kills(folder, number, size, Beside)
+    hit, wrong = kills(folder, number, size)
     record_property("kills", dict(hit))
     print(f"C2, {size} numbers: {dict(hit)}")
     assert wrong == []
