@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+FAULTS := tests/faults $(wildcard extensions/*/tests/test_faults.py)
 ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.10 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
@@ -60,11 +61,11 @@ faults: setup
 	@PATH="$$PATH:/usr/sbin"; command -v slurmd >/dev/null && command -v munged >/dev/null \
 	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy slurm-wlm munge; } \
 	  || { echo "$(NO_SLURM)" >&2; exit 2; }
-	$(BIN)/python -m pytest tests/faults -m 'not gpu' -n 2
+	$(BIN)/python -m pytest $(FAULTS) -m 'not gpu' -n 2
 
 # No parallel tests: other load must not disturb the studies that are disturbed on purpose.
 long: setup chromium
-	$(BIN)/python -m pytest -m 'slow and not gpu' --ignore tests/faults
+	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%)
 
 # Parts that are done are not repeated; PARTS="smoke steps/nets" chooses some.
 gpu: setup

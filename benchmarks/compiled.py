@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.measure import OURS, Bench, Row, Turns, ratio
 from ninefold.model.convnet import ConvNet
-from ninefold.train.compiled import Compiled
+from ninefold.train.kernels import Compiled
 
 STEPS = 5
 

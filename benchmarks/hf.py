@@ -22,7 +22,7 @@ from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
 from ninefold.hf import HF
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 
 COUNT = 1024
 EPOCHS = 20  # of ours in a turn that reads the cache: one takes some milliseconds

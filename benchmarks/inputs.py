@@ -31,7 +31,7 @@ from ninefold.engine.parallel import Place
 from ninefold.errors import DataError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

@@ -21,7 +21,7 @@ from ninefold.dataset import Rows
 from ninefold.dataset.loader import gathered, slots
 from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 
 ROWS, SIDE = 32, 256
 BATCH = ROWS * SIDE * SIDE * (3 + 1)  # bytes: images and their masks

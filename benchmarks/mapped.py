@@ -27,7 +27,7 @@ from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 
 SLOWED = 2.0  # times as long as an item takes otherwise: how long it takes with the handicap
 WORKERS = (0, 1, 2)

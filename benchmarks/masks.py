@@ -32,7 +32,7 @@ from ninefold.engine.evaluation import evaluate
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.task.segmentation import Segmentation
-from ninefold.train.process_settings import keep_freed
+from ninefold.train.kernels import keep_freed
 
 SLOWED = 0.1  # seconds added to each of our steps or batches by the handicap
 CLASSES, VOID, COUNT, BATCH, STEPS = 11, 11, 128, 16, 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -21,12 +22,6 @@ COMMANDS = {
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
-# Packages that this one imports. A file of such a name in the working folder would be imported
-# in their place.
-IMPORTED = (
-    *("torch", "torchvision", "numpy", "hydra", "omegaconf", "antlr4", "yaml", "msgspec", "tqdm"),
-    *("scipy", "sklearn", "matplotlib", "jinja2", "PIL", "rich", "tensorboard", "pynvml"),
-)
 # Arguments of Hydra with which a command shows something and runs nothing.
 SHOWING = ("--cfg", "--help", "--hydra-help", "--info")
 COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]")
@@ -40,9 +35,7 @@ def main() -> NoReturn:
     script = Path(sys.argv[0]).name
     program = "python -m ninefold" if script == "__main__.py" else "ninefold"
     places.typed_with(program)
-    if (said := look_in_working_folder()) is not None:
-        print(said, file=sys.stderr)
-        raise SystemExit(2)
+    look_in_working_folder()
     places.take_path()
     name, arguments = (*sys.argv[1:2], "")[0], sys.argv[2:]
     sys.argv[1:] = arguments
@@ -89,8 +82,7 @@ def none_of_them(word: str) -> int:
     if word == "--version":
         print(f"ninefold {ninefold.__version__}")
         return 0
-    from ninefold.config.spelling import nearest
-    from ninefold.errors import ConfigError
+    from ninefold.errors import ConfigError, nearest
 
     allowed = f"{', '.join(commands)} are allowed"
     failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, commands)}")
@@ -111,38 +103,16 @@ def compared(arguments: Sequence[str]) -> list[str]:
     return [*([] if sweeps else ["-m"]), *cells, *arguments]
 
 
-def look_in_working_folder() -> str | None:
-    """Have modules looked for in the working folder first, as `python -m` does and a script not.
+def look_in_working_folder() -> None:
+    """Have modules in the working folder found, after those of all packages.
 
-    Returns the error of a file there that would be imported instead of a package that is needed.
+    `python -m` looks there first, a script in its own folder: a file of the user's there would be
+    imported in the place of a package, and a copy of ninefold by half.
     """
     if getattr(sys.flags, "safe_path", False):  # -P, PYTHONSAFEPATH; of Python 3.11
-        return None
-    try:
-        folder = os.getcwd()
-    except OSError:  # it was removed
-        return None
-    beside = Path(folder, "ninefold", "__init__.py").is_file()
-    if beside and not os.path.samefile(folder, places.PACKAGE.parent):
-        sys.path.pop(0)  # another ninefold: workers would import a part of it
-        return None
-    sys.path[0] = folder
-    if folder in sys.path[1:]:  # the folder of the installed packages
-        return None
-    for name in IMPORTED:
-        for file in (Path(folder, f"{name}.py"), Path(folder, name, "__init__.py")):
-            if file.is_file():
-                from ninefold.errors import ConfigError
-
-                return str(
-                    ConfigError(
-                        "module",
-                        file,
-                        f"Python finds it before the package {name}; what is in the working folder "
-                        "comes first; rename it, or work in another folder",
-                    )
-                )
-    return None
+        return
+    with suppress(OSError):  # it was removed
+        sys.path[:] = [*sys.path[1:], os.getcwd()]
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class PeerError(Failure):
     code = 7
 
 
-class Unended(PeerError):
+class ProcessNotEnded(PeerError):
     """Something of the user's does not end, and a process, or its exit, waits for it."""
 
 
@@ -120,7 +120,7 @@ class NoReader(Failure):
     code = 141
 
 
-class Busy(ConfigError):
+class FolderInUse(ConfigError):
     """The run folder belongs to another process: nothing may be written there."""
 
 
@@ -273,14 +273,14 @@ def located(error: BaseException, details: str = "") -> str:
     return ", ".join(filter(None, (users_line(error), details)))
 
 
-def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
+def construction_error(field: str, target: object, error: Exception, group: str) -> ConfigError:
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
     do = see(group) if users_line(error) is None else "correct it there"
     found = located(error, str(error.__cause__ or error))
     return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 
 
-def left_by(error: BaseException) -> ConfigError | None:
+def error_of_exit(error: BaseException) -> ConfigError | None:
     """The failure of user's code that raised SystemExit, or another BaseException that would end
     this process; None for an Exception, for Ctrl-C, and for what no code of the user's raised.
     """
@@ -299,13 +299,13 @@ KINDS: dict[str, type[Failure]] = {
     for kind in (
         Failure,
         ConfigError,
-        Busy,
+        FolderInUse,
         CheckpointError,
         DataError,
         ResourceError,
         NumericsError,
         PeerError,
-        Unended,
+        ProcessNotEnded,
         NoReader,
         Slower,
         Preempted,
@@ -319,19 +319,18 @@ class FailureReport:
     """A failure on its way from one process of a run to another, as JSON or as it is.
 
     kind, parts: its class name; its field, value, wrong, allowed and do.
-    rank, attempt: of the process that found it, and of which restart.
+    rank: of the process that found it.
     time: when, time.time(): it tells the report from that of another rank with the same failure.
     """
 
     kind: str
     parts: list[str]
     rank: int
-    attempt: int
     time: float
 
     @classmethod
-    def of(cls, failure: Failure, rank: int, attempt: int = 0) -> FailureReport:
-        return cls(type(failure).__name__, failure.parts, rank, attempt, time.time())
+    def of(cls, failure: Failure, rank: int) -> FailureReport:
+        return cls(type(failure).__name__, failure.parts, rank, time.time())
 
     @classmethod
     def read(cls, text: str) -> FailureReport:
@@ -384,6 +383,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Advice for a `word` that is not in `options`, which the line lists: the nearest one."""
+    near = suggestion(word, options)
+    return near if near.startswith("did you mean") else "name one of them"
 
 
 def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:

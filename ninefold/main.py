@@ -30,17 +30,16 @@ from ninefold.config.composition import (
     only_shows,
 )
 from ninefold.config.job import Settled, asked
-from ninefold.config.parse import key_of, last_of_each, quoted
-from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
+from ninefold.config.parse import last_of_each, quoted
+from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
 from ninefold.launch import events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import (
+    agree_on,
     exit_process,
     failure_of,
-    first_to_report,
     follow,
     require_environment,
-    settled,
 )
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
@@ -68,14 +67,14 @@ def main(name: str, program: str | None = None) -> NoReturn:
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
-        signals.by_default()
+        signals.restore_default_handlers()
     try:
         code = command.execute()
         if started_by():
-            from ninefold.launch import per_rank
+            from ninefold.launch import rendezvous
 
             with suppress(Failure):  # it has been printed
-                per_rank.dismiss(code)
+                rendezvous.here().release_waiting_ranks(code)
         code = command.finish(code)
         sys.stdout.flush()
     except OutputClosed:
@@ -131,22 +130,19 @@ class Command:
             left = "nothing of it runs on this host now"
             do = "start again" if self.resume_command is None else RESUME
             stopped = interrupted(interrupt, "interrupted", left, do)
-            if first_to_report(stopped):
-                runs.tell([stopped])
+            runs.tell([stopped])
             return stopped.code
         except Refused as refused:
-            if first_to_report(refused.failures[0]):
-                runs.tell(refused.failures)
+            runs.tell(refused.failures)
             return refused.failures[0].code
         except OutputClosed:
             raise
         except Exception as error:
             failure = failure_of(error, self.argv)
-            if first_to_report(failure):
-                runs.tell([failure])
+            runs.tell([failure])
             return runs.code or failure.code
         except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's
-            if (unasked := left_by(leaving)) is not None:
+            if (unasked := error_of_exit(leaving)) is not None:
                 runs.tell([unasked])
                 return runs.code or unasked.code
             if not isinstance(leaving, SystemExit):
@@ -163,9 +159,9 @@ class Command:
         try:
             per_rank.meet(self.argv)
         except Failure as failure:
-            if first_to_report(failure):
-                self.runs.tell([settled(failure)])
-            exit_process(settled(failure).code)
+            agreed, _ = agree_on(failure)
+            self.runs.tell([agreed])
+            exit_process(agreed.code)
         if ranks.found(os.environ).rank != 0:
             exit_process(follow())
 
@@ -189,26 +185,14 @@ class Command:
             composition.go_on_in(job.resume)
         name = config.hydra.job.config_name
         callbacks.on_run_start(config=config, config_name=name)
-        done = composition.in_run_folder(lambda: self._carry_out(job, composition))
+
+        def make() -> float | None:
+            """Return the best score."""
+            result = self.runs.make(job, Path(config.hydra.runtime.output_dir)).result
+            return None if result is None else result.best_accuracy
+
+        done = composition.in_run_folder(make)
         callbacks.on_run_end(config=config, config_name=name, job_return=done)
-
-    def _carry_out(self, job: Settled, composition: Composition) -> float | None:
-        """Run a job, or do what its command asks for instead. Returns the best score."""
-        folder = Path(composition.config.hydra.runtime.output_dir)
-        if (what := job.asked.of_command.get("find")) is not None:
-            self.runs.attempt(lambda: self._find(what, job, composition, folder), folder)
-        elif result := self.runs.make(job, folder).result:
-            return result.best_accuracy
-        return None
-
-    def _find(self, what: str, job: Settled, composition: Composition, folder: Path) -> None:
-        """Find a value of `job`, and print it with the command that trains with it."""
-        from ninefold.study import find, sweep
-
-        lines, override = find.find(what, job, composition.config, folder)
-        own = ("find", f"{key_of(override)}=", "hydra.")
-        given = [word for word in self.argv if not word.startswith(own)]
-        print("\n".join([*lines, f"train with it: {sweep.typed([*given, override])}"]), flush=True)
 
     # Sweeps
 
@@ -243,7 +227,7 @@ class Command:
             launch = self._launch_here(planned.plan, composition)
         with sweep.begun(planned, launch, screen, runs.keep, self.argv, self.started) as study:
             runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
-            runs.aside = screen.aside
+            runs.with_display_hidden = screen.with_display_hidden
             self.sweep = planned.folder  # only now: a command that is refused writes no report
             try:
                 study.run()

@@ -51,7 +51,7 @@ class HydraTask:
 
     def _as_a_rank(self, config: DictConfig) -> float | None:
         """Run a job of which each rank calls the task, as with several tasks of submitit."""
-        from ninefold.launch import per_rank
+        from ninefold.launch import per_rank, rendezvous
 
         code, runs = 0, self._runs
         try:
@@ -60,11 +60,11 @@ class HydraTask:
                 try:
                     return self._run(config)
                 finally:
-                    per_rank.dismiss(runs.code)
+                    rendezvous.here().release_waiting_ranks(runs.code)
             code = follow()
         finally:
             with suppress(Failure):  # it has been printed
-                per_rank.leave(code or runs.code)
+                rendezvous.here().leave(code or runs.code)
         if code in (Preempted.code, Interrupted.code):
             raise SystemExit(code)
         return None

@@ -1,4 +1,4 @@
-"""This process, and those that it starts: waiting, children with a pipe, streams, the exit."""
+"""This process, and those that it starts: waiting, their environment, streams, the exit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import fcntl
 import io
 import logging
 import math
-import multiprocessing
 import os
 import shutil
 import signal
@@ -16,36 +15,35 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
-from ninefold.errors import Failure, NoReader, ResourceError, Unended
+from ninefold.errors import Failure, NoReader, ProcessNotEnded, ResourceError
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
 
 Answer = TypeVar("Answer")
-SCRATCH = "ninefold-"  # the beginning of a temporary folder's name
-LOCK = ".lock"
-LONGEST = 88  # bytes of its path: that of a socket in it may have 107, of which its name takes 19
+MAX_PATH_BYTES = 88  # of the temporary folder: of a socket in it 107, of which its name takes 19
 OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after a second signal
 
 
 # Waiting
 
 
-def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 0.05) -> Answer:
-    """Poll: call `found` every `look` seconds until it returns something true; wait for `seconds`.
+def poll_until(
+    predicate: Callable[[], Answer], timeout: float = math.inf, interval: float = 0.05
+) -> Answer:
+    """Call `predicate` every `interval` seconds until it returns something true, or for `timeout`.
 
     Returns its last answer, and raises what it raises. Every wait in a loop is this function. A
     signal whose handler raises ends it, so a wait without a limit still ends with the command.
     """
-    deadline = time.monotonic() + seconds
-    while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(look, left))
+    deadline = time.monotonic() + timeout
+    while not (answer := predicate()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(interval, left))
     return answer
 
 
@@ -131,84 +129,6 @@ def starting() -> Iterator[None]:
             yield
 
 
-# Processes of ours
-
-
-class Child:
-    """A process that calls `target(connection, *arguments)`, with a pipe between it and this one.
-
-    The target is to call signals.follow_parent, so that it ends with this process.
-
-    method: how it is started: from the forkserver, or "spawn" where there is none. Neither takes
-        over the threads or memory of this process.
-    daemon: whether it is not waited for at exit, and may not start such processes itself.
-    """
-
-    def __init__(
-        self,
-        target: Callable[..., object],
-        *arguments: Any,
-        method: str = "forkserver",
-        daemon: bool = False,
-    ) -> None:
-        context = multiprocessing.get_context(method)
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(  # type: ignore[attr-defined]
-            target=target, args=(theirs, *arguments), daemon=daemon
-        )
-        with starting(), theirs:
-            self._process.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None
-        return int(self._process.pid)
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it is alive; -N if signal N ended it; 255 if the forkserver was killed."""
-        code: int | None = self._process.exitcode
-        return code
-
-    def send(self, message: Any) -> None:
-        """Send a message; one to a process that has ended is lost."""
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._connection.send(message)
-
-    def receive(self) -> Any:
-        """Wait for its next message, without using the CPU; None once it has ended."""
-        ready([self])
-        with suppress(EOFError, ConnectionResetError):
-            if self._connection.poll():
-                return self._connection.recv()
-        self._process.join(OWN_END)  # its end of the pipe is closed a moment before
-        return None
-
-    def signal(self, number: int, group: bool = False) -> None:
-        """Send it a signal, unless it has ended. group: and those in the group that it leads."""
-        if self.exit_code is None:
-            with suppress(ProcessLookupError):
-                (os.killpg if group else os.kill)(self.pid, number)
-
-    def close(self) -> None:
-        """Kill it and wait for its end."""
-        self.signal(signal.SIGKILL)
-        self._process.join()
-        self._connection.close()
-
-
-def ready(children: Iterable[Child], seconds: float | None = None) -> list[Child]:
-    """Wait until a child has sent a message or has ended, for `seconds` at most; returns those.
-
-    The end of a pipe does not tell that its process has ended, as processes that the user's code
-    forked there have it open, too. So each child's sentinel is waited for as well.
-    """
-    whose = {
-        end: child for child in children for end in (child._connection, child._process.sentinel)
-    }
-    return list(dict.fromkeys(whose[end] for end in wait(whose, seconds)))
-
-
 # Standard streams
 
 
@@ -283,52 +203,21 @@ _scratch: tuple[int, Path] | None = None  # the process that made it
 
 
 def scratch() -> Path:
-    """The temporary folder of this process, which is made at the first call and removed at exit.
-
-    Those of processes that were killed are removed then: their locks are free.
-    """
+    """The temporary folder of this process, made at the first call and removed at its exit."""
     global _scratch
     if _scratch is None or _scratch[0] != os.getpid():
-        root = Path(tempfile.gettempdir())
-        for folder in root.glob(f"{SCRATCH}*"):
-            _remove_abandoned(folder)
-        made = until(lambda: _locked_folder(root))
-        assert made is not None
-        _scratch = os.getpid(), made
+        folder = Path(tempfile.mkdtemp(prefix="ninefold-"))
+        if len(os.fsencode(folder)) > MAX_PATH_BYTES:
+            folder.rmdir()
+            raise ResourceError(
+                "TMPDIR",
+                folder.parent,
+                f"its path is too long for the sockets of a command; {MAX_PATH_BYTES - 18} bytes "
+                "are allowed; name a shorter one",
+            )
+        _scratch = os.getpid(), folder
         atexit.register(_remove_scratch)
     return _scratch[1]
-
-
-def _locked_folder(root: Path) -> Path | None:
-    """A new folder with a lock that this process holds; None if another took it for abandoned."""
-    folder = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=root))
-    if len(os.fsencode(folder)) > LONGEST:
-        folder.rmdir()
-        raise ResourceError(
-            "TMPDIR",
-            root,
-            f"its path is too long for the sockets of a command; {LONGEST - len(SCRATCH) - 9} "
-            "bytes are allowed; name a shorter one",
-        )
-    with suppress(FileNotFoundError):
-        descriptor = os.open(folder / LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        until(lambda: locked(descriptor))  # until this process has ended
-        if (folder / LOCK).exists():
-            return folder
-        os.close(descriptor)
-    return None
-
-
-def _remove_abandoned(folder: Path) -> None:
-    with suppress(OSError):  # another user's, or one that is being removed
-        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-            return
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            if locked(descriptor):
-                shutil.rmtree(folder, ignore_errors=True)
-        finally:
-            os.close(descriptor)
 
 
 def _remove_scratch() -> None:
@@ -387,7 +276,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, first: bool) -> None:
         if first:
             raise KeyboardInterrupt(number)
-        hurry(number, signals.failure(number).code)
+        exit_soon(number, signals.failure(number).code)
 
     with signals.handled(interrupt):
         yield
@@ -399,10 +288,10 @@ def interrupted(by: KeyboardInterrupt, what: str, left: str, do: str) -> Failure
     return signals.failure(number)("signal", signal.Signals(number).name, what, left, do)
 
 
-def hurry(number: int, code: int) -> None:
+def exit_soon(number: int, code: int) -> None:
     """Exit with `code` after a further signal: at once after Ctrl-C, else in OWN_END seconds.
 
-    So whatever a command waits for, its report being written or a thread that it joins, it ends.
+    Whatever a command waits for, its report being written or a thread that it joins, it ends.
     """
     if number == signal.SIGINT:
         _exit(code)
@@ -415,9 +304,9 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def not_ended(field: str, value: object, seconds: float) -> Unended:
+def not_ended(field: str, value: object, seconds: float) -> ProcessNotEnded:
     """The failure of a process that has done its work and waits for what the user's code left."""
-    return Unended(
+    return ProcessNotEnded(
         field,
         value,
         f"it did not end in {seconds:g} s after its work was done; it waits for "

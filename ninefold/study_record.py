@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -14,20 +14,6 @@ from ninefold.result import PROCESSES, are_numbers, strategy_name
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
-# Fields that sweep.json holds under the same name.
-PLAIN = (
-    "study",
-    "question",
-    "command",
-    "words",
-    "started",
-    "settings",
-    "swept",
-    "planned_cells",
-    "planned_rounds",
-    "burn_in",
-    "overlays",
-)
 
 
 @dataclass
@@ -36,10 +22,8 @@ class Round:
 
     round: its number, from 0.
     seed: of all its runs.
-    attempt: 0, or how often the round was repeated before.
-    segment: index into StudyRecord.segments.
     shuffled: whether the cells run in a random order instead of the command's.
-    counted: whether the report uses these runs; of several attempts one is counted.
+    counted: whether the report uses these runs.
     runs: run folders in the order run, relative to the study's folder.
     others: of a timing round, the share of the CPU time that other programs used during its turns;
         None: not known.
@@ -47,8 +31,6 @@ class Round:
 
     round: int
     seed: Any = None
-    attempt: int = 0
-    segment: int = 0
     shuffled: bool = False
     counted: bool = True
     runs: list[str] = field(default_factory=list)
@@ -56,32 +38,8 @@ class Round:
 
     def content(self) -> dict[str, Any]:
         """Its entry in sweep.json."""
-        return {
-            "part" if key == "segment" else key: value
-            for key, value in asdict(self).items()
-            if key != "others" or value is not None
-        }
-
-
-@dataclass(frozen=True)
-class LargestBatch:
-    """What a search for the largest batch that fits a cell has found.
-
-    batch_size: the largest found to fit, None if none.
-    fails_at: the smallest found not to fit, None if none.
-    status: `failed` if the search ended before it was done; `whole_set` if nothing larger exists.
-    why: what limits the batch, or why the search failed.
-    """
-
-    batch_size: int | None = None
-    fails_at: int | None = None
-    status: Literal["found", "whole_set", "failed"] = "found"
-    why: str = ""
-
-    def __str__(self) -> str:
-        fits = "none" if self.batch_size is None else self.batch_size
-        fails = "" if self.fails_at is None else f", {self.fails_at} does not"
-        return f"{fits} fits{fails} ({self.why})"
+        found = asdict(self)
+        return {key: found[key] for key in found if key != "others" or found[key] is not None}
 
 
 @dataclass
@@ -96,18 +54,15 @@ class StudyRecord:
     started: when, as in result.json.
     settings: the sections of the configuration that are about the whole sweep.
     swept: the keys with several values, and those values as written.
-    segments: code, machine and launcher; a new one begins where a study is resumed after one of
-        them changed. Runs of different segments are never put into one table.
+    made_with: code, machine and launcher, which are those of all its runs.
     planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often repeats=auto may look at the results, over all commands.
-    burn_in: folder of the run before the first round.
+    burn_in: folder of a run before the first round, which studies had that timed whole runs.
     overlays: what each cell sets differently than conf/, by its name: see config.overlay.
-    max_batch: by the names of cells; None where it was not searched for.
     wall_seconds: that the study took, over all commands.
-    search_seconds: of these, those spent in searching for the largest batches.
-    runs: how many there are, with the burn-in and superseded ones, but not those of timing rounds.
+    runs: how many there are, with superseded ones, but not those of timing rounds.
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
@@ -122,15 +77,13 @@ class StudyRecord:
     started: str | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     swept: dict[str, list[str]] = field(default_factory=dict)
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    made_with: dict[str, Any] = field(default_factory=dict)
     planned_cells: list[dict[str, str]] = field(default_factory=list)
     planned_rounds: int = 0
     looks: int = 1
     burn_in: str | None = None
     overlays: dict[str, dict[str, Any]] = field(default_factory=dict)
-    max_batch: dict[str, LargestBatch] | None = None
     wall_seconds: float = 0.0
-    search_seconds: float = 0.0
     runs: int = 0
     superseded: list[str] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
@@ -154,23 +107,8 @@ class StudyRecord:
 
     def content(self) -> dict[str, Any]:
         """What sweep.json holds."""
-        return {
-            **{key: getattr(self, key) for key in PLAIN},
-            "max_batch": self.max_batch
-            and {cell: asdict(found) for cell, found in self.max_batch.items()},
-            "wall_seconds": self.wall_seconds,
-            "search_seconds": self.search_seconds or None,
-            "runs": self.runs,
-            "code": self.segments[-1]["code"],
-            "rounds": [entry.content() for entry in self.rounds],
-            "timing": [entry.content() for entry in self.timing] or None,
-            "timing_seconds": self.timing_seconds or None,
-            "timing_groups": self.timing_groups if self.timing else None,
-            **({"timing_ended": self.timing_ended} if self.timing else {}),
-            "superseded": self.superseded,
-            "looks": self.looks if self.looks > 1 else None,
-            "parts": self.segments,
-        }
+        found = {field.name: getattr(self, field.name) for field in fields(StudyRecord)}
+        return {**found, **{k: [e.content() for e in found[k]] for k in ("rounds", "timing")}}
 
     @property
     def asked(self) -> list[str]:
@@ -203,14 +141,6 @@ class StudyRecord:
         names = [f"{strategy_name(parallel, count)}-{amp}" for parallel, count, amp in found]
         return list(dict.fromkeys(names))
 
-    def rounds_of(self, segment: int) -> list[Round]:
-        """The rounds of training runs of a segment."""
-        return [entry for entry in self.rounds if entry.segment == segment]
-
-    def timing_of(self, segment: int) -> list[Round]:
-        """The timing rounds of a segment."""
-        return [entry for entry in self.timing if entry.segment == segment]
-
     def put_away(self, folder: str) -> bool:
         """Whether a run is the burn-in, or one that was repeated."""
         superseded = folder in self.superseded or folder.startswith(f"{SUPERSEDED}/")
@@ -225,17 +155,11 @@ def _fields(stored: object) -> object:
     """What a sweep.json says in the fields of a StudyRecord."""
     if not isinstance(stored, Mapping):
         return stored
-    found = _known({**stored, "segments": stored.get("parts")})
+    found = _known(stored)
     for kind in ("rounds", "timing"):
         if isinstance(entries := found.get(kind), list):
-            found[kind] = [_round(entry) for entry in entries]
+            found[kind] = [_known(each) if isinstance(each, dict) else each for each in entries]
     return found
-
-
-def _round(entry: object) -> object:
-    if not isinstance(entry, dict):
-        return entry
-    return _known({**entry, "segment": entry.get("part")})
 
 
 def _known(stored: Mapping[str, Any]) -> dict[str, Any]:

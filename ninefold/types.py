@@ -81,6 +81,15 @@ def words(kind: Any) -> str:
     return re.sub(r",? (is|are) allowed", "", allowed(kind))
 
 
+def spelled(value: Any) -> Any:
+    """`value` as spelled in YAML and on the command line, for error lines."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(str(spelled(each)) for each in value)}]"
+    return value
+
+
 PLAIN = {str: "text", list: "a list", dict: "a section"}
 
 

@@ -44,6 +44,9 @@ def sites(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Combination":
             field, sentence = text(node.args[0]), text(node.args[2])
             yield f"ConfigError: {field}={{{field.strip('{}')}}}: {sentence}"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Known":
+            kind, field, value, wrong, do = map(text, node.args[1:])
+            yield f"{kind.strip('{}')}: {field}={value}: {wrong}; {do}"
 
 
 def catalog() -> str:

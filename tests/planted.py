@@ -43,22 +43,8 @@ DEFECTS = [
         "        state.losses.watch(loss)\n        loss.item()\n",
     ),
     Defect(
-        "a loss that keeps its graph", "engine/loop.py",
-        "        return loss.detach()\n", "        return loss\n",
-    ),
-    Defect(
         "a checkpoint's copy that is not awaited", "checkpoint/writer.py",
         "            torch.cuda.synchronize(gpu)\n", "            pass\n",
-    ),
-    Defect(
-        "a batch that is copied in another stream than it is read in", "train/cuda_graph.py",
-        "        self.inputs.copy_(inputs, non_blocking=True)\n",
-        "        with torch.cuda.stream(torch.cuda.Stream()):\n"
-        "            self.inputs.copy_(inputs, non_blocking=True)\n",
-    ),
-    Defect(
-        "targets that a replayed step does not get", "train/cuda_graph.py",
-        "        self.targets.copy_(targets, non_blocking=True)\n", "",
     ),
     Defect(
         "a replayed step with the rate it was recorded with", "train/cuda_graph.py",
@@ -69,64 +55,28 @@ DEFECTS = [
         "return self.loss.clone()", "return self.loss",
     ),
     Defect(
-        "a recording that outlives what is restored", "train/cuda_graph.py",
-        "self._restores, self._recording = self._state.restores, None",
-        "self._restores = self._state.restores",
-    ),
-    Defect(
-        "an optimizer that is recorded as for the host", "train/cuda_graph.py",
-        'group["capturable"] = True', "pass",
-    ),
-    Defect(
-        "a GradScaler's step that does not ask for found_inf", "engine/loop.py",
-        "        scaler.step(optimizer)\n",
-        "        if scaler.is_enabled():\n            scaler.unscale_(optimizer)\n"
-        "        optimizer.step()\n",
-    ),
-    Defect(
-        "a scale that is read in each step", "amp.py",
-        "        before = self.scale(self._one)\n",
-        "        before = torch.tensor(self.get_scale(), device=self._one.device)\n",
-    ),
-    Defect(
-        "a resident set that is changed in place", "dataset/resident.py",
-        "        images = self.plain.cut(self.inputs, draw)\n",
-        "        images = self.plain.cut(self.inputs, draw)\n        self.inputs.add_(1)\n",
-    ),
-    Defect(
         "rows that the host waits for", "dataset/preparation.py",
         "return tensor.pin_memory().to(device, non_blocking=True)", "return tensor.to(device)",
     ),
     Defect(
-        "one cell's peak of memory counted into the next", "measure/memory.py",
-        "            self._most[index] = 0\n"
-        "            torch.cuda.reset_peak_memory_stats(index)\n",
-        "            self._most[index] = 0\n",
-    ),
-    Defect(
-        "an evaluation's memory counted into the training's", "measure/memory.py",
+        "an evaluation's memory counted into the training's", "engine/training.py",
         "        finally:\n            for index in self._most:\n"
         "                torch.cuda.reset_peak_memory_stats(index)\n",
         "        finally:\n            pass\n",
     ),
     Defect(
-        "a clock that does not wait for the GPU", "measure/clock.py",
+        "a clock that does not wait for the GPU", "engine/clock.py",
         "            torch.cuda.synchronize(index)\n", "            pass\n",
     ),
     Defect(
-        "a random state of the GPU that is not restored", "train/generators.py",
+        "a random state of the GPU that is not restored", "engine/generators.py",
         "        torch.cuda.set_rng_state(state.clone(), device)\n", "        pass\n",
     ),
     Defect(
-        "a loss that is not finite and goes unnoticed", "train/loss_tracker.py",
+        "a loss that is not finite and goes unnoticed", "engine/loss_tracker.py",
         "            torch._amp_foreach_non_finite_check_and_unscale_([loss], self._found_bad, "
         "self._one)\n",
         "            pass\n",
-    ),
-    Defect(
-        "CUDA in use before workers are forked", "launch/preload.py",
-        "FORKSERVER = os.getpid()  # the parent of the workers\n",
-        "FORKSERVER = os.getpid()\nimport torch\ntorch.zeros(1, device='cuda')\n",
     ),
 ]  # fmt: skip
 

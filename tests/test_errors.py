@@ -1,10 +1,11 @@
-"""The line of the user's own code that an error comes from, and limits of the system."""
+"""Failures: one line, an exit code and a class each; the line of the user's code; limits."""
 
 from __future__ import annotations
 
 import errno
 import importlib.util
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,20 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed import DistBackendError
 
-from ninefold.errors import is_users, left_by, memory_failure, users_line
+from ninefold.errors import (
+    KINDS,
+    ConfigError,
+    Failure,
+    FailureReport,
+    ResourceError,
+    error_of_exit,
+    is_users,
+    memory_failure,
+    users_line,
+)
+from ninefold.launch.failures import Raised, failure_of
 from tests.conftest import ROOT
 
 CODE = """
@@ -109,13 +122,13 @@ def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
     users: ModuleType,
 ) -> None:
     for name, said in (("leaves", "SystemExit: 0"), ("own", "Own: odd")):
-        failure = left_by(raised(getattr(users, name)))
+        failure = error_of_exit(raised(getattr(users, name)))
         assert failure is not None
         assert failure.code == 2
         assert failure.wrong == f"it raised {said}"
         assert failure.value.startswith(f"{users.__file__}:")
-    assert left_by(raised(users.stops)) is None
-    assert left_by(SystemExit(0)) is None  # of ours
+    assert error_of_exit(raised(users.stops)) is None
+    assert error_of_exit(SystemExit(0)) is None  # of ours
 
 
 @pytest.mark.parametrize(
@@ -126,13 +139,100 @@ def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
         (BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), "processes"),
         (RuntimeError("can't start new thread"), "processes"),
         (RuntimeError("Resource temporarily unavailable"), "processes"),
+        (MemoryError(), "memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+         "memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "memory"),
     ],
     ids=str,
-)
-def test_a_limit_on_files_or_processes_is_a_resource(error: Exception, field: str) -> None:
+)  # fmt: skip
+def test_a_limit_on_files_processes_or_memory_is_a_resource_whatever_raises_it(
+    error: Exception, field: str
+) -> None:
     outer = RuntimeError("it cannot be built")
     outer.__cause__ = error
     for each in (error, outer):
         failure = memory_failure(each, "found")
         assert failure is not None
         assert (failure.code, failure.field) == (5, field)
+    assert memory_failure(RuntimeError("a shape is wrong"), "found") is None
+
+
+def test_a_failure_is_one_line_whatever_it_was_told() -> None:
+    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2; \ttabs\t; end here\n")
+    assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
+    assert len(str(failure).splitlines()) == 1
+
+
+def test_a_very_long_value_is_cut_in_the_line() -> None:
+    line = str(ConfigError("seed", "7" * 5000, "not allowed; a number is allowed; correct it"))
+    assert len(line) < 300
+    assert line.endswith("(5000 characters): not allowed; a number is allowed; correct it")
+
+
+NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, {}, NCCL version 2.27.5\n{}\nLast error:\n{}"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nSee"), "2 GiB."),
+        (torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might"), "memory"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+         "`cublasCreate(handle)`"),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), "CUDNN_STATUS_ALLOC_FAILED"),
+        (DistBackendError(NCCL.format("unhandled cuda error", "ncclUnhandledCudaError: Call to "
+                                      "CUDA function failed.", "Cuda failure 2 'out of memory'")),
+         "=exhausted: Cuda failure 2 'out of memory'"),
+        (torch.OutOfMemoryError("Caught OutOfMemoryError in replica 1 on device 1.\nOriginal "
+                                "Traceback:\ntorch.OutOfMemoryError: CUDA out of memory. Tried"),
+         "CUDA out of memory. Tried"),
+    ],
+    ids=range(6),
+)  # fmt: skip
+def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
+    tmp_path: Path, error: Exception, told: str
+) -> None:
+    failure = failure_of(Raised(error, tmp_path, 0))
+    assert failure.code == 5
+    assert isinstance(failure, ResourceError)
+    assert failure.field == "memory"
+    assert f"{told}; " in str(failure)
+
+
+def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
+    assert {name: kind.code for name, kind in KINDS.items()} == {
+        "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
+        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Preempted": 75,
+        "Interrupted": 130, "FolderInUse": 2, "ProcessNotEnded": 7, "NoReader": 141,
+    }  # fmt: skip
+
+
+def test_every_kind_of_failure_can_be_relayed() -> None:
+    direct = Failure.__subclasses__()
+    indirect = [kind for parent in direct for kind in parent.__subclasses__()]
+    assert set(KINDS.values()) == {Failure, *direct, *indirect}
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
+    failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
+    report = FailureReport.of(failure, rank=3)
+    assert FailureReport.read(report.text) == report
+    relayed = FailureReport.read(report.text).failure
+    assert type(relayed) is kind
+    assert str(relayed) == str(failure)
+    assert (relayed.code, relayed.status) == (failure.code, failure.status)
+    assert relayed.parts == ["loss", "nan", "not finite", "a number", "lower the rate"]
+
+
+def test_a_failure_survives_pickling_as_hydras_launchers_do_it() -> None:
+    failure = ConfigError("seed", -1, "not allowed; 0 or more; correct seed")
+    copied = pickle.loads(pickle.dumps(failure))
+    assert (type(copied), str(copied), copied.field) == (ConfigError, str(failure), "seed")
+
+
+def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:
+    statuses = {name: kind.status for name, kind in KINDS.items() if kind.status != "failed"}
+    stopped = {"Preempted": "preempted", "Interrupted": "preempted"}
+    assert statuses == {"NumericsError": "diverged", **stopped}

@@ -11,9 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import ninefold
+from ninefold.config import composition, resolvers
 from ninefold.config.job import asked
 from ninefold.errors import ConfigError, Failure
-from ninefold.launch.command import composed
 from ninefold.launch.ready import ready
 from tests.conftest import ROOT
 
@@ -82,7 +82,9 @@ def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / "w.safetensors").touch()
-    config = composed("train", [setting, *others, "launch.inline=true"], "")
+    resolvers.register()
+    flags = composition.flags_of([setting, *others, "launch.inline=true"])
+    config = composition.compose("train", flags).config
     with pytest.raises(Failure) as refused:
         ready(asked(config, config.hydra), tmp_path / "run")
     failure = refused.value

@@ -148,6 +148,6 @@ def test_several_tasks_for_a_strategy_of_one_process_are_one_line(
     with pytest.raises(ConfigError) as refused:
         job("parallel=none")
     assert str(refused.value) == (
-        "error: SLURM_NTASKS=4: srun started 4 tasks, parallel=none runs in one; one task or "
-        "parallel=ddp; use srun -n1"
+        "error: parallel.processes=1: srun started 4 processes; parallel=none wants 1; have it "
+        "start 1, or choose parallel=ddp with parallel.processes=auto"
     )

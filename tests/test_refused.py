@@ -71,10 +71,3 @@ def test_a_folder_in_which_nothing_can_be_lost_is_tried_again(
 ) -> None:
     run = a_folder(tmp_path / "run", files)
     assert command("train", f"hydra.run.dir={run}") == 0
-
-
-def test_an_evaluation_of_nothing_is_a_mistake_in_the_command(
-    command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command("evaluate") == 2
-    assert capsys.readouterr().err.startswith("error: ckpt=???: nothing is given to evaluate; ")

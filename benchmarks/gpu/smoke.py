@@ -251,13 +251,13 @@ CHECKS = [
             Expectation(
                 "exit code of ResNet-18, batch 40,000",
                 among=(0, 5),
-                means="out of memory is not recognized: study.max_batch would end its search",
+                means="out of memory is not recognized: what=batch_size would end its search",
             ),
             Expectation("what it says"),
             Expectation(
                 "exit code of AlexNet, batch 20,000",
                 among=(0, 5),
-                means="a kernel's 32-bit limit is not recognized: study.max_batch would end there",
+                means="a kernel's 32-bit limit is not recognized: what=batch_size would end there",
             ),
             Expectation("what AlexNet says"),
         ],

@@ -139,7 +139,7 @@ class Chunks(nn.Module):
         if self._task_at != output.device and isinstance(objective.task, nn.Module):
             objective.task.to(output.device)
         self._task_at = output.device
-        return objective.judge(output, moved(targets, output.device), measure)
+        return objective.loss(output, moved(targets, output.device), measure)
 
 
 def moved(value: Any, device: torch.device) -> Any:

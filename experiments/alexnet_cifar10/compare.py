@@ -52,9 +52,9 @@ def main(arguments: list[str]) -> int:
 
 def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
     cell = Cell(published["parallel"], published["amp"])
-    seconds = estimate(evidence.values(SECONDS).get(cell, {})).mean
+    seconds = estimate(SECONDS.values(evidence.group).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
-    score = estimate(evidence.accuracy.get(cell, {})).mean
+    score = estimate(evidence.scores.get(cell, {})).mean
     minutes, accuracy = published["minutes"], published["accuracy"]
     percent = 100 * float(accuracy) if accuracy else None
     points = None

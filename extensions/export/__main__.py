@@ -56,11 +56,11 @@ def run(arguments: Sequence[str]) -> None:
             "one of them, or leave it out",
         )
     settled = job.settle()
-    from ninefold.config import environment
+    from ninefold.config.configuration import noting_secrets
 
     from .run import Wanted, export  # they import torch
 
-    with environment.noted():
+    with noting_secrets():
         export(Wanted(settled.text, settled.cache, own["format"], prepare, file))
 
 

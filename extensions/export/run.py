@@ -25,7 +25,7 @@ from ninefold.engine.parallel import Place
 from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
-from ninefold.process import locked, until
+from ninefold.process import locked, poll_until
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
@@ -68,7 +68,7 @@ def export(wanted: Wanted) -> None:
     fp32 = Amp(dtype="float32")
     examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
     found.model.to(memory_format=getattr(torch, layout))
-    task = build.checked_task(found.job, found.model, examples, prepare)
+    task = build.checked_task(found.job, found.model, examples, prepare, here)
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)
@@ -146,7 +146,7 @@ def alone(parent: Path) -> Iterator[str]:
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
-            until(lambda: locked(descriptor))
+            poll_until(lambda: locked(descriptor))
         except OSError:
             left = []
         else:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ninefold.dataset.class_numbers import DecodedMasks
-from ninefold.dataset.images import ImageTree, listed
+from ninefold.dataset.images import ImageTree
+from ninefold.dataset.masks import DecodedMasks
 
 from .nifti import Grid, read_volume, require_same
 
@@ -33,10 +32,7 @@ class LabelFiles(DecodedMasks):
 
     def decoded(self, path: str) -> npt.NDArray[Any]:
         grid, stored = read_volume(str(self.tree.root), path)
-        values = self._integers(path, stored)
-        numbers = self.numbers.of(values)
-        if numbers.min() < 0:
-            raise self.tree.wrong(*self.numbers.mistake(path, values, "voxels"))
+        numbers = self.classes_of(path, self._integers(path, stored), "voxels")
         upright = grid.upright(numbers, self.numbers.dtype)
         return grid.resampled(upright, self.size, self.spacing, 0, self.numbers.ignore or 0)
 
@@ -60,8 +56,8 @@ class LabelFiles(DecodedMasks):
         return np.asarray(whole, np.int64)
 
 
-def labels_of(tree: ImageTree, folder: str, cases: Iterable[str]) -> Mapping[str, str]:
-    """The mask of each of `cases`, all that have a volume, in `folder`. Raises DataError."""
+def labels_of(tree: ImageTree, folder: str, cases: Sequence[str]) -> list[str]:
+    """The mask of each of `cases` in `folder`. Raises DataError."""
     path = tree.path / folder
     if not path.is_dir():
         raise tree.wrong(
@@ -71,20 +67,5 @@ def labels_of(tree: ImageTree, folder: str, cases: Iterable[str]) -> Mapping[str
             + ("" if folder == "labelsTr" else ", or list the cases to test on in test.txt"),
         )
     files = ((NAME.fullmatch(entry.name), entry.path) for entry in tree.entries(path))
-    found = tree.unique(((match[1], file) for match, file in files if match), "mask", "case")
-    wanted = set(cases)
-    if lacking := sorted(wanted - found.keys()):
-        raise tree.wrong(
-            f"{len(lacking):,} case{'s have' if len(lacking) > 1 else ' has'} no mask; "
-            f"first {lacking[0]}",
-            f"looked for {lacking[0]}.nii.gz in {path}, which holds {listed(found)}",
-            "add the masks or remove the volumes",
-        )
-    if more := sorted(found.keys() - wanted):
-        raise tree.wrong(
-            f"{len(more):,} mask{'s have' if len(more) > 1 else ' has'} no volume; "
-            f"first {os.path.basename(found[more[0]])}",
-            f"looked for {more[0]}_0000.nii.gz beside {path}, where there are {listed(wanted)}",
-            "add the volumes or remove the masks",
-        )
-    return found
+    named = ((match[1], file) for match, file in files if match)
+    return tree.masks_of(cases, named, path, "case", "add the masks or remove the volumes")

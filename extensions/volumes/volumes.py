@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.class_numbers import ClassNumbers
 from ninefold.dataset.images import ImageTree, listed, spread, unusable
+from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError
 from ninefold.files import read_text
 from ninefold.progress import bar
@@ -140,8 +140,7 @@ class Volumes(Dataset):
             return []
         chosen = (self._tree.path / "test.txt").is_file()
         end = "Ts" if split == "test" and not chosen else "Tr"
-        found = labels_of(self._tree, f"labels{end}", self._folder(f"images{end}"))
-        return [found[case] for case in cases]
+        return labels_of(self._tree, f"labels{end}", list(cases))
 
     def _read(self, split: Split) -> Cases:
         cases = self._cases(split)

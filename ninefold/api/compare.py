@@ -114,14 +114,14 @@ def compare(
 
 def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
     """Run `train` with these arguments, which write to `place`, and return the answer."""
-    screen = shown.Notebook() if show and shown.in_notebook() else None
+    notebook = shown.Notebook() if show and shown.in_notebook() else None
     try:
         ended = child.run(
             command,
             place / LOG,
-            screen.hear if screen else lambda event: None,
-            prints=show and screen is None,
-            shows=screen is not None,
+            notebook.hear if notebook else lambda event: None,
+            prints=show and not notebook,
+            shows=notebook is not None,
             seconds=None if at_most is None else 60 * at_most,
         )
     except KeyboardInterrupt:
@@ -132,8 +132,8 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
             f"nothing of it runs any more; {known}; to go on in a shell: {_go_on(command, place)}"
         ) from None
     finally:
-        if screen:
-            screen.close()
+        if notebook:
+            notebook.close()
     with suppress(ConfigError):  # no run has ended well: the failures say why
         answer = Answer(place, own=True)
         if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):

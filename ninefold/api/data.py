@@ -47,7 +47,7 @@ class InputsAlone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(Mapped):
+class CallersDataset(Mapped):
     """Items of the caller's own datasets, which the network gets as they are.
 
     Without a test set the training examples stand for it: a study of times evaluates nothing.
@@ -61,15 +61,15 @@ class Given(Mapped):
     whole: bool = False
 
     def load(self, split: Split) -> Examples:
-        data = self._data(split, "")
+        data = self._data(split)
         if not isinstance(data, Pair):
             return super().load(split)
         return Examples(data.inputs, data.targets).first(self.limit_of(split))
 
     def item_shape(self) -> Tree:
         """As the first training item has it: channels are not moved."""
-        data = self._data("train", "HYDRA_FULL_ERROR=1 shows the traceback")
-        items = self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback")
+        data = self._data("train")
+        items = self._items("train")
         inputs: Any = data[0] if isinstance(data[0], dict) else data[0][0]
         if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
             raise DataError(
@@ -108,23 +108,23 @@ class Given(Mapped):
         built = built.items if isinstance(built, InputsAlone) else built
         return {"_target_": "arrays" if isinstance(built, Pair) else type(built).__name__}
 
-    def _data(self, split: Split, log: str) -> Any:
+    def _data(self, split: Split) -> Any:
         """The caller's data of a split, read from the file of objects once."""
         if split not in self._built:
             given = load(self.file, self.sha256, "dataset")
             data = given["train" if given["test"] is None else split]
             if not hasattr(type(data), "__getitem__"):
-                data = self._made(data, f"dataset.{split}", log)
+                data = self._made(data, f"dataset.{split}")
             self._built[split] = InputsAlone(data) if self.whole else data
         return self._built[split]
 
-    def _made(self, make: Any, field: str, log: str) -> Any:
+    def _made(self, make: Any, field: str) -> Any:
         """What a function that makes a dataset returns."""
         name = getattr(make, "__name__", type(make).__name__)
         try:
             data = make()
         except Exception as error:
-            raise raised(field, name, "the function", error, log) from error
+            raise raised(field, name, "the function", error) from error
         if not (hasattr(type(data), "__len__") and hasattr(type(data), "__getitem__")):
             raise DataError(
                 field,

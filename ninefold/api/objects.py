@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from ninefold.places import option_files
 
 DIGITS = 12  # of a sha256, where a person sees it
 TARGET = "_target_: ninefold.api.parts."
-DATASET = """_target_: ninefold.api.data.Given
+DATASET = """_target_: ninefold.api.data.CallersDataset
 _recursive_: false
 root: null
 limit: null
@@ -90,7 +89,7 @@ class Objects:
             whole = str(self.parts["forward"] is not None).lower()
             return f"{DATASET}{file}\nwhole: {whole}\n"
         if group == "task":
-            return f"{TARGET}Given\n{named}\nmeasured: {self.measured or 'null'}\n"
+            return f"{TARGET}CallersTask\n{named}\nmeasured: {self.measured or 'null'}\n"
         return f"{TARGET}optimizer\n_partial_: true\n{named}\n"
 
 
@@ -189,7 +188,6 @@ def _require_model(model: Any) -> None:
         _require_callable(
             "model", model, "a function that returns one, first in compare(model, dataset, loss),"
         )
-        _require_no_arguments(model)
         return
     wrapped = {
         "DistributedDataParallel": "give the module in it (.module)",
@@ -223,21 +221,6 @@ def _require_callable(name: str, given: Any, wanted: str) -> None:
             type(given).__name__,
             f"it cannot be called; {wanted} is allowed; pass that",
         )
-
-
-def _require_no_arguments(model: Any) -> None:
-    """Raise ConfigError if the function that makes the model needs arguments."""
-    try:
-        inspect.signature(model).bind()
-    except ValueError:  # of a function in C
-        return
-    except TypeError as error:
-        raise ConfigError(
-            "model",
-            name_of(model),
-            f"it does not work without arguments ({error}); a module, or a function without "
-            f"arguments that returns one, is allowed; pass lambda: {name_of(model)}(...)",
-        ) from error
 
 
 def _require_optimizer(optimizer: Any) -> None:

@@ -62,7 +62,7 @@ class WithForward(nn.Module):
         return loss.expand(rows(batch)) if loss.ndim == 0 else loss
 
 
-class Given(nn.Module):
+class CallersTask(nn.Module):
     """The task of a comparison: the caller's loss, scored by accuracy, the caller's metric or the
     loss.
 

@@ -1,22 +1,29 @@
-"""One comparison in turns: its rounds, the clock, what processes agree on, what others used."""
+"""Leads one comparison in turns: its rounds, its clock, what its processes agree on."""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 import sys
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import Rounds, Turn, Values
+from ninefold.api.rounds import Rounds, Values
 from ninefold.api.times import Times, times
-from ninefold.api.together import Together
 from ninefold.errors import ConfigError
 from ninefold.result import TIMING_LOOKS
 from ninefold.stats.verdicts import Settings
-from ninefold.study.load import Load
+from ninefold.study.load import NeighborLoad
+from ninefold.study.turns import Turn
 
 
 class Session:
@@ -59,12 +66,12 @@ class Session:
         self._settings = Settings(
             same=same, level=level, looks=len(TIMING_LOOKS), baseline=baseline
         )
-        self._together = Together()
-        self._together.check(names)
-        self._neighbors = self._together.neighbors()
-        self._rounds = Rounds(names, minutes, turn, self._together.several, self._is_known)
-        self._load, self._counting = Load(), ExitStack()
-        self._shows = show and self._together.rank == 0
+        self._ranks = RankSync()
+        self._ranks.check(names)
+        self._neighbors = self._ranks.neighbors()
+        self._rounds = Rounds(names, minutes, turn, self._ranks.several, self._is_known)
+        self._load, self._counting = NeighborLoad(), ExitStack()
+        self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
             desc="steps take turns",
@@ -75,7 +82,7 @@ class Session:
         self._began = 0.0
 
     @property
-    def block(self) -> tuple[Turn, ...] | None:
+    def block(self) -> Sequence[Turn] | None:
         """The turns to take now, in order; None at the end."""
         return self._rounds.block
 
@@ -95,7 +102,7 @@ class Session:
         seconds: per step, for each of its turns, in this process.
         """
         done = self._rounds.done
-        *slowest, elapsed = self._together.largest([*seconds, self._clock() - self._began])
+        *slowest, elapsed = self._ranks.largest([*seconds, self._clock() - self._began])
         self._rounds.took(slowest, elapsed)
         self._bar.update(min(int(elapsed), self._total) - self._bar.n)
         if self.block is None or self._rounds.done > done:
@@ -104,18 +111,18 @@ class Session:
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """The result so far; at the end, of all complete rounds. Every rank must call it."""
-        found, rows = self._rounds.values(), self._rounds.rows()
+        found, turns = self._rounds.values(), self._rounds.turns()
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
         if self.block is not None:
             last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
             found = {name: dict(list(own.items())[:last]) for name, own in found.items()}
-            rows = [row for row in rows if row["round"] < last]
+            turns = [turn for turn in turns if turn.round < last]
         others = self._load.others
-        (busy,) = self._together.largest([-1.0 if others is None else others])  # -1: not known
+        (busy,) = self._ranks.largest([-1.0 if others is None else others])  # -1: not known
         return times(
             {name: found[name] for name in self._names},
-            rows,
+            turns,
             self._settings,
             None if busy < 0 else busy,
             caveats,
@@ -130,7 +137,7 @@ class Session:
         """Close the progress bar and the group of processes, after an exception too."""
         self._bar.close()
         self._counting.close()
-        self._together.close()
+        self._ranks.close()
 
     def _count(self) -> None:
         """Count what other programs use, while turns are taken."""
@@ -147,3 +154,54 @@ def check_number(field: str, value: object, below: float) -> None:
     if not (number and 0 < float(value) < below):  # type: ignore[arg-type]
         allowed = "a number above 0" + (f" and below {below:g}" if below < math.inf else "")
         raise ConfigError(field, repr(value), f"it cannot be that; {allowed}; correct it")
+
+
+class RankSync:
+    """The processes of the default group; one alone where none was made.
+
+    They speak over a group of their own (gloo), so that nothing is queued on a device.
+
+    rank: of this process. several: whether there are others.
+    """
+
+    def __init__(self) -> None:
+        there = distributed.is_available() and distributed.is_initialized()
+        self.rank = distributed.get_rank() if there else 0
+        self.several = there and distributed.get_world_size() > 1
+        self._group: Any = distributed.new_group(backend="gloo") if self.several else None
+
+    def largest(self, values: Sequence[float]) -> list[float]:
+        """The largest of each of these values over all processes, the same in each of them."""
+        if not self.several:
+            return list(values)
+        found = torch.tensor(values, dtype=torch.float64)
+        distributed.all_reduce(found, distributed.ReduceOp.MAX, group=self._group)
+        return [float(value) for value in found.tolist()]
+
+    def check(self, steps: Sequence[str]) -> None:
+        """Raise ConfigError, in all processes, unless all have steps of the same names."""
+        code = float(zlib.crc32("\n".join(sorted(steps)).encode()))
+        # The largest of -code is the smallest code, so that one call gives both.
+        most, least = self.largest([code, -code])
+        if most != -least:
+            raise ConfigError(
+                "steps",
+                ", ".join(steps),
+                f"other ranks have steps of other names; rank {self.rank} has these; give all "
+                "ranks the same",
+            )
+
+    def neighbors(self) -> list[int]:
+        """The ids of the other processes on this host."""
+        if not self.several:
+            return []
+        own = torch.tensor([os.getpid(), zlib.crc32(platform.node().encode())])
+        found = [torch.empty_like(own) for _ in range(distributed.get_world_size(self._group))]
+        distributed.all_gather(found, own, group=self._group)
+        return [int(pid) for pid, host in found if host == own[1] and pid != own[0]]
+
+    def close(self) -> None:
+        """Give the group back."""
+        if self._group is not None and distributed.is_initialized():
+            distributed.destroy_process_group(self._group)
+        self._group, self.several = None, False

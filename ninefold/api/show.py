@@ -38,6 +38,7 @@ class Notebook:
         self._shown = display(self._picture(), display_id=True)
 
     def hear(self, event: Event) -> None:
+        """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
             self._cells, self._what = event["cells"], "the first round starts its processes"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.statistics import compare, stand
+from ninefold.stats.turns import TakenTurn
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Times:
     rounds: int
     _against: str | None = field(repr=False)
     _settings: Settings = field(repr=False)
-    _rows: Sequence[Mapping[str, Any]] = field(repr=False)
+    _turns: Sequence[TakenTurn] = field(repr=False)
 
     @property
     def known(self) -> bool:
@@ -66,7 +67,10 @@ class Times:
 
         seconds: per step, the mean of the `steps` that were timed.
         """
-        return [dict(row) for row in self._rows]
+        return [
+            {"step" if key == "name" else key: value for key, value in vars(turn).items()}
+            for turn in self._turns
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
@@ -93,14 +97,14 @@ class Times:
 
 def times(
     values: Mapping[str, Mapping[int, float]],
-    rows: Sequence[Mapping[str, Any]],
+    turns: Sequence[TakenTurn],
     settings: Settings,
     busy: float | None,
     caveats: Sequence[str] = (),
 ) -> Times:
     """Return what is known.
 
-    values: seconds by step and round.
+    values: seconds by step and round. turns: of which these were made.
     `settings.baseline`: see `Times`.
     """
     pairs = tuple(compare(values, {}, settings).seconds)
@@ -128,7 +132,7 @@ def times(
         rounds,
         settings.baseline or best,
         settings,
-        rows,
+        turns,
     )
 
 

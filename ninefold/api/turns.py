@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ninefold.api.rounds import Turn
 from ninefold.api.session import Session
 from ninefold.api.steps import check_names
 from ninefold.api.times import Times
 from ninefold.errors import ConfigError
+from ninefold.study.turns import Turn
 
 
 def turns(
@@ -98,8 +98,8 @@ class Turns:
         if self._steps == turn.lead:
             self._since = self._session.now()
         steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
-        with self._contexts[turn.step]():
-            yield turn.step
+        with self._contexts[turn.name]():
+            yield turn.name
         self._steps = steps + 1
 
     def times(self) -> Times:

@@ -15,19 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure
 from ninefold.machine import numbers_of
+from ninefold.types import spelled
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 # A CUDA graph can record them: lr may be a tensor, and fused=True skips a step on the device.
 RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
-SMALLEST, LARGEST = 2.0**-126, 3.4e38  # of a learning rate: of the normal float32 numbers
+LAYOUTS = {"channels_last": 3, "channels_last_3d": 4}  # of shapes with so many numbers
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
-# Those whose fused kernels have a rule for sharded parameters.
-FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
-ONE_VALUE = "it looks for a value of one new job"
 
 
 class Job(dict[str, Any]):
@@ -46,38 +43,14 @@ class Combination:
     sentence: the rest of the line, `what is wrong; what is allowed; what to do`. A key in braces
         stands for its value, a name of `WORDS` or `words` in braces for what its function returns.
     words: further functions of the job for `sentence`, by name, for a row outside of this module.
+    example: the values, by key, of a job that has this combination and no other, for the tests.
     """
 
     field: str
     when: Callable[[Job], object]
     sentence: str
     words: Mapping[str, Callable[[Job], object]] = dataclasses.field(default_factory=dict)
-
-
-# What a strategy can do, by a key that only such strategies have: see conf/parallel/.
-
-
-def takes_devices(job: Job) -> bool:
-    """Whether the strategy uses several devices, or one of each process (all but none)."""
-    return "parallel.devices" in job
-
-
-def shards_parameters(job: Job) -> bool:
-    """Whether the strategy spreads all parameters over processes (fsdp)."""
-    return "parallel.reshard_after_forward" in job
-
-
-def splits_layers(job: Job) -> bool:
-    """Whether the strategy spreads some layers over processes and leaves others whole (tensor)."""
-    return "parallel.colwise" in job
-
-
-def several_processes(job: Job) -> bool:
-    """Whether the strategy can have several processes (ddp, fsdp, tensor)."""
-    return "parallel.max_processes" in job and job["parallel.max_processes"] != 1
-
-
-# What a job has.
+    example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def null(job: Job, key: str) -> bool:
@@ -124,40 +97,26 @@ def unlike_recorded(job: Job) -> bool:
     return target is not None and not fits
 
 
-def unlike_sharded(job: Job) -> bool:
-    """Whether it is a fused optimizer of torch.optim that takes no sharded parameters (DTensor)."""
-    target = str(job["optimizer._target_"])
-    fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
-    return fused and target not in FUSED
-
-
 # Rows that are alike.
 
 
-def _outside_float32(key: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: job["find"] == "lr" and not SMALLEST <= job[key] <= LARGEST,
-        "float32, in which networks train, has no such number; "
-        f"{SMALLEST:g} to {LARGEST:g} are allowed; correct {key}",
-    )
-
-
-def _not_in_turns(when: Callable[[Job], object], wrong: str) -> Combination:
+def _not_in_turns(when: Callable[[Job], object], wrong: str, example: Job) -> Combination:
     return Combination(
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
         f"{wrong}; cells are timed in turns, in processes that are alive at the same time; leave "
         "it out, or set study.ask=[accuracy]",
+        example={"study.ask": ["time"], **example},
     )
 
 
-def _without_init(key: str) -> Combination:
+def _without_init(key: str, value: object) -> Combination:
     return Combination(
         key,
         lambda job: job[key] and null(job, "init"),
         "there is nothing to load, as init=null; a weights file or a run folder is allowed as "
         f"init; set init, or leave {key} out",
+        example={key: value, "init": None},
     )
 
 
@@ -167,6 +126,7 @@ def _length_of(key: str) -> Combination:
         lambda job: wrong_length(job, key),
         f"{{{key.partition('.')[2]}}} numbers, {{channels}} channels; a number for each channel of "
         f"dataset.shape, or one for all, is allowed; correct {key}",
+        example={key: [0.1, 0.2], "dataset.shape": [3, 8, 8]},
     )
 
 
@@ -175,6 +135,7 @@ def _one_of_two_given(key: str, other: str) -> Combination:
         key,
         lambda job: null(job, key) and isinstance(job[other], list),
         f"{other} is given; both or none are allowed; set {key}, or {other}=null",
+        example={key: None, other: [0.1]},
     )
 
 
@@ -184,21 +145,13 @@ def _mixes_targets(key: str) -> Combination:
         lambda job: job[key] and job["task"] and "task.label_smoothing" not in job,
         "the task takes no mixed targets; one with the key label_smoothing does, as "
         f"task=classification; leave {key} out",
+        example={key: 0.2, "task": {"classes": 3}},
     )
 
 
-def _with_whole_and_parts(key: str, do: str) -> Combination:
-    return Combination(
-        key,
-        lambda job: (
-            splits_layers(job)
-            and (job["parallel.colwise"] or job["parallel.rowwise"])
-            and job[key] not in (None, False)
-        ),
-        "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
-        f"parallel=fsdp and ddp take it; {do}",
-    )
-
+# Of examples
+DDP: dict[str, Any] = {"parallel.max_processes": None, "parallel.devices": None}
+SGD: dict[str, Any] = {"optimizer._target_": "torch.optim.SGD", "optimizer.fused": True}
 
 REFUSED = (
     # The examples and the network
@@ -207,6 +160,7 @@ REFUSED = (
         wrong_channels,
         "the images have {channels} channels; {channels} is allowed, or gray images for any model; "
         "choose another model or dataset",
+        example={"dataset.shape": [3, 8, 8], "model.input_channels": 1},
     ),
     _length_of("dataset.mean"),
     _length_of("dataset.std"),
@@ -214,20 +168,18 @@ REFUSED = (
     _one_of_two_given("dataset.std", "dataset.mean"),
     Combination(
         "model.memory_format",
-        lambda job: axes(job) == 3 and job["model.memory_format"] == "channels_last_3d",
-        "dataset.shape={dataset.shape} is of images; contiguous_format and channels_last are "
-        "allowed with it; set model.memory_format=channels_last",
-    ),
-    Combination(
-        "model.memory_format",
-        lambda job: axes(job) == 4 and job["model.memory_format"] == "channels_last",
-        "dataset.shape={dataset.shape} is of volumes; contiguous_format and channels_last_3d are "
-        "allowed with it; set model.memory_format=channels_last_3d",
+        lambda job: (
+            axes(job) in (3, 4) and axes(job) != LAYOUTS.get(job["model.memory_format"], axes(job))
+        ),
+        "dataset.shape={dataset.shape} has no such layout; channels_last is of images and "
+        "channels_last_3d of volumes; set model.memory_format=auto",
+        example={"dataset.shape": [1, 8, 8, 8], "model.memory_format": "channels_last"},
     ),
     Combination(
         "dataset.cache_dir",
         lambda job: job["dataset.cache"] == "disk" and null(job, "dataset.cache_dir"),
         "cache=disk keeps decoded examples in it; a folder is allowed; name one, or leave it out",
+        example={"dataset.cache": "disk", "dataset.cache_dir": None},
     ),
     # The task
     Combination(
@@ -237,6 +189,7 @@ REFUSED = (
         ),
         "dataset.classes is {dataset.classes}; a whole number of at least 1 is allowed; leave "
         "task.classes out",
+        example={"dataset": {"classes": 10}, "task.classes": None},
     ),
     Combination(
         "task.ignore",
@@ -246,6 +199,7 @@ REFUSED = (
         "masks have the number {dataset.ignore} where pixels do not count, as "
         "dataset.ignore={dataset.ignore}; the same number is allowed; leave task.ignore out, and "
         "set dataset.ignore",
+        example={"dataset.ignore": 11, "task.ignore": 0},
     ),
     _mixes_targets("augment.mixup"),
     _mixes_targets("augment.cutmix"),
@@ -254,76 +208,57 @@ REFUSED = (
         lambda job: job["task.label_smoothing"] and job["task.loss"] is not None,
         "task.loss names another loss, and this is of the task's own; 0 is allowed with it; give "
         "label_smoothing to that loss, if it has such an argument",
+        example={"task.label_smoothing": 0.1, "task.loss": {"_target_": "a.b"}},
     ),
     # Devices
     Combination(
         "device",
-        lambda job: takes_devices(job) and ":" in str(job["device"]),
+        lambda job: "parallel.devices" in job and ":" in str(job["device"]),
         "this strategy takes several GPUs; auto, cpu and cuda are allowed with it; set "
         "parallel.devices=[{gpu}], or parallel=none",
+        example={"device": "cuda:1", **DDP},
     ),
     Combination(
         "parallel.devices",
         lambda job: job["device"] == "cpu" and numbers_of(job["parallel.devices"]),
         "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
+        example={"device": "cpu", "parallel.devices": [0]},
     ),
-    # Parameters that are spread over processes
-    Combination(
-        "optimizer.fused",
-        lambda job: shards_parameters(job) and unlike_sharded(job),
-        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
-        "optimizer.fused=false",
-    ),
-    Combination(
-        "compile.mode",
-        lambda job: shards_parameters(job) and job["compile.mode"] in GRAPH_MODES,
-        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
-        f"{OTHER_MODES}; choose one",
-    ),
-    Combination(
-        "parallel.colwise",
-        lambda job: (
-            splits_layers(job) and not job["parallel.colwise"] and not job["parallel.rowwise"]
-        ),
-        "no layer is named to be split; linear layers that follow each other are allowed; set "
-        "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
-    ),
-    _with_whole_and_parts("optimizer.fused", "set optimizer.fused=false"),
-    _with_whole_and_parts("optimizer.foreach", "leave it out"),
-    _with_whole_and_parts("amp.scaler", "choose an amp without a GradScaler"),
-    _with_whole_and_parts("clip_grad_norm", "leave it out"),
-    _with_whole_and_parts("clip_grad_value", "leave it out"),
-    _with_whole_and_parts("compile.mode", "set compile.mode=null"),
     # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
     Combination(
         "compile.mode",  # wrong gradients, or an error
         lambda job: job["compile.mode"] in GRAPH_MODES and job["accumulate"] not in (None, 1),
         "accumulate={accumulate} adds gradients over micro-batches; a CUDA graph overwrites those "
         f"of the previous micro-batch; {OTHER_MODES}; choose one, or accumulate=1",
+        example={"compile.mode": "max-autotune", "accumulate": 4},
     ),
     Combination(
         "graph",
         lambda job: job["graph"] is True and job["compile.mode"] in GRAPH_MODES,
         f"compile.mode={{compile.mode}} records CUDA graphs of its own; {OTHER_MODES}; choose one, "
         "or set graph=false",
+        example={"graph": True, "compile.mode": "reduce-overhead"},
     ),
     Combination(
         "graph",
         lambda job: job["graph"] is True and job["checkpoint_activations"],
         "checkpoint_activations={checkpoint_activations} reads the state of the random numbers in "
         "a step; that cannot be recorded; one of the two is allowed; leave one of them out",
+        example={"graph": True, "checkpoint_activations": ["features"]},
     ),
     Combination(
         "graph",
-        lambda job: job["graph"] is True and several_processes(job),
+        lambda job: job["graph"] is True and job.get("parallel.max_processes", 1) != 1,
         "this strategy can have several processes, whose communication is not recorded; none, and "
         "dp on one GPU, are allowed with it; choose parallel=none, or set graph=false",
+        example={"graph": True, **DDP},
     ),
     Combination(
         "graph",
         lambda job: job["graph"] is True and count(job) > 1,
         "parallel.devices={parallel.devices} are several devices; a step on one GPU can be "
         "recorded; name one, or set graph=false",
+        example={"graph": True, "parallel.devices": [0, 1]},
     ),
     Combination(
         "graph",
@@ -331,40 +266,37 @@ REFUSED = (
         f"the optimizer is {{optimizer._target_}}, {{fused}}; {', '.join(RECORDED)} with "
         "fused=true are allowed with it; choose optimizer=adamw or sgd with optimizer.fused=true, "
         "or set graph=false",
+        example={"graph": True, **SGD, "optimizer.fused": False},
     ),
     # Training
-    _without_init("init_partial"),
-    _without_init("init_without"),
+    _without_init("init_partial", True),
+    _without_init("init_without", ["fc"]),
     Combination(
         "cudnn_benchmark",
         lambda job: job["cudnn_benchmark"] is True and job["deterministic"] is True,
         "deterministic=true is given; the algorithm that is fastest when it is tried need not be "
         "the same each time; one of the two is allowed; leave one of them out",
+        example={"cudnn_benchmark": True, "deterministic": True},
     ),
     Combination(
         "scheduler.T_max",
         lambda job: job["scheduler.T_max"] == 0 and job["epochs"],
         "the cosine has no end in {epochs} epochs; a whole number of at least 1 is allowed, epochs "
         "by default; leave it out",
+        example={"scheduler.T_max": 0, "epochs": 3},
     ),
     Combination(
         "clip_grad_value",
         lambda job: None not in (job["clip_grad_value"], job["clip_grad_norm"]),
         "clip_grad_norm is given; one of the two is allowed; set one of them to null",
+        example={"clip_grad_norm": 1, "clip_grad_value": 0.5},
     ),
     Combination(
         "ema_warmup",
         lambda job: job["ema_warmup"] and null(job, "ema"),
         "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "
         "it; set ema, or leave ema_warmup out",
-    ),
-    _outside_float32("find_lr.low"),
-    _outside_float32("find_lr.high"),
-    Combination(
-        "find_lr.low",
-        lambda job: job["find"] == "lr" and job["find_lr.low"] >= job["find_lr.high"],
-        "find_lr.high is {highest}; a lower learning rate than that is allowed; correct one "
-        "of them",
+        example={"ema_warmup": True, "ema": None},
     ),
 )
 
@@ -372,47 +304,29 @@ REFUSED = (
 # These rows also see hydra.mode, hydra/launcher and started_by (torchrun, srun or null).
 REFUSED_COMMANDS = (
     Combination(
-        "find",
-        lambda job: job["find"] is not None and job["hydra.mode"] == "MULTIRUN",
-        f"a sweep has many jobs; {ONE_VALUE}; leave out -m and values with commas",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["resume"] is not None,
-        f"resume={{resume}} is given; {ONE_VALUE}; leave out resume",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["started_by"],
-        f"{{started_by}} starts one run; {ONE_VALUE}; leave {{started_by}} out",
-    ),
-    Combination(
-        "find",
-        lambda job: job["find"] is not None and job["launch.inline"],
-        f"launch.inline=true has one process for everything; {ONE_VALUE}; leave it out",
-    ),
-    Combination(
         "hydra.mode",
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
         "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out",
+        example={"hydra.mode": "MULTIRUN", "started_by": "srun"},
     ),
     _not_in_turns(
         lambda job: job["hydra/launcher"] not in HERE,
         "hydra/launcher={hydra/launcher} may start runs on other hosts",
+        Job({"hydra/launcher": "submitit_slurm"}),
     ),
     _not_in_turns(
-        lambda job: job["launch.inline"], "launch.inline=true has one process for all runs"
+        lambda job: job["launch.inline"],
+        "launch.inline=true has one process for all runs",
+        Job({"hydra/launcher": "basic", "launch.inline": True}),
     ),
 )
 
 # What a sentence may say of a job besides values of its keys.
 WORDS: dict[str, Callable[[Job], object]] = {
-    "highest": lambda job: f"{job['find_lr.high']:g}",
     "channels": channels,
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
-    "optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2],
     "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
 }
 

@@ -1,4 +1,4 @@
-"""Read the files in conf/ and experiments/: groups, their options, and keys to suggest."""
+"""Read the files in conf/ and experiments/: groups and their options."""
 
 from __future__ import annotations
 
@@ -36,9 +36,16 @@ Loader = _loader()
 
 def groups_of(command: str) -> dict[str, list[str]]:
     """The groups in the defaults list of the configuration, each with its options."""
-    defaults = read_tree(CONF / f"{command}.yaml").get("defaults", [])
-    names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
-    return {name: [path.stem for path in files_of(name)] for name in names if " " not in name}
+    names = [name for name in defaults_of(command) if " " not in name]
+    return {name: [path.stem for path in files_of(name)] for name in names}
+
+
+def defaults_of(command: str) -> dict[str, Any]:
+    """The defaults list of the configuration: the option of each group."""
+    found = read_tree(CONF / f"{command}.yaml").get("defaults", [])
+    return {
+        str(k): option for entry in found if isinstance(entry, dict) for k, option in entry.items()
+    }
 
 
 def files_of(group: str) -> list[Path]:
@@ -59,27 +66,3 @@ def read_tree(path: Path) -> dict[Any, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-def keys_near(key: str) -> set[str]:
-    """The keys in the section or group of `key`, to suggest."""
-    section = key.partition(".")[0]
-    if section == "hydra":
-        return {"the keys that --cfg hydra shows"}
-    found = {name for name in keys_of() if name.startswith(f"{section}.")}
-    return found or {name for name in keys_of() if "." not in name}
-
-
-def keys_of() -> set[str]:
-    """Every key in the files of conf/: at the top, in sections, in the groups' options."""
-    found: set[str] = set()
-    for path in [*sorted(CONF.glob("*.yaml")), *option_files()]:
-        group = "" if path.parent == CONF else f"{path.parent.name}."
-        found.add(group.rstrip("."))
-        for key, value in read_tree(path).items():
-            if key in ("defaults", "hydra") or str(key).startswith("_"):
-                continue
-            found.add(group + str(key))
-            if isinstance(value, dict):
-                found.update(f"{group}{key!s}.{inner!s}" for inner in value)
-    return {name for name in found if name and not name.endswith("_target_")}

@@ -1,17 +1,24 @@
-"""The configuration of a job: one tree, in which what comes from the environment is marked."""
+"""The configuration of a job: one tree, in which what comes from the environment is marked.
+
+Each value that is read from the environment is noted as a secret; what is written keeps the
+reference.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.resolvers import oc
 
-from ninefold.config import environment
+from ninefold import secrets
 
 Tree = dict[str, Any]
 
@@ -31,13 +38,13 @@ class Configuration:
     @cached_property
     def resolved(self) -> Tree:
         """Plain data with the values of the environment, each of which is noted as a secret."""
-        with environment.noted():
+        with noting_secrets():
             return self._plain()
 
     @cached_property
     def frozen(self) -> Tree:
         """Plain data to be written: references to the environment stay, so no secret is in it."""
-        with environment.kept():
+        with keeping_references():
             return self._plain()
 
     def with_values(self, values: Mapping[str, Any]) -> Configuration:
@@ -74,3 +81,62 @@ def _escape_shape_references(tree: Any) -> Any:
         return list(map(_escape_shape_references, tree))
     inner = isinstance(tree, str) and re.search(r"(?<!\\)\${dataset\.shape[.\[]", tree)
     return tree.replace("${dataset.shape", r"\${dataset.shape") if inner else tree
+
+
+# Environment variables
+
+_resolvers: dict[str, Callable[..., Any]] = {"oc.env": oc.env, "oc.decode": oc.decode}
+
+
+@contextmanager
+def noting_secrets() -> Iterator[None]:
+    """Record each value that is read from the environment as a secret, while the block runs."""
+    with _resolving({"oc.env": _read}):
+        yield
+
+
+@contextmanager
+def keeping_references() -> Iterator[None]:
+    """Keep references to the environment as written, so that no value is stored."""
+    with _resolving({"oc.env": _as_written, "oc.decode": _decode_as_written}):
+        yield
+
+
+@contextmanager
+def _resolving(resolvers: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    before = dict(_resolvers)
+    _force(resolvers)
+    try:
+        yield
+    finally:
+        _force(before)
+
+
+def _force(resolvers: dict[str, Callable[..., Any]]) -> None:
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+    _resolvers.update(resolvers)
+
+
+def _read(name: str, *default: Any) -> str | None:
+    if name in os.environ:
+        secrets.note(name, os.environ[name])  # a default is in the configuration anyway
+    return oc.env(name, *default)
+
+
+def _as_written(name: str, *default: Any) -> str:
+    return "${oc.env:" + ",".join([name, *map(_literal, default)]) + "}"
+
+
+def _decode_as_written(text: str | None, _parent_: Any, _node_: Any) -> Any:
+    if isinstance(text, str) and "${oc.env:" in text:
+        return "${oc.decode:" + text + "}"
+    return oc.decode(text, _parent_, _node_)
+
+
+def _literal(default: Any) -> str:
+    """`default` in OmegaConf's grammar: quoted, because it may hold commas and braces."""
+    if default is None:
+        return "null"
+    text = str(default).replace("\\", "\\\\") if str(default).endswith("\\") else str(default)
+    return "'" + text.replace("'", "\\'") + "'"

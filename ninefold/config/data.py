@@ -1,4 +1,4 @@
-"""Builds the dataset of a job in the launcher, checks its files and fills its cache."""
+"""What the launcher sees to on this host before a job: the data, its cache and initial weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException
@@ -13,8 +14,16 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from ninefold.config import environment, fingerprint, untrusted
-from ninefold.errors import ConfigError, left_by, memory_failure, unbuilt
+from ninefold.checkpoint import manifest
+from ninefold.config import fingerprint, untrusted
+from ninefold.config.configuration import noting_secrets
+from ninefold.errors import (
+    ConfigError,
+    construction_error,
+    error_of_exit,
+    memory_failure,
+    require_package,
+)
 
 if TYPE_CHECKING:  # it imports NumPy
     from ninefold.dataset import Dataset
@@ -72,7 +81,7 @@ def prepare(
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
-            raise unbuilt("dataset", option, error, "dataset") from error
+            raise construction_error("dataset", option, error, "dataset") from error
         return built, files, _checked[key]
 
 
@@ -153,9 +162,43 @@ def _built(node: Mapping[str, Any]) -> Dataset:
     return as_dataset(instantiate({**node}, _convert_="all"))
 
 
+def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
+    """See that the weights that a new run begins with are on this host; fetch pretrained ones.
+
+    init: as typed. net: `model.net`. Raises Failure.
+    """
+    asked = untrusted.pretrained(net)
+    if init is not None:
+        if asked is not None:
+            raise ConfigError(
+                "init",
+                init,
+                f"model.net.{asked[0]}={asked[1]} names weights too; one of the two is allowed; "
+                "leave one of them out",
+            )
+        file = manifest.required("init", init)
+        if file.suffix == ".safetensors":
+            require_package("init", init, "safetensors", "safetensors")
+    if asked is not None and (module := untrusted.fetching(str(net["_target_"]))) is not None:
+        _fetch(net, module, *asked)
+
+
+def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
+    """Fetch the pretrained weights of `net`, if `module` can."""
+    fetch = getattr(import_module(module), "fetch", None)
+    if fetch is None:
+        raise ConfigError(
+            f"model.net.{key}",
+            value,
+            "each process would download it; model=torchvision and model=timm fetch it once, "
+            f"before the run; use one of them, or model.net.{key}=null with init=FILE",
+        )
+    fetch(**{name: each for name, each in net.items() if name != "_target_"})
+
+
 def refers_elsewhere(dataset: Mapping[str, Any]) -> bool:
     """Whether a configuration refers to keys outside of it, such as the seed."""
-    with environment.noted():
+    with noting_secrets():
         try:
             _resolved(dataset)
         except InterpolationKeyError:
@@ -176,11 +219,11 @@ def _users_code() -> Iterator[None]:
     """Build a dataset, which may be a class of the user's, in the block: it must not end the
     process, as sys.exit does. Raises ConfigError if it tries.
     """
-    with environment.noted(), _one_blas_thread():
+    with noting_secrets(), _one_blas_thread():
         try:
             yield
         except BaseException as error:
-            if (failure := left_by(error)) is None:
+            if (failure := error_of_exit(error)) is None:
                 raise
             raise failure from error
 

@@ -8,7 +8,6 @@ of flags and callbacks. A sweep has its jobs in the order of Hydra's own sweeper
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
 
@@ -16,7 +15,6 @@ __all__ = [
     "BasicSweeper",
     "Callbacks",
     "ConfigLoaderImpl",
-    "FileConfigSource",
     "Hydra",
     "create_automatic_config_search_path",
     "get_args_parser",

@@ -16,14 +16,12 @@ from typing import Any
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from ninefold import machine
 from ninefold.checkpoint import manifest
 from ninefold.config import (
     combinations,
     data,
-    environment,
     options,
     processes,
     resume,
@@ -31,16 +29,14 @@ from ninefold.config import (
     schema,
     untrusted,
 )
-from ninefold.config import overrides as messages
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
-from ninefold.config.spelling import spelled
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.ranks import started_by
-from ninefold.types import MAY_CHANGE, NO_EFFECT
+from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
@@ -77,12 +73,10 @@ class _Job:
 class Asked(_Job):
     """The job that a command asks for, as composed: nothing of it is checked.
 
-    unresolved: why its references cannot be resolved, if so.
     of_command: the keys that no run has, such as `study` and `trust`.
     in_sweep: whether it is a run of a sweep.
     """
 
-    unresolved: list[Failure]
     of_command: Tree
     evaluates: bool
     in_sweep: bool
@@ -90,10 +84,6 @@ class Asked(_Job):
     @property
     def command(self) -> str:
         return "evaluate" if self.evaluates else "train"
-
-    def as_attempt(self) -> Asked:
-        """This job as an attempt of a search, which is no run of a study and logs nothing."""
-        return replace(self, config=self.config.with_values({"logger": {}}))
 
     def differences(self, folder: Path) -> list[str]:
         """How this job differs from the run in `folder`, as `key=now (was before)`.
@@ -222,11 +212,6 @@ class Settled(_Job):
         return as_yaml(self.config.frozen, self.choices)
 
     @property
-    def targets(self) -> list[str]:
-        """The `_target_`s that it names."""
-        return sorted(set(map(str, untrusted.targets_in(self.resolved).values())))
-
-    @property
     def variant(self) -> list[str]:
         """The overrides to list in result.json: it has fields of their own for cell and seed."""
         return variant(self.overrides)
@@ -237,7 +222,10 @@ class Settled(_Job):
 
 
 def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
-    """The job that a composed configuration describes."""
+    """The job that a composed configuration describes.
+
+    Raises OmegaConf's error of a reference that cannot be resolved.
+    """
     tree: DictConfig = pickle.loads(pickle.dumps(composed))  # as copy(), in a third of it
     with open_dict(tree):
         tree.pop("hydra", None)
@@ -251,7 +239,7 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
         _leave_out_keys_of_other_strategies(tree, choices.get("parallel"))
     # as written: `key=${other}` reads like a reference to OmegaConf
     overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
-    config, unresolved = _resolved_or_not(Configuration(tree=tree, resolves=not evaluates))
+    config = Configuration(tree=tree, resolves=not evaluates)
     keys = () if evaluates else rules.COMMAND_SECTIONS
     of_command = {key: config.resolved[key] for key in keys if key in config.resolved}
     with open_dict(tree):
@@ -266,30 +254,14 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
         choices=choices,
         overrides=overrides,
         resume=None if place is None else str(place),
-        unresolved=unresolved,
         of_command=of_command,
         evaluates=evaluates,
         in_sweep=in_sweep,
     )
 
 
-def _resolved_or_not(config: Configuration) -> tuple[Configuration, list[Failure]]:
-    """`config`, and why its references cannot be resolved, which then stay as they are."""
-    try:
-        _ = config.resolved
-        return config, []
-    except OmegaConfBaseException:
-        with environment.noted():
-            found = messages.unresolved(config.tree)
-        if not found:
-            raise
-        return replace(config, resolves=False), found
-
-
 def problems(asked: Asked) -> list[Failure]:
     """The problems of a new job that can be found without reading data or asking for devices."""
-    if asked.unresolved:
-        return asked.unresolved
     found = rules.problems(
         {**asked.resolved, **asked.of_command},
         schema.top_level(asked.evaluates) | asked.of_command.keys(),
@@ -306,7 +278,14 @@ def problems(asked: Asked) -> list[Failure]:
 
 def check(asked: Asked) -> Checked:
     """The job, with no problem that can be found without reading data. Raises Refused."""
-    found, job = problems(asked), unchecked(asked)
+    found = problems(asked)
+    job = Checked(
+        asked=asked,
+        config=asked.config,
+        choices=asked.choices,
+        overrides=asked.overrides,
+        resume=asked.resume,
+    )
     if asked.evaluates:
         try:
             file = str(_checkpoint(asked.resolved["ckpt"]))
@@ -316,17 +295,6 @@ def check(asked: Asked) -> Checked:
     if found:
         raise Refused(found)
     return job if job.resume in (None, resume.AUTO) else _resumed(job, job.resume)
-
-
-def unchecked(asked: Asked) -> Checked:
-    """The unvalidated job, for commands that run a subset of the checks."""
-    return Checked(
-        asked=asked,
-        config=asked.config,
-        choices=asked.choices,
-        overrides=asked.overrides,
-        resume=asked.resume,
-    )
 
 
 def settle(job: Checked, root: Path) -> Settled:
@@ -364,7 +332,9 @@ def _resumed(job: Checked, place: str) -> Checked:
     keys = resume.named(job.overrides)
     now, before = _completed(job.config), replace(run, config=_completed(run.config))
     if wrong := resume.differences(before, keys, now, job.choices):
-        raise Refused([resume.refusal(folder, wrong)])
+        allowed = f"cannot change in a resumed run; {', '.join(options.marked(MAY_CHANGE))} may"
+        do = "leave the others out or start a new run"
+        raise Refused([ConfigError("resume", folder, f"{', '.join(wrong)} {allowed}; {do}")])
     if started_by() and "parallel.processes" not in keys:  # their launcher determines it
         job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
         keys.append("parallel.processes")
@@ -372,7 +342,10 @@ def _resumed(job: Checked, place: str) -> Checked:
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):
         fits = moved or problem.field in keys
-        raise Refused([problem if fits else resume.unfit(folder, problem)])
+        wrong_version = "its config.yaml is of another version, or was changed"
+        do = "put back the one that was written, or start a new run"
+        unfit = CheckpointError("resume", folder, wrong_version, problem.cause, do)
+        raise Refused([problem if fits else unfit])
     return continued
 
 

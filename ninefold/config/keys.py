@@ -65,10 +65,6 @@ class CheckpointKeys(Section, kw_only=True):
     last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
-    format: Literal["whole", "sharded"] = "whole"
-    """One file of whole tensors (whole), which rank 0 writes in the background, or a folder to
-    which each process writes its own parts while the training waits (sharded); any strategy resumes
-    either."""
     on_error: Literal["stop", "continue"] = "stop"
     """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
@@ -229,24 +225,9 @@ class EvaluateKeys(Section, kw_only=True):
     launch: Annotated[LaunchKeys, MAY_CHANGE]
 
 
-class FindLRKeys(Section, kw_only=True):
-    """The learning rates that find=lr tries."""
-
-    low: Positive = 1e-07
-    """Learning rate of its first step."""
-    high: Positive = 1.0
-    """Learning rate of its last step."""
-    steps: Annotated[int, Meta(ge=10)] = 100
-    """Its steps, if the loss does not diverge before."""
-
-
 class CommandKeys(Section, kw_only=True):
     """The keys of a training command that are not of its run."""
 
-    find: Literal["batch_size", "lr"] | None = None
-    """What to find instead of training: the largest batch_size that fits into memory, or a
-    learning rate (lr); null: train."""
-    find_lr: FindLRKeys
     trust: bool = False
     """With resume: build what the run's configuration names, your own classes too; only of a run
     that you made."""
@@ -282,8 +263,6 @@ class StudyKeys(Section, kw_only=True):
     number of processes; weak: batch_size times the processes is."""
     budget: Positive | None = None
     """Minutes of rounds: another starts if it is expected to end in time; null: no limit."""
-    max_batch: bool = False
-    """Also find the largest batch that fits, for each cell."""
     resume: StudyFolder = None
     """Folder of an interrupted study to resume."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import re
 import sys
@@ -11,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
-from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
-from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
-from ninefold.config.spelling import nearest
-from ninefold.errors import ConfigError, Failure, require_configuration
+from ninefold.config.reference import COMMANDS, about, default_of, keys_of, options_of
+from ninefold.config.schema import COMMAND, KEYS, SWEEP, own_keys
+from ninefold.errors import ConfigError, Failure, nearest, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
 from ninefold.types import words
@@ -27,7 +25,7 @@ USAGE = {
 COMMON = {
     "train": (
         *("epochs", "batch_size", "max_steps", "seed", "device", "optimizer.lr", "dataset.root"),
-        *("parallel.processes", "checkpoint.every", "init", "resume", "find"),
+        *("parallel.processes", "checkpoint.every", "init", "resume"),
     ),
     "evaluate": (
         *("ckpt", "weights", "batch_size", "device", "threads", "dataset.root", "load.partial"),
@@ -51,7 +49,7 @@ What to compare and for how long:
   amp=A,B                   precisions: {amp}
   study.time_budget=N       minutes of timing, {minutes} by default
   study.ask=[time,accuracy] compare accuracy too, which trains each combination once per seed
-  launch.cpu_processes=N    processes of ddp and fsdp on a CPU, {processes} by default
+  launch.cpu_processes=N    processes of ddp and its like on a CPU, {processes} by default
   hydra.sweep.dir=FOLDER    where its files go: a new folder
   study.resume=FOLDER       resume a comparison that was interrupted
 
@@ -80,7 +78,7 @@ def help_text(command: str) -> str:
     lines.append(f"Some of the keys, with defaults ({typed_as('keys')} [PATTERN] prints all keys):")
     for name in COMMON[command]:
         first = re.split(r"[.;:](?: |$)", keys[name].meaning)[0]
-        lines.append(entry(f"{name}={spelled(keys[name].default)}", first, 24, WIDTH))
+        lines.append(entry(f"{name}={default_of(keys[name])}", first, 24, WIDTH))
     lines.append(
         "--cfg job prints the configuration that a command composes, --hydra-help more flags."
     )
@@ -165,11 +163,12 @@ def _keys(pattern: str) -> str:
     for name, key in known.items():
         if key.is_section or not fnmatch.fnmatchcase(name, wanted):
             continue
-        default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
-        lines.append(entry(f"{name}{default}", f"{words(key.kind)}. {key.meaning}"))
+        default = default_of(key)
+        left = f"{name}={default}" if default else name
+        lines.append(entry(left, f"{words(key.kind)}. {key.meaning}"))
     if not lines:
-        names = {name.rpartition(".")[2]: name for name in known} | {name: name for name in known}
-        (name,) = difflib.get_close_matches(pattern, names, 1, cutoff=0)
-        near = f"the nearest is {names[name]}"
-        raise ConfigError("keys", pattern, f"no key has such a name; {near}; correct it")
+        ends = {name.rpartition(".")[2] for name in known}
+        near = nearest(pattern, known) if "." in pattern else nearest(pattern, ends)
+        allowed = f"{typed_as('keys')} lists all"
+        raise ConfigError("keys", pattern, f"no key has such a name; {allowed}; {near}")
     return "\n".join(lines) + "\n"

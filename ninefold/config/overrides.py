@@ -12,18 +12,25 @@ from typing import Any, NoReturn
 import yaml
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import search_path
-from ninefold.config.conf_files import STUDIES, groups_of, keys_near, read_tree
+from ninefold.config.conf_files import STUDIES, groups_of, read_tree
 from ninefold.config.hydra_internal import get_args_parser
+from ninefold.config.options import option_keys
 from ninefold.config.parse import key_and_value, key_of, likely_a_sweep, parsed, quoted, value_of
 from ninefold.config.rules import breach
-from ninefold.config.schema import OPTIONS
-from ninefold.config.spelling import nearest, spelled
-from ninefold.errors import ConfigError, Failure, ResourceError, not_installed, suggestion
+from ninefold.config.schema import KEYS, OPTIONS
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    ResourceError,
+    nearest,
+    not_installed,
+    suggestion,
+)
 from ninefold.places import CONF, see, typed_as
+from ninefold.types import spelled
 
 NOT_EMPTY = ("hydra.run.dir", "hydra.sweep.dir", "ckpt", "resume", "study.resume")
 SEVERAL = ("logger",)  # groups of which a command may choose a list of options
@@ -148,17 +155,10 @@ def _parser(command: str) -> ArgumentParser:
     parser = get_args_parser()
 
     def error(message: str) -> NoReturn:
-        found = re.search(r"(?:unrecognized arguments: |argument )(\S+)", message)
-        word = found[1] if found else "?"
-        word = re.split("[/:]", word)[0] if word.startswith("-") else word
-        flags = {flag for action in parser._actions for flag in action.option_strings}
-        do = f"{typed_as(command)} --hydra-help lists them"
-        if not word.startswith("-"):
-            do = "put the flags first"
-        elif word not in flags:
-            do = suggestion(word, [flag for flag in flags if flag.startswith("--")])
+        wrong = message.rpartition("arguments: ")[2].removeprefix("argument ").partition(": ")[0]
         allowed = "flags are allowed before all key=value or behind them"
-        raise ConfigError("arguments", word, message, allowed, do)
+        do = f"correct or move it ({typed_as(command)} --hydra-help lists flags)"
+        raise ConfigError("arguments", wrong, message, allowed, do)
 
     parser.error = error  # type: ignore[method-assign]
     return parser
@@ -175,25 +175,13 @@ def _wrong_value(override: Override, key: str, multirun: bool, known: bool) -> l
     known: whether all options are ours; one of the user's own may accept other values.
     """
     if override.is_sweep_override():
+        takes = "one run takes one of each"
+        do = "add -m for a sweep over them, or put a list into brackets"
         if key == STUDIES:
-            return [
-                ConfigError(
-                    key,
-                    _value(override),
-                    "it has several values; a command runs one study; give them one after the "
-                    "other",
-                )
-            ]
-        if multirun:
+            takes, do = "a command runs one study", "give them one after the other"
+        elif multirun:
             return []
-        return [
-            ConfigError(
-                key,
-                _value(override),
-                "it has several values; one run takes one of each; add -m for a sweep over them, "
-                "or put a list into brackets",
-            )
-        ]
+        return [ConfigError(key, _value(override), f"it has several values; {takes}; {do}")]
     value = _plain(override.value())
     if override.is_delete() or value == "???":
         return []
@@ -232,8 +220,6 @@ def _wrong_key(
     if override.is_sweep_override():
         return []
     option = _plain(override.value())
-    if option is None:
-        return [_of_null(key, "null", groups[key])]
     several = option if key in SEVERAL and isinstance(option, list) else [option]
     names = [each.removesuffix(".yaml") for each in several if isinstance(each, str)]
     if names and len(names) == len(several) and set(names) <= set(groups[key]):
@@ -275,16 +261,6 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
     return None
 
 
-def _of_null(key: str, value: str, options: Sequence[str]) -> ConfigError:
-    return ConfigError(
-        key,
-        value,
-        f"no such option; {', '.join(options)} are allowed, and those of your own folder; name "
-        f"one, or write `override /{key}: null` in the defaults of an overlay that has a section "
-        f"{key}",
-    )
-
-
 def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     """The failure of a configuration that could not be composed."""
     if isinstance(error, yaml.YAMLError):
@@ -292,63 +268,50 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         what = " ".join(str(error).split())
         return ConfigError("config", file, f"it is not YAML; {what}; correct the file")
     text = " ".join(str(error).split())
-    if isinstance(error, MissingConfigException) or "config directory" in text:
-        if isinstance(error, MissingConfigException) and error.options is not None:
-            group, _, option = str(error.missing_cfg_file).rpartition("/")
-            options = sorted(error.options)
-            if extra := EXTRAS.get(str(error.missing_cfg_file)):
-                return not_installed(group, option, "its plugin", extra)
-            return ConfigError(
-                group or "config",
-                option,
-                f"no such option; {', '.join(options)} are allowed; "
-                f"{nearest(option, options) if options else see()}",
-            )
-        flags, _ = get_args_parser().parse_known_args(list(given))
-        for flag in ("--config-name", "--config-path", "--config-dir"):
-            if word := getattr(flags, flag.lstrip("-").replace("-", "_")):
-                return ConfigError(
-                    flag,
-                    word,
-                    f"not found; {text.partition('. ')[0]}; leave {flag} out, or correct it",
-                )
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, option = str(error.missing_cfg_file).rpartition("/")
+        options = sorted(error.options)
+        if extra := EXTRAS.get(str(error.missing_cfg_file)):
+            return not_installed(group, option, "its plugin", extra)
+        return ConfigError(
+            group or "config",
+            option,
+            f"no such option; {', '.join(options)} are allowed; "
+            f"{nearest(option, options) if options else see()}",
+        )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
-        group = key.partition(".")[0]
+        group, value = key.partition(".")[0], _given(key, given)
         if _given("ckpt", given) != "?" and group in groups_of("evaluate"):
             return ConfigError(
                 key,
-                _given(key, given),
+                value,
                 f"{group} is taken from the checkpoint as a whole; a command that changes a key of "
                 f"it names its option too; add {group}=OPTION",
             )
-        if key in (near := keys_near(key)) and (value := _given(key, given)).startswith("{"):
-            return ConfigError(
-                key,
-                value,
-                "the section that is there lacks one of these keys; they are merged into it; give "
-                f"it as ++{key}=... in quotes, which adds them",
-            )
-        if key in near:
-            return ConfigError(
-                key,
-                _given(key, given),
-                f"no such key; another option of {key.partition('.')[0]} has it, not the chosen "
-                f"one; choose that option, leave it out, or +{key}=... if the chosen one takes it",
-            )
+        adds = "++" if value.startswith("{") else "+"
         return ConfigError(
             key,
-            _given(key, given),
-            f"no such key; {suggestion(key, near)}; correct its name, or "
-            f"+{key}=... if the target takes it",
+            value,
+            f"the chosen options have no such key; {_near(key)}; correct its name, or "
+            f"{adds}{key}=... if the target takes it",
         )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
     if not key:  # some of Hydra's errors name it in their text only
-        known = [key_of(word) for word in given if not word.startswith("-")]
+        known = [key_of(word) for word in given if "=" in word and not word.startswith("-")]
         key = next((word for word in known if word and word in text), "config")
     what = str(cause).partition("\n")[0]
-    return ConfigError(key, _given(key, given), f"{what}; {see()}; correct the override")
+    return ConfigError(key, _given(key, given), f"{what}; {see()}; correct the command")
+
+
+def _near(key: str) -> str:
+    """A suggestion of another key in the section or group of `key`."""
+    section, dot, _ = key.partition(".")
+    if section == "hydra":
+        return "--cfg hydra shows its keys"
+    known = {**KEYS, **option_keys()}.keys() - {key}
+    return suggestion(key, {name for name in known if not dot or name.startswith(f"{section}.")})
 
 
 def _given(key: str, given: Sequence[str]) -> str:
@@ -358,20 +321,3 @@ def _given(key: str, given: Sequence[str]) -> str:
         if name == key:
             return value
     return "?"
-
-
-def unresolved(config: Any, prefix: str = "") -> list[Failure]:
-    """A failure for each key that has no value or whose reference cannot be resolved."""
-    found: list[Failure] = []
-    for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
-        name = f"{prefix}{key}"
-        try:
-            value = config[key]
-        except OmegaConfBaseException as error:
-            raw = OmegaConf.to_container(config, resolve=False)[key]  # type: ignore[index]
-            what = str(error).partition("\n")[0]
-            found.append(ConfigError(name, raw, f"{what}; {see()}; set {name}=..."))
-            continue
-        if isinstance(value, DictConfig | ListConfig):
-            found += unresolved(value, f"{name}.")
-    return found

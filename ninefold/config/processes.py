@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
-from ninefold.config.spelling import spelled
+from ninefold.config import combinations, options
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
+from ninefold.types import spelled
 
 
 def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: object) -> int:
@@ -43,22 +44,12 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         here = started or gpus or job["launch"]["cpu_processes"]
         wanted = int(min(here, most or math.inf))
     _require_fitting(wanted, most, job, strategy)
-    if started is not None and wanted != started and started_by() == "srun":
-        one = wanted == 1
-        raise ConfigError(
-            "SLURM_NTASKS",
-            started,
-            f"srun started {started} tasks, parallel={strategy} runs in {'one' if one else wanted}",
-            "one task or parallel=ddp" if one else f"{wanted} tasks or parallel.processes=auto",
-            f"use srun -n{wanted}",
-        )
     if started is not None and wanted != started:
-        each, rest = divmod(wanted, started // found(os.environ).local_world_size)
-        option = f"--nnodes 1 --nproc-per-node {wanted}" if rest else f"--nproc-per-node {each}"
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"torchrun started {started}; parallel={strategy} wants {wanted}; use {option}",
+            f"{started_by()} started {started} processes; parallel={strategy} wants {wanted}; have "
+            f"it start {wanted}, or choose parallel=ddp with parallel.processes=auto",
         )
     if started is None and gpus and wanted > gpus:
         raise ConfigError(
@@ -87,7 +78,10 @@ def _require_fitting(
             wanted,
             f"parallel={strategy} runs in {most} process; ddp takes any number; use parallel=ddp",
         )
-    require_whole_copies(job["parallel"].get("replicas", 1), wanted)
+    target = str(job["parallel"].get("_target_"))
+    asked = {**job, "parallel": {**job["parallel"], "processes": wanted}}
+    for failure in combinations.problems(asked, options.refused_by(target)):
+        raise failure
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",
@@ -95,28 +89,9 @@ def _require_fitting(
             f"the job has {wanted} processes; one process can run inline; set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
-        parts = parts_of_a_batch(job["parallel"], wanted)
+        parts = 1 if options.computes_one_batch(target) else wanted
         require_division(job["batch_size"], parts, job["accumulate"])
         require_pairs(job["batch_size"], parts, job["augment"])
-
-
-def parts_of_a_batch(parallel: Mapping[str, Any], processes: int) -> int:
-    """Into how many parts so many processes divide a batch."""
-    return 1 if "colwise" in parallel else processes  # tensor: all of them compute one batch
-
-
-def require_whole_copies(replicas: int, processes: int) -> None:
-    """Raise ConfigError unless so many copies can be spread over so many processes."""
-    if processes % replicas == 0:
-        return
-    *others, last = [str(each) for each in range(1, processes + 1) if processes % each == 0]
-    raise ConfigError(
-        "parallel.replicas",
-        replicas,
-        f"does not divide {processes} process{'es' * (processes > 1)}",
-        f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed",
-        "choose one",
-    )
 
 
 def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:
@@ -137,7 +112,7 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         batch_size,
         f"does not divide by {processes} processes",
         "batch_size is global: every process takes an equal part",
-        f"choose {below or above} or {above}" if below and below != above else f"choose {above}",
+        f"choose {f'{below} or ' if below else ''}{above}",
     )
 
 
@@ -148,9 +123,8 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
         raise ConfigError(
             "batch_size",
             batch_size,
-            f"{processes} process(es) have {each} examples each, and mixup and cutmix mix pairs of "
-            "them; an even number is allowed; choose "
-            f"{' or '.join(str((each + n) * processes) for n in (-1, 1) if each + n)}",
+            f"{processes} process(es) have {each} examples each; mixup and cutmix mix pairs, so an "
+            "even number is allowed; choose another batch_size",
         )
 
 

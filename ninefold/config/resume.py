@@ -27,11 +27,10 @@ from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.rules import COMMAND_SECTIONS
-from ninefold.config.spelling import spelled
-from ninefold.errors import CheckpointError, ConfigError, Failure
+from ninefold.errors import CheckpointError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE
-from ninefold.types import MAY_CHANGE
+from ninefold.types import MAY_CHANGE, spelled
 
 AUTO = "auto"
 STRATEGY = "parallel"
@@ -263,23 +262,3 @@ def moved(before: tuple[str, int] | None, now: tuple[str, int]) -> list[str]:
         f"The run is resumed with {on} instead of {instead}: the order of its examples is "
         "unchanged, its weights are not bitwise those of a run without the change."
     ]
-
-
-def refusal(folder: Path, wrong: list[str]) -> ConfigError:
-    """The failure of a command that differs from the run it resumes in keys that may not change."""
-    return ConfigError(
-        "resume",
-        folder,
-        f"{', '.join(wrong)} cannot change in a resumed run; {', '.join(marked(MAY_CHANGE))} may; "
-        "leave the others out or start a new run",
-    )
-
-
-def unfit(folder: Path, problem: Failure) -> CheckpointError:
-    """The failure of a stored configuration that has a `problem`."""
-    return CheckpointError(
-        "resume",
-        folder,
-        f"its config.yaml is of another version, or was changed; {problem.cause}; put back the "
-        "one that was written, or start a new run",
-    )

@@ -10,15 +10,14 @@ from typing import Any
 
 from ninefold.config import combinations, options
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
-from ninefold.config.spelling import spelled
 from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.places import option_files
-from ninefold.types import Call, accepts, allowed
+from ninefold.types import Call, accepts, allowed, spelled
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 SWEEP_SECTIONS = ("study", "report")  # sections that no run has
-COMMAND_SECTIONS = (*SWEEP_SECTIONS, "find", "find_lr", "trust")  # what no run has
+COMMAND_SECTIONS = (*SWEEP_SECTIONS, "trust")  # what no run has
 SECTIONS = [name for name, key in KEYS.items() if key.is_section and name not in GROUPS]
 
 

@@ -15,9 +15,8 @@ from msgspec.structs import fields
 
 from ninefold.config.group_keys import Groups
 from ninefold.config.keys import CommandKeys, EvaluateKeys, SweepKeys, TrainKeys
-from ninefold.config.spelling import spelled
 from ninefold.files import flat, read_text
-from ninefold.types import Section
+from ninefold.types import Section, spelled
 
 Tree = dict[str, Any]
 

@@ -11,36 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from ninefold.config.conf_files import STUDIES
-from ninefold.config.hydra_internal import FileConfigSource
 from ninefold.config.parse import key_of, parsed
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF, EXPERIMENTS, OPTIONS, ROOT
 
 SEARCHED = "hydra.searchpath"
 VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PATH
-
-
-class Studies(FileConfigSource):
-    """The studies in experiments/ and nothing else: completion lists the whole tree of a source.
-
-    In a clone that would be .venv, outputs/ and all recordings, too.
-    """
-
-    @staticmethod
-    def scheme() -> str:
-        return "studies"
-
-    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        if not config_path:
-            return [] if results_filter == ObjectType.CONFIG else [STUDIES]
-        if results_filter == ObjectType.GROUP:
-            return []
-        return super().list(config_path, ObjectType.CONFIG)
 
 
 class Ours(SearchPathPlugin):
@@ -53,7 +32,7 @@ class Ours(SearchPathPlugin):
         main = [each.path for each in search_path.get_path() if each.provider == "main"]
         if str(main[0] if main else "").removeprefix("file://") != str(CONF):
             return  # a configuration of the user's, or another program
-        search_path.append("ninefold", f"{Studies.scheme()}://{ROOT}")
+        search_path.append("ninefold", f"file://{ROOT}")  # experiments/ is a group in it
         for folder in OPTIONS[1:]:
             search_path.append("ninefold", f"file://{folder}")
         for place in of_environment():
@@ -61,9 +40,8 @@ class Ours(SearchPathPlugin):
 
 
 def register() -> None:
-    """Have Hydra use these plugins in this process. Other programs with Hydra do not find them."""
-    for plugin in (Studies, Ours):
-        Plugins.instance().register(plugin)
+    """Have Hydra use this plugin in this process. Other programs with Hydra do not find it."""
+    Plugins.instance().register(Ours)
 
 
 def of_environment() -> list[str]:

@@ -13,21 +13,20 @@ from typing import Any
 class RunSpec:
     """One run of a frozen job.
 
-    command: `train`, `evaluate`, `time` or `find_lr`.
+    command: `train`, `evaluate`, `time`, or a function of an extension, `MODULE:NAME`.
     job: the frozen job, YAML.
     folder: the run folder.
     started: time.time() at launch.
     resume: whether to resume from the folder's last checkpoint.
-    mailbox: folder in which a worker leaves its failure; None if it has another way to tell it.
-    launcher: the pipe through which a worker tells its failure, and is told when it may train;
-        None if it has none.
+    mailbox: folder in which a worker leaves its failure; None if no launcher reads it.
+    launcher: the pipe through which a worker of a run that takes turns is told when it may train.
     overrides: the overrides of the command line that result.json lists.
     notes: sentences for result.json.
     grace: seconds from a signal to the end of the process.
     shares_process: whether other runs of a sweep use the same process.
     cache: where the decoded examples are, see dataset.cache: the path of each file by name.
     quiet: whether what it prints goes to its log only.
-    rates: of `find_lr`, its first and last learning rate, and how many there are.
+    arguments: of an extension's function.
     tries_one_thread: of `time`, whether steps with one CPU thread are tried before the turns.
     timeout: seconds that a process waits for its peers.
     hosts: of a run on several hosts, what result.json says of each; empty: this host alone.
@@ -46,7 +45,7 @@ class RunSpec:
     shares_process: bool = False
     cache: dict[str, str] | None = None
     quiet: bool = False
-    rates: tuple[float, float, int] | None = None
+    arguments: tuple[Any, ...] = ()
     tries_one_thread: bool = False
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)

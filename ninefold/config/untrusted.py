@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ninefold.config import losses, rules, schema
+from ninefold.config import rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.errors import CheckpointError, require_configuration
@@ -35,8 +35,28 @@ EVALUATED = (
 CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
+# Losses of torch.nn that task.loss may name: they take an output and a target. A number, a flag or
+# a word can do no harm as one of these arguments; class weights are a TENSOR of numbers.
+TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
+    "BCELoss": ("weight",),
+    "BCEWithLogitsLoss": ("weight", "pos_weight"),
+    "CrossEntropyLoss": ("weight", "ignore_index", "label_smoothing"),
+    "HingeEmbeddingLoss": ("margin",),
+    "HuberLoss": ("delta",),
+    "KLDivLoss": ("log_target",),
+    "L1Loss": (),
+    "MSELoss": (),
+    "MultiLabelMarginLoss": (),
+    "MultiLabelSoftMarginLoss": ("weight",),
+    "MultiMarginLoss": ("p", "margin", "weight"),
+    "NLLLoss": ("weight", "ignore_index"),
+    "PoissonNLLLoss": ("log_input", "full", "eps"),
+    "SmoothL1Loss": ("beta",),
+    "SoftMarginLoss": (),
+}
+TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
 # Keys of earlier versions that changed no weights: a run that has them is resumed without.
-GONE = {"clock": ("probe",), "launch": ("dry", "engine")}
+GONE = {"clock": ("probe",), "launch": ("dry", "engine"), "checkpoint": ("format",)}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -90,7 +110,11 @@ def allowed() -> dict[str, dict[str, frozenset[str]]]:
     It is what conf/ names, and PyTorch's own losses.
     """
     require_configuration()  # without it nothing would be allowed
-    found = losses.allowed()
+    found = {"task.loss.weight": TENSOR, "task.loss.pos_weight": TENSOR}
+    found["task.loss"] = {
+        f"torch.nn.{name}": frozenset({"_target_", "reduction", *arguments})
+        for name, arguments in TORCH_LOSSES.items()
+    }
     for path in option_files():
         for place, node in _nodes_of(path):
             if "_target_" in node:

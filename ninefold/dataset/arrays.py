@@ -143,16 +143,24 @@ def in_epoch(array: Array, seed: int, epoch: int) -> Array:
 
 
 @dataclass(frozen=True)
-class InputShape:
-    """The shape of one input, as a leaf of a tree."""
+class ArraySpec:
+    """The shape and the dtype of an array of an example, as a leaf of a tree. None: any dtype."""
 
-    numbers: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None = None
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> ArraySpec:
+        return cls(array.shape, array.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype or ''} {list(self.shape)}".strip()
 
 
-def sides(shape: Any) -> Tree:
-    """`dataset.shape` as a tree of InputShape: of [[3], [4]] two, of [3, 4] one."""
+def specs(shape: Any) -> Tree:
+    """`dataset.shape` as a tree of ArraySpec: of [[3], [4]] two, of [3, 4] one."""
     if isinstance(shape, Mapping):
-        return {str(key): sides(value) for key, value in shape.items()}
+        return {str(key): specs(value) for key, value in shape.items()}
     if any(not isinstance(number, int) for number in shape):
-        return tuple(map(sides, shape))
-    return InputShape(tuple(shape))
+        return tuple(map(specs, shape))
+    return ArraySpec(tuple(shape))

@@ -21,14 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split
+from ninefold.dataset.arrays import Array
 from ninefold.dataset.cache_folder import META, damage, write
-from ninefold.dataset.packing import CacheContent, NpyFile, npy_file
 from ninefold.files import read_json
 from ninefold.machine import installed
 from ninefold.secrets import redacted
 from ninefold.tree import each, filled, leaves
 
-FORMAT = 2  # of the files; part of the key
 # Arguments of a dataset that do not change what its arrays hold; the files say what root does.
 NOT_IN_KEY = (
     *("root", "download", "cache", "cache_dir", "resident", "thread_safe"),
@@ -69,8 +68,8 @@ def make(dataset: Dataset, node: Mapping[str, Any], threads: int) -> Files | Non
     if dataset.cache is None:
         return None
     folder = Path(dataset.cache_dir).expanduser().absolute() / key_of(dataset, node)
-    if not folder.exists() or damage(folder):
-        write(folder, _content(dataset, node), threads)
+    if damage(folder):
+        write(folder, *_content(dataset, node), threads)
     return {path.name: str(path) for path in sorted(folder.iterdir())}
 
 
@@ -113,15 +112,6 @@ def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in NOT_IN_KEY}
 
 
-def _versions() -> dict[str, str]:
-    found = {package: installed(package) for package in DECODERS}
-    return {package: version for package, version in found.items() if version is not None}
-
-
-def _file_of(kind: type) -> Path:
-    return Path(sys.modules[kind.__module__].__file__ or "")
-
-
 def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     """The name of a dataset's cache: a SHA-256 of all that its decoded examples depend on.
 
@@ -130,9 +120,10 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     reads.
     """
     code = hashlib.sha256()
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), _file_of(dataset.__class__)):
+    own = Path(sys.modules[dataset.__class__.__module__].__file__ or "")
+    for file in (*sorted(Path(__file__).parent.glob("*.py")), own):
         code.update(file.read_bytes())
-    about = [FORMAT, code.hexdigest(), _versions(), _arguments(node)]
+    about = [code.hexdigest(), [installed(package) for package in DECODERS], _arguments(node)]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
     for split in dataset.splits:
@@ -143,29 +134,18 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def _content(dataset: Dataset, node: Mapping[str, Any]) -> CacheContent:
-    """All that is written into the cache of a dataset."""
-    parts: list[NpyFile] = []
-    held: dict[str, Any] = {}
+def _content(dataset: Dataset, node: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The arrays in the cache of a dataset, by the names of their files, and its meta.json."""
+    arrays: dict[str, Array] = {}
+    splits: dict[str, Any] = {}
     for split in dataset.splits:
         examples = dataset.load(split)
-        held[split] = {"count": len(examples), "names": list(map(str, examples.names))}
+        splits[split] = {"names": list(map(str, examples.names))}
         for what, tree in (("inputs", examples.inputs), ("targets", examples.targets)):
-            arrays = leaves(tree)
-            names = [f"{split}.{what}{n or ''}.npy" for n in range(len(arrays))]
-            parts += map(npy_file, names, arrays)
-            held[split][what] = filled(tree, names)
-    root = node.get("root")
-    title = str(node.get("_target_")) if root is None else os.path.basename(str(root).rstrip("/"))
-    meta = {
-        "format": FORMAT,
-        "source": str(node.get("_target_") if root is None else root),
-        "arguments": _arguments(node),
-        "versions": _versions(),
-        "splits": held,
-        "arrays": {
-            part.name: {"shape": list(part.shape), "dtype": part.dtype.name, "bytes": part.size}
-            for part in parts
-        },
-    }
-    return CacheContent(title, parts, redacted(json.loads(_text(meta))))
+            found = leaves(tree)
+            names = [f"{split}.{what}{n or ''}.npy" for n in range(len(found))]
+            arrays |= zip(names, found, strict=True)
+            splits[split][what] = filled(tree, names)
+    source = str(node.get("root") or node.get("_target_"))
+    meta = {"source": source, "arguments": _arguments(node), "splits": splits}
+    return arrays, redacted(json.loads(_text(meta)))

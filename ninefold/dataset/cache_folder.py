@@ -6,50 +6,59 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from ninefold.dataset.packing import CacheContent, refused, size_text
-from ninefold.errors import ResourceError
-from ninefold.files import (
-    mount_of,
-    opener,
-    read_json,
-    replace_durably,
-    sync,
-    write_durably,
-)
-from ninefold.process import locked, unlock, until
+import numpy as np
+import numpy.typing as npt
+
+from ninefold.dataset.arrays import Array, varies
+from ninefold.errors import DataError, Failure, ResourceError, memory_failure
+from ninefold.files import mount_of, opener, read_json, replace_durably, sync, write_durably
+from ninefold.process import locked, poll_until, unlock
+from ninefold.progress import bar
 
 META = "meta.json"
 LEFT = 0.05  # share of the free space of a disk that stays free
+MAX_BYTES, MAX_ROWS = 8 * 2**20, 16  # of what a thread decodes at a time
 
 
-def write(folder: Path, content: CacheContent, threads: int) -> None:
+def write(folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], threads: int) -> None:
     """Write a cache unless an undamaged one exists, after waiting for a process that writes it.
 
+    arrays: by the names of their files. meta: what meta.json says beside the sizes of these.
     Raises what decoding raises, and ResourceError.
     """
     above = folder.parent
     try:
         above.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(above)
-        with _alone(folder, content.meta["source"]):
-            if not folder.exists() or _warned(folder):
-                _write(folder, content, threads)
+        with _alone(folder, meta["source"]):
+            wrong = damage(folder)
+            if folder.exists() and wrong is not None:
+                print(f"warning: {folder}: {wrong}; it is made again", file=sys.stderr, flush=True)
+            if wrong is not None:
+                _write(folder, arrays, meta, threads)
     except OSError as error:
-        raise refused(above, error) from error
+        raise ResourceError(
+            "dataset.cache_dir",
+            above,
+            f"{error.strerror or type(error).__name__}; decoded examples are written there; free "
+            "some room, choose another dataset.cache_dir, or leave dataset.cache out",
+        ) from error
 
 
 def damage(folder: Path) -> str | None:
     """What is wrong with a cache on disk, by the sizes of its files; None if nothing is."""
     try:
-        arrays = read_json(folder / META)["arrays"]
-        for name, entry in arrays.items():
+        for name, expected in read_json(folder / META)["bytes"].items():
             size = (folder / name).stat().st_size
-            if size != entry["bytes"]:
-                return f"{name} has {size:,} bytes instead of {entry['bytes']:,}"
+            if size != expected:
+                return f"{name} has {size:,} bytes instead of {expected:,}"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -57,28 +66,36 @@ def damage(folder: Path) -> str | None:
     return None
 
 
-def _warned(folder: Path) -> bool:
-    """Whether a cache is damaged, with a warning that it is made again."""
-    wrong = damage(folder)
-    if wrong is not None:
-        print(f"warning: {folder}: {wrong}; it is made again", file=sys.stderr, flush=True)
-    return wrong is not None
-
-
-def _write(folder: Path, content: CacheContent, threads: int) -> None:
+def _write(
+    folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], threads: int
+) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
-    _require_room(folder.parent, content.size)
+    dtypes = {name: _dtype(array) for name, array in arrays.items()}
+    size = sum(len(arrays[name]) * _row_bytes(arrays[name], dtypes[name]) for name in arrays)
+    _require_room(folder.parent, size)
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
     try:
         temporary.mkdir()
-        paths = [temporary / part.name for part in content.parts]
-        for path, part in zip(paths, content.parts, strict=True):
-            with path.open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, part.size)
-        content.pack([str(path) for path in paths], threads)
-        for path in paths:
-            sync(path)
-        write_durably(temporary / META, json.dumps(content.meta, indent=2).encode() + b"\n")
+        lazy = sum(len(array) for array in arrays.values() if not isinstance(array, np.ndarray))
+        title, began = os.path.basename(str(meta["source"]).rstrip("/")), time.monotonic()
+        with bar(
+            desc=f"caching {title}",
+            total=lazy,
+            unit=" files",
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} "
+            "[{elapsed}<{remaining}, {rate_noinv_fmt}]",
+        ) as progress:
+            for name, rows in _packed(temporary, arrays, dtypes, threads):
+                if not isinstance(arrays[name], np.ndarray):
+                    progress.update(rows)
+        took = time.monotonic() - began
+        said = f"cached {title}: {lazy:,} files, {size_text(size)} in {took:.1f} s"
+        print(said, file=sys.stderr, flush=True)
+        for name in arrays:
+            sync(temporary / name)
+        sizes = {name: (temporary / name).stat().st_size for name in arrays}
+        text = json.dumps({**meta, "bytes": sizes}, indent=2)
+        write_durably(temporary / META, text.encode() + b"\n")
         if folder.exists():
             os.replace(folder, old)
         replace_durably(temporary, folder)
@@ -87,19 +104,98 @@ def _write(folder: Path, content: CacheContent, threads: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _dtype(array: Array) -> np.dtype[Any]:
+    """The dtype of an array; one of its rows is decoded if it does not say it."""
+    return np.dtype(getattr(array, "dtype", None) or array[np.arange(len(array))[:1]].dtype)
+
+
+def _row_bytes(array: Array, dtype: np.dtype[Any]) -> int:
+    return int(np.prod(array.shape[1:], dtype=np.int64)) * dtype.itemsize
+
+
+def _packed(
+    folder: Path, arrays: Mapping[str, Array], dtypes: Mapping[str, np.dtype[Any]], threads: int
+) -> Iterator[tuple[str, int]]:
+    """Write the arrays; yields the name of a file and how many rows were written to it.
+
+    threads: that decode at the same time; one where rows may differ from epoch to epoch, as items
+        of the user's classes, which draw from the generators of the process.
+    The files are the same for any number of threads. Raises what decoding raises, and OSError.
+    """
+    if any(map(varies, arrays.values())):
+        threads = 1
+    pool = ThreadPoolExecutor(threads, "cache")
+    try:
+        waiting = []
+        for name, array in arrays.items():
+            file = np.lib.format.open_memmap(folder / name, "w+", dtypes[name], array.shape)
+            step = max(1, min(MAX_ROWS, MAX_BYTES // max(1, _row_bytes(array, file.dtype))))
+            descriptor = os.open(folder / name, os.O_WRONLY)
+            try:
+                os.posix_fallocate(descriptor, 0, file.offset + file.nbytes)
+            finally:
+                os.close(descriptor)
+            for first in range(0, len(array), step):
+                rows = np.arange(first, min(first + step, len(array)))
+                waiting.append(pool.submit(_write_rows, folder / name, file, array, rows))
+        for done in as_completed(waiting):
+            yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write_rows(
+    path: Path, file: np.memmap[Any, Any], array: Array, rows: npt.NDArray[np.int64]
+) -> tuple[str, int]:
+    """Read these rows of an array and write them to their place in its file."""
+    try:
+        values = array[rows]
+    except Failure:
+        raise
+    except Exception as error:
+        raise memory_failure(error, "examples were being decoded") or DataError(
+            "dataset.cache",
+            path.name,
+            f"{type(error).__name__}: {error}; the dataset raised it for one of the "
+            f"{len(rows)} examples from {rows[0]} on; correct the dataset",
+        ) from error
+    if values.shape != (len(rows), *file.shape[1:]) or values.dtype != file.dtype:
+        raise DataError(
+            "dataset.cache",
+            path.name,
+            f"examples from {rows[0]} on are {values.dtype} {list(values.shape[1:])}; the others "
+            f"are {file.dtype} {list(file.shape[1:])}; see that the dataset gives all of them the "
+            "same shape and dtype",
+        )
+    view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+    offset = file.offset + int(rows[0]) * _row_bytes(array, file.dtype)
+    descriptor = os.open(path, os.O_WRONLY)  # not through the map: a full disk would be a SIGBUS
+    try:
+        while view:
+            written = os.pwrite(descriptor, view, offset)
+            view, offset = view[written:], offset + written
+    finally:
+        os.close(descriptor)
+    return path.name, len(rows)
+
+
+def size_text(size: float) -> str:
+    """Bytes in GiB, or MiB if they are few."""
+    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.1f} MiB"
+
+
 def _require_room(folder: Path, size: int) -> None:
     """Raise ResourceError unless the disk of `folder` has room for `size` bytes."""
     disk = os.statvfs(folder)
     allowed = (1 - LEFT) * disk.f_bavail * disk.f_frsize
-    if size <= allowed:
-        return
-    raise ResourceError(
-        "dataset.cache",
-        "disk",
-        f"{size_text(size)} are needed; {size_text(allowed)}, 95 % of what is free on "
-        f"{mount_of(folder)}, are allowed; choose another dataset.cache_dir or a smaller "
-        "dataset.shape",
-    )
+    if size > allowed:
+        raise ResourceError(
+            "dataset.cache",
+            "disk",
+            f"{size_text(size)} are needed; {size_text(allowed)}, 95 % of what is free on "
+            f"{mount_of(folder)}, are allowed; choose another dataset.cache_dir or a smaller "
+            "dataset.shape",
+        )
 
 
 def _remove_abandoned(above: Path) -> None:
@@ -109,28 +205,20 @@ def _remove_abandoned(above: Path) -> None:
             if locked(file):
                 for word in (".tmp", ".old"):
                     shutil.rmtree(lock.with_suffix(word), ignore_errors=True)
-                lock.unlink()
+                unlock(file)
 
 
 @contextmanager
 def _alone(folder: Path, source: str) -> Iterator[None]:
-    """Lock a cache that is about to be made, and wait for another process that makes it."""
-    path = folder.with_name(f".{folder.name}.lock")
-    while True:
-        with open(path, "a", opener=opener) as file:
-            if not locked(file):
-                print(f"waiting for another process that packs {source}", file=sys.stderr)
-                until(lambda: locked(file))
-            try:
-                # Its last owner removed it: another process may lock a new one of this name.
-                ours = os.stat(path).st_ino == os.fstat(file.fileno()).st_ino
-            except FileNotFoundError:
-                ours = False
-            if ours:
-                try:
-                    yield
-                finally:
-                    with suppress(FileNotFoundError):
-                        path.unlink()
-                    unlock(file)
-                return
+    """Lock a cache that is about to be made, and wait for another process that makes it.
+
+    The file of the lock stays: one that is removed may be locked by two processes.
+    """
+    with open(folder.with_name(f".{folder.name}.lock"), "a", opener=opener) as file:
+        if not locked(file):
+            print(f"waiting for another process that packs {source}", file=sys.stderr)
+            poll_until(lambda: locked(file))
+        try:
+            yield
+        finally:
+            unlock(file)

@@ -22,7 +22,7 @@ FILES: dict[Split, list[str]] = {
     "test": ["test_batch"],
 }
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
-LARGEST = 1 << 26  # bytes of a file: twice those of the set
+MAX_BYTES = 1 << 26  # bytes of a file: twice those of the set
 RECORD = 1 + 3 * 32 * 32  # a label byte, then planes of red, green and blue
 
 
@@ -89,7 +89,7 @@ class CIFAR10(Dataset):
         binary = folder / f"{name}.bin"
         path = binary if binary.is_file() else folder / name
         try:
-            data = read_bytes(path, LARGEST)
+            data = read_bytes(path, MAX_BYTES)
             if path == binary:
                 records = np.frombuffer(data, np.uint8).reshape(-1, RECORD)
             else:

@@ -29,7 +29,6 @@ FOLDERS: dict[str, tuple[str, ...]] = {  # of each split, the first that is ther
 OPENED = 5000  # files that `prepare` opens, which takes a second or two
 
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -90,21 +89,28 @@ class ImageTree:
             if entry.name.lower().endswith(ENDINGS) and not entry.is_dir()
         )
 
-    def unique(self, paths: Iterable[tuple[K, str]], what: str, of: str) -> dict[K, str]:
-        """The paths by their names, which two of them must not share: they are `what` of one `of`.
+    def masks_of(
+        self, names: Sequence[str], masks: Iterable[tuple[str, str]], folder: Path, of: str, do: str
+    ) -> list[str]:
+        """The path of the mask with each of `names`, which those of the images, or cases, are.
 
-        what: such as mask. of: such as image.
+        masks: names and paths in `folder`. of: what a mask is of. do: what to do where one lacks.
         """
-        found: dict[K, str] = {}
-        for name, path in paths:
-            other = found.setdefault(name, path)
-            if other != path:
+        found: dict[str, str] = {}
+        for name, path in masks:
+            if found.setdefault(name, path) != path:
                 raise self.wrong(
-                    f"{other} and {path} are {what}s of one {of}",
-                    f"one {what} for each {of} is allowed",
+                    f"{found[name]} and {path} are masks of one {of}",
+                    f"one mask for each {of} is allowed",
                     "remove one of them",
                 )
-        return found
+        if lacking := [name for name in names if name not in found]:
+            raise self.wrong(
+                f"{len(lacking):,} of {len(names):,} {of}s have no mask",
+                f"looked for {lacking[0]} in {folder}, which holds {listed(found)}",
+                do,
+            )
+        return [found[name] for name in names]
 
     def elsewhere(self, data: Callable[[Path], bool], otherwise: str | None = None) -> str:
         """What to do where `root` holds no data: name a folder in it that does, if there is one.

@@ -30,11 +30,11 @@ from torch.utils.data import DataLoader, Dataset
 from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
 from ninefold.dataset.items import Items
-from ninefold.errors import DataError, Failure, ResourceError, Unended, memory_failure
+from ninefold.dataset.loader import AHEAD
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError, memory_failure
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
-AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
 LOOK = 1.0  # seconds between looks whether all workers are alive
 # What is missing, most often, where a worker ended so.
 SHORT = {-signal.SIGKILL: "memory", -signal.SIGBUS: "room in /dev/shm (docker --shm-size)"}
@@ -55,7 +55,7 @@ class ItemBatches(Dataset[Any]):
         """items: builds the items of a split."""
         self._build = items
         self._items: dict[str, Items] = {}
-        self._parent, self._pid = os.getpid(), 0
+        self._parent = os.getpid()
 
     def begin(self, worker: int) -> None:
         """Called once in each worker, before it reads."""
@@ -69,7 +69,6 @@ class ItemBatches(Dataset[Any]):
         log: Any = logs[0] if logs else 2
         faulthandler.disable()  # DataLoader's handlers, which print a line
         faulthandler.enable(log, all_threads=False)
-        self._pid = os.getpid()
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
         """The turn, and the arrays of a batch; or instead a failure, and its traceback as text."""
@@ -87,8 +86,6 @@ class ItemBatches(Dataset[Any]):
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
             return self._failure(error), traceback.format_exc()
         finally:
-            if os.getpid() != self._pid:  # the class has forked, and returned in the child too
-                os._exit(0)
             with suppress(OSError, ValueError, AttributeError):  # what the class has printed
                 sys.stdout.flush()
 
@@ -155,8 +152,8 @@ class ItemLoader:
         """For each of `order` the arrays of its items, read ahead.
 
         Another call may begin before this one has ended, which then reads ahead again.
-        Raises what reading raises, ResourceError, DataError if a worker has ended, and Unended if a
-        batch takes longer than it may.
+        Raises what reading raises, ResourceError, DataError if a worker has ended, and
+        ProcessNotEnded if a batch takes longer than it may.
         """
         done = turn = 0
         while done < len(order):
@@ -188,7 +185,7 @@ class ItemLoader:
                 if not late:
                     raise
         _close(self._processes)
-        raise Unended(
+        raise ProcessNotEnded(
             "loader.workers",
             self._workers,
             f"no batch has come for {self._patience:g} s; the dataset's class waits for something, "

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Ahead, InputShape, LazyArray, Rows, sides
-from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers
-from ninefold.dataset.draws import generators, seed_by, seeded_once, seeds
+from ninefold.dataset.arrays import Ahead, ArraySpec, LazyArray, Rows, specs
+from ninefold.dataset.draws import generators, seed_by, seeds
+from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
@@ -26,24 +26,15 @@ from ninefold.types import Key
 Reader = Callable[[Sequence[Rows], int, int], Ahead]
 
 LOOKED_AT = 8  # items that are looked at before the start
-DIVIDE = "divide black and white masks by 255 in the class"
 CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
 NOTHING = np.empty(0, np.float32)  # the target of an item that has none
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What all items have at one place of their inputs or targets."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-
 class Items:
     """The items of a user's dataset, checked and put into arrays a batch at a time.
 
-    inputs, targets: a Kind, or a tree of them (a tuple or a dict), as item 0 has them.
+    inputs, targets: a ArraySpec, or a tree of them (a tuple or a dict), as item 0 has them.
     unlabeled: whether an item is its input alone, which is then the target too.
     masked: whether the target is a mask of class numbers.
     """
@@ -56,7 +47,6 @@ class Items:
         keys: Sequence[Key | Sequence[Key]] | None,
         field: str,
         target: str,
-        log: str,
         draws: bool = True,
         reader: Reader | None = None,
     ) -> None:
@@ -64,7 +54,6 @@ class Items:
         class, for errors.
 
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
-        log: where the traceback of an error in the class can be read.
         draws: whether items may draw from the generators of the process.
         reader: the worker processes, for batches of an epoch; None: there are none.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
@@ -73,31 +62,29 @@ class Items:
         parts = [[part] if isinstance(part, Key) else part for part in keys or ()]
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
-        self._field, self._target, self._log = field, target, log
+        self._field, self._target = field, target
         self._draws, self.reader = draws, reader
         try:
             self._count = len(data)
         except Exception as error:
-            raise raised(field, target, "its length", error, log) from error
+            raise raised(field, target, "its length", error) from error
         if not self._count:
             raise self._wrong("it has no items", "at least one is needed", "see its arguments")
         self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
-        self._sides = None if shape is None else sides(shape)
-        self.inputs: Tree = None
+        self.inputs: Tree = None if shape is None else specs(shape)
         self.targets: Tree = None
+        self.kinds: list[ArraySpec] = []
         self._plain: tuple[Any, ...] | None = None
         self.unlabeled = self.masked = False
         with generators(0, 0):
             seed_by((0, 0))
             first = self._raw(0)
             both = self._checked(0, first)
-        self.inputs, self.targets = each(lambda array: Kind(array.shape, array.dtype), both)
-        self._sides = each(lambda kind: InputShape(kind.shape), self.inputs)
-        self.kinds: list[Kind] = leaves((self.inputs, self.targets))
-        if isinstance(first, tuple) and type(first[-1]) is int and is_value(first[0]):
-            array = np.asarray(first[0])
-            if [Kind(array.shape, array.dtype)] == self.kinds[:-1] and hasattr(first[0], "shape"):
-                self._plain = type(first[0]), first[0].shape, first[0].dtype
+        self.inputs, self.targets = each(ArraySpec.of, both)
+        self.kinds = leaves((self.inputs, self.targets))
+        value: Any = first[0] if isinstance(first, tuple) and type(first[-1]) is int else None
+        if hasattr(value, "shape") and [ArraySpec.of(np.asarray(value))] == self.kinds[:-1]:
+            self._plain = type(value), value.shape, value.dtype
 
     def __len__(self) -> int:
         return self._count
@@ -111,12 +98,12 @@ class Items:
     def image(self) -> bool:
         """Whether the input is one image or volume: bytes or floats with channels first."""
         kind = self.inputs
-        return isinstance(kind, Kind) and is_image(kind.shape, kind.dtype)
+        return isinstance(kind, ArraySpec) and is_image(kind)
 
     def said(self) -> str:
         """What the input is, for errors: `int64 [128]`, or `a dict of ids, mask`."""
         kind = self.inputs
-        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, Kind) else parts_of(kind)
+        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, ArraySpec) else parts_of(kind)
 
     def columns(self) -> tuple[Tree, Tree]:
         """Inputs and targets as lazy arrays, in trees like those of an item."""
@@ -162,8 +149,8 @@ class Items:
         first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
         self._read(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))), 0, 0)
 
-    def require_no_random_transforms(self, cache: str) -> None:
-        """Raise DataError if an item differs from one epoch to the next, which a cache would end.
+    def require_no_random_transforms(self, key: str, value: str) -> None:
+        """Raise DataError if an item differs when it is read again: the option KEY forbids that.
 
         The first items are compared: a transform that changes half of them is missed once in 2^16.
         """
@@ -174,53 +161,26 @@ class Items:
             changed += [n for n in rows.tolist() if (first[n] != second[n]).any()]
         if changed:
             raise self._wrong(
-                f"dataset.cache={cache} would keep item {min(changed)} as it is in the first epoch",
-                "it has random transforms: it differs in the second",
-                "leave dataset.cache out, or take them out of the class",
+                f"dataset.{key}={value}, but item {min(changed)} is another when it is read again",
+                "it has random transforms, which a cache would end, and whose generators threads "
+                "would share",
+                f"leave dataset.{key} out, or take them out of the class",
             )
-
-    def require_no_draws(self) -> None:
-        """Raise DataError if an item draws from the generators of the process.
-
-        Threads would draw from them in any order. One that draws rarely is missed.
-        """
-        for number in range(min(COMPARED, len(self))):
-            with generators(0, 0):
-                used = seeded_once((0, 0))
-                self._item(number)
-                if (name := used()) is not None:
-                    raise self._wrong(
-                        f"dataset.thread_safe=true, but item {number} draws from {name}",
-                        "threads would share that generator; a class that draws nothing from "
-                        "random, numpy.random and torch is allowed",
-                        "leave dataset.thread_safe out: loader.workers are processes then",
-                    )
 
     def require_several_classes(self) -> None:
-        """Raise DataError if the first masks hold 0 and 255 alone, which are one class and void."""
-        if not self.masked or self._numbers is None or self._numbers.ignore != 255:
-            return
-        rows = np.arange(min(LOOKED_AT, len(self)))
-        found = set(np.unique(self.part(len(self.kinds) - 1, rows, 0, 0)).tolist())
-        if 255 in found and found <= BLACK_AND_WHITE:
-            raise self._wrong(
-                f"{len(rows)} masks hold the values {', '.join(map(str, sorted(found)))} only",
-                "255 is void, as dataset.ignore=255, so that one class is left",
-                DIVIDE,
-            )
-
-    def _item(self, number: int) -> tuple[Tree, Tree]:
-        """The input and the target of item `number` as arrays. Raises DataError."""
-        item = self._raw(number)
-        return self._as_the_first(item) or self._checked(number, item)
+        """Raise DataError if the first masks hold nothing to learn."""
+        if self.masked and self._numbers is not None:
+            rows = np.arange(min(LOOKED_AT, len(self)))
+            found = set(np.unique(self.part(len(self.kinds) - 1, rows, 0, 0)).tolist())
+            if wrong := self._numbers.nothing_to_learn(found, len(rows)):
+                raise self._wrong(*wrong)
 
     def _raw(self, number: int) -> Any:
         """What the class returns. Raises DataError."""
         try:
             return self._data[number]
         except (Exception, SystemExit) as error:
-            what = f"item {number}"
-            raise raised(self._field, self._target, what, error, self._log) from error
+            raise raised(self._field, self._target, f"item {number}", error) from error
 
     def _as_the_first(self, item: Any) -> tuple[npt.NDArray[Any], int] | None:
         """A tensor or array and a class that are like those of item 0, which were taken as they
@@ -243,24 +203,38 @@ class Items:
     def _checked(self, number: int, item: Any) -> tuple[Tree, Tree]:
         """The input and the target of an item as arrays. Raises DataError."""
         value, target = self._pair(number, item)
-        inputs = self._inputs(number, value)
-        if self.unlabeled:
-            return inputs, NOTHING
-        found = self._structure(number, target, "target")
-        if not isinstance(found, dict | tuple):
-            found = self._label(number, found, inputs)
+        # Where one array is expected, a list of lists is one too.
+        if not isinstance(self.inputs, ArraySpec) or isinstance(value, Mapping):
+            value = self._in_order(number, "input", value, self.inputs)
+        one = isinstance(self.inputs, ArraySpec)
+        values = [("input", value)] if one else list(named(value, "input"))
+        wanted = leaves(self.inputs) if self.inputs else [None] * len(values)
+        arrays = [self._input(number, *v, kind) for v, kind in zip(values, wanted, strict=True)]
+        inputs = filled(self.inputs or value, arrays)
+        if not self.kinds:
+            self.unlabeled = target is NOTHING
+        target = self._in_order(number, "target", target, self.targets)
+        if isinstance(target, dict | tuple):
+            target = each(as_it_is, target)
         else:
-            found = each(as_it_is, found)
-        if not all(all(array.shape) for array in leaves(found)):
+            target = self._label(number, self._array(number, target, "target"), inputs)
+        parts = [*named(inputs, "input"), *named(target, "target")]
+        known = self.kinds or [kind for kind in wanted if kind]
+        for (name, array), kind in zip(parts, known, strict=False):
+            if array.shape != kind.shape or (kind.dtype and array.dtype != kind.dtype):
+                raise self._unlike(number, name, ArraySpec.of(array), kind)
+        if not self.kinds and not all(
+            all(a.shape) for _, a in parts[: -1 if self.unlabeled else None]
+        ):
             raise self._wrong(
-                f"a target of item {number} has no values",
-                f"it is {described(target)}",
+                f"an input or a target of item {number} has no values",
+                f"it is {described(item)}",
                 "leave it out in the class; an input alone is its own target",
             )
-        return inputs, found if self.targets is None else self._alike(number, found)
+        return inputs, target
 
     def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
-        """Input and target of an item; of an unlabeled one None in place of a target."""
+        """Input and target of an item; of an unlabeled one NOTHING in place of a target."""
         if is_value(item):
             item = (item,)
         elif isinstance(item, Mapping) or (self._places and isinstance(item, tuple | list)):
@@ -278,15 +252,7 @@ class Items:
                 "set dataset.keys to the places of input and target, as [0,1], or [[0,1],2] of two "
                 "inputs; or return ((one, other), target)",
             )
-        if self.inputs is None:
-            self.unlabeled = len(item) == 1
-        elif self.unlabeled != (len(item) == 1):
-            raise self._wrong(
-                f"item {number} has {'a' if self.unlabeled else 'no'} target",
-                f"item 0 has {'none' if self.unlabeled else 'one'}",
-                "return (input, target) for all items, or an input alone",
-            )
-        return item[0], None if self.unlabeled else item[1]
+        return item[0], item[1] if len(item) == 2 else NOTHING
 
     def _by_keys(self, number: int, item: Any) -> tuple[Any, ...]:
         """What `keys` name in a mapping, or count in a tuple: a value for each of them.
@@ -306,127 +272,71 @@ class Items:
         for key in self._flat_keys:
             if key not in known:
                 raise self._wrong(f"item {number} has no {key}", has, "correct dataset.keys")
-        return tuple(
-            item[part]
-            if isinstance(part, Key)
-            else {key: item[key] for key in part}
-            if mapping
-            else tuple(item[key] for key in part)
-            for part in keys
-        )
 
-    def _inputs(self, number: int, value: Any) -> Tree:
-        """The input as an array, or as a tree of arrays."""
-        if isinstance(self._sides, InputShape) and not isinstance(value, Mapping):
-            return self._input(number, "input", value, self._sides)  # lists are an array too
-        found = self._structure(number, value, "input")
-        if self._sides is None:
-            given = named(found, "input")
-            return filled(found, [self._input(number, name, leaf, None) for name, leaf in given])
-        self._require_same(number, "input", found, self._sides, "dataset.shape")
-        values = leaves(each(lambda _, value: value, self._sides, found))  # in the order of item 0
-        wanted = named(self._sides, "input")
-        return filled(
-            self._sides,
-            [self._input(number, n, v, s) for (n, s), v in zip(wanted, values, strict=True)],
-        )
+        def part(of: Any) -> Any:
+            if isinstance(of, Key):
+                return item[of]
+            return {key: item[key] for key in of} if mapping else tuple(item[key] for key in of)
+
+        return tuple(map(part, keys))
+
+    def _in_order(self, number: int, name: str, value: Any, like: Tree) -> Tree:
+        """`value` as a tree of arrays and PIL images, in the order of `like`, if that is known.
+
+        Raises DataError unless it has the same keys, and as many values.
+        """
+        found = self._structure(number, value, name)
+        if like is None:
+            return found
+        if skeleton(found) != skeleton(like):
+            raise self._unlike(number, name, parts_of(found), parts_of(like))
+        return each(lambda _, leaf: leaf, like, found)
 
     def _structure(self, number: int, value: Any, name: str) -> Tree:
         """`value` as a tree of arrays and PIL images: a dict, a tuple, or one of them alone."""
-        if isinstance(value, Mapping):
-            if not value or not all(isinstance(key, str) for key in value):
-                raise self._wrong(
-                    f"the {name} of item {number} is a dict with the keys "
-                    f"{', '.join(map(str, value)) or '(none)'}",
-                    "names are allowed: those of the network's arguments",
-                    "rename them in the class",
-                )
-            return {key: self._structure(number, inner, key) for key, inner in value.items()}
+        if isinstance(value, Mapping) and value:
+            return {str(k): self._structure(number, inner, str(k)) for k, inner in value.items()}
         if isinstance(value, tuple | list) and any(map(is_several, value)):
             parts = enumerate(value)
             return tuple(self._structure(number, inner, f"{name}[{n}]") for n, inner in parts)
         return value if isinstance(value, Image.Image) else self._array(number, value, name)
 
-    def _require_same(self, number: int, what: str, found: Tree, like: Tree, whose: str) -> None:
-        """Raise DataError unless the trees have the same keys, and as many values."""
-        if skeleton(found) != skeleton(like):
-            raise self._wrong(
-                f"the {what} of item {number} is {parts_of(found)}",
-                f"{whose} has {parts_of(like)}",
-                "return the same keys, and as many values, for every item",
-            )
-
-    def _alike(self, number: int, targets: Tree) -> Tree:
-        """The targets in the order of item 0's. Raises DataError unless they are like these."""
-        self._require_same(number, "target", targets, self.targets, "item 0")
-        found = each(lambda _, array: array, self.targets, targets)
-        kinds, arrays = named(self.targets, "target"), leaves(found)
-        for (name, kind), array in zip(kinds, arrays, strict=True):
-            if (array.shape, array.dtype) != (kind.shape, kind.dtype):
-                raise self._wrong(
-                    f"the {name} of item {number} is {array.dtype} {list(array.shape)}",
-                    f"that of item 0 is {kind.dtype} {list(kind.shape)}",
-                    "give all of them one shape and dtype",
-                )
-        return found
+    def _unlike(self, number: int, name: str, found: object, like: object) -> DataError:
+        """The failure for an input or a target that differs from what the others have."""
+        return self._wrong(
+            f"the {name} of item {number} is {found}",
+            f"{'item 0' if self.kinds else 'dataset.shape'} has {like}",
+            "return the same keys, shapes and dtypes for every item, of images with channels first "
+            "or last; resize, pad or convert them in the class",
+        )
 
     def _input(
-        self, number: int, name: str, value: Any, wanted: InputShape | None
+        self, number: int, name: str, value: Any, wanted: ArraySpec | None
     ) -> npt.NDArray[Any]:
-        """One input as an array of the shape `wanted`, None: as the value has it."""
+        """One input as an array, with channels first; None: nothing says its shape."""
         array = self._array(number, value, name)
-        item = f"item {number}" if name == "input" else f"{name} of item {number}"
         if isinstance(value, Image.Image):
             if value.mode not in ("L", "RGB"):
                 raise self._wrong(
-                    f"{item} is a PIL image of mode {value.mode}",
+                    f"the {name} of item {number} is a PIL image of mode {value.mode}",
                     "L and RGB are allowed",
                     'return image.convert("RGB")',
                 )
             array = array if array.ndim == 2 else array.transpose(2, 0, 1)
         elif wanted is None and array.dtype == np.uint8:
             array = channels_first(array)
-        shape = array.shape if wanted is None else wanted.numbers
+        shape = array.shape if wanted is None else wanted.shape
         if wanted is None and array.ndim == 2 and array.dtype == np.uint8:
             shape = (1, *array.shape)  # a gray image
-        if not all(shape):
-            raise self._wrong(
-                f"{item} is {list(shape)}", "it has no values", "leave it out in the class"
-            )
-        if array.shape != shape:
-            if array.shape == (*shape[1:], *shape[:1]):
-                array = np.moveaxis(array, -1, 0)
-            elif (1, *array.shape) == shape:
-                array = array[None]
-            else:
-                raise self._of_another_shape(item, array, shape)
-        array = as_it_is(array)
-        if self.inputs is not None:
-            first = dict(named(self.inputs, "input"))[name].dtype
-            if array.dtype != first:
-                raise self._wrong(
-                    f"{item} is {array.dtype}, item 0 {first}",
-                    "all have one dtype",
-                    "convert them in the class",
-                )
-        return array
+        if array.shape != shape and array.shape == (*shape[1:], *shape[:1]):
+            array = np.moveaxis(array, -1, 0)
+        elif (1, *array.shape) == shape:
+            array = array[None]
+        return as_it_is(array)
 
-    def _of_another_shape(
-        self, item: str, array: npt.NDArray[Any], shape: tuple[int, ...]
-    ) -> DataError:
-        one, do = "all have one shape", "pad or cut it in the class"
-        if is_image(shape, array.dtype):
-            one += "; channels of images may come first or last"
-            do = "resize, crop or pad it in the class"
-        if self.inputs is not None:  # item 0 has the shape
-            return self._wrong(f"{item} is {list(array.shape)}, item 0 {list(shape)}", one, do)
-        wrong = f"{item} is {list(array.shape)}, dataset.shape {list(shape)}"
-        return self._wrong(wrong, one, f"{do}, or correct dataset.shape")
-
-    def _label(self, number: int, value: Any, inputs: Tree) -> npt.NDArray[Any]:
-        """The target as an array: a class and a mask of an image are checked, others are not."""
-        array = self._array(number, value, "target")
-        image = isinstance(inputs, np.ndarray) and is_image(inputs.shape, inputs.dtype)
+    def _label(self, number: int, array: npt.NDArray[Any], inputs: Tree) -> npt.NDArray[Any]:
+        """A target: a class and a mask of an image are checked, others are not."""
+        image = isinstance(inputs, np.ndarray) and is_image(ArraySpec.of(inputs))
         if array.dtype.kind not in "iub":
             return as_it_is(array)
         if array.ndim == 0:
@@ -445,7 +355,7 @@ class Items:
         found = numbers.of(stored)
         if found.min() < 0:
             name, unit = f"of item {number}", "pixels" if stored.ndim == 2 else "voxels"
-            raise self._wrong(*numbers.mistake(name, stored, unit, DIVIDE))
+            raise self._wrong(*numbers.mistake(name, stored, unit))
         return found.astype(numbers.dtype)
 
     def _class(self, number: int, label: int) -> npt.NDArray[np.int64]:
@@ -510,9 +420,10 @@ class Column(LazyArray):
         return replace(self, seed=seed, epoch=epoch)
 
 
-def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
-    """Whether an example of this shape is an image [c, h, w], or a volume [c, d, h, w]."""
-    return len(shape) in (3, 4) and (dtype == np.uint8 or dtype.kind == "f")
+def is_image(spec: ArraySpec) -> bool:
+    """Whether this is an image [c, h, w], or a volume [c, d, h, w]."""
+    dtypes = spec.dtype is not None and (spec.dtype == np.uint8 or spec.dtype.kind == "f")
+    return len(spec.shape) in (3, 4) and dtypes
 
 
 def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -568,10 +479,10 @@ def first_cause(error: BaseException) -> BaseException:
     return error
 
 
-def raised(field: str, target: str, what: str, error: BaseException, log: str) -> Failure:
+def raised(field: str, target: str, what: str, error: BaseException) -> Failure:
     """The failure for an error of the user's class: its type, file and line.
 
-    what: what was asked of the class. log: where the traceback is.
+    what: what was asked of the class.
     """
     if isinstance(error, Failure):
         return error
@@ -582,4 +493,5 @@ def raised(field: str, target: str, what: str, error: BaseException, log: str) -
     if frame is not None:
         where = f"{users_line(error)} in {frame.name}: {frame.line}"
     said = f"{type(error).__name__}: {error}".rstrip(": ")
-    return DataError(field, target, f"{what} raised {said}; {where}; correct it; {log}")
+    do = "correct it; the run's log, or HYDRA_FULL_ERROR=1 without one, has the traceback"
+    return DataError(field, target, f"{what} raised {said}; {where}; {do}")

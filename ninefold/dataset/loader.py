@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,15 +15,13 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
-from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import Read
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, filled, leaves
 
-AHEAD = 2  # batches that a worker reads ahead at most, as those of a DataLoader
-MOST = 8  # threads that `auto` starts at most
-SMALL = 64  # values of a target up to which those of a whole epoch are put on the device at once
+AHEAD = 2  # batches that a worker reads ahead at most: DataLoader's prefetch_factor
+MAX_THREADS = 8  # threads that `auto` starts at most
 PREPARED = {"inputs": 4, "targets": 8}  # bytes of an element as float32 and int64
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -48,38 +45,16 @@ class HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
-        inputs, targets = self.examples.inputs, self.examples.targets
-        ready = small_targets(targets, rows, device)
-        arrays = leaves((inputs, targets) if ready is None else inputs)
+        both = (self.examples.inputs, self.examples.targets)
+        arrays = leaves(both)
         reading = ahead(arrays[0], rows) if self.workers else None
         if reading is None:
             reading = gathered(arrays, rows, self.workers, self.pinned)
         elif self.pinned:
             reading = pinned(reading)
         with closing(reading) as source:
-            for number in range(len(rows)):
-                read = iter(next(source))
-                yield (
-                    filled(inputs, read),
-                    filled(targets, read) if ready is None else ready[number],
-                )
-                del read  # the next one takes its memory
-
-
-def small_targets(
-    targets: Tree, rows: Sequence[Rows], device: torch.device
-) -> tuple[Tensor, ...] | None:
-    """The targets of each batch, copied to the device at once; None: read them with the inputs.
-
-    That is for large ones, such as masks, ones that vary from epoch to epoch, and several.
-    """
-    if not rows or isinstance(targets, tuple | list | dict):
-        return None
-    if math.prod(targets.shape[1:]) > SMALL or varies(targets):
-        return None
-    values = torch.from_numpy(targets[np.concatenate(rows)])
-    found: tuple[Tensor, ...] = to_device(values, device).split([len(each) for each in rows])
-    return found
+            for _ in rows:
+                yield filled(both, next(source))  # kept by no name: the next one takes its memory
 
 
 @dataclass(frozen=True)
@@ -143,7 +118,7 @@ def plan_loading(
 
     workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
         items vary from epoch to epoch; else threads, as many as `share` of the `free` bytes
-        of memory and the cores allow, up to MOST. On a CPU one, as training uses the cores.
+        of memory and the cores allow, up to MAX_THREADS. On a CPU one, as training uses the cores.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.
     Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
@@ -166,12 +141,12 @@ def plan_loading(
         )
     allowed = None if free is None else int(share * free) // place.local_size
     processes = ahead(leaves(examples.inputs)[0], []) is not None
-    fitting = MOST if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
+    fitting = MAX_THREADS if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto":
         spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
         none = all(map(in_memory, arrays)) or any(map(varies, arrays))
-        count = 0 if none else max(0, min(MOST, fitting, spare))
+        count = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
     else:
         count = workers
     needed = slots(count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -14,12 +13,11 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import InputShape, sides
-from ninefold.dataset.class_numbers import ClassNumbers
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Items, Kind, Reader, first_cause, raised
+from ninefold.dataset.items import Items, Reader, first_cause, raised
+from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
-from ninefold.ranks import found
 from ninefold.tree import Tree
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
@@ -55,13 +53,13 @@ class Mapped(Dataset):
         before several processes build them. Raises DataError, ConfigError.
         """
         for split in ("train", "test"):
-            items = self._items(split, "HYDRA_FULL_ERROR=1 shows the traceback")
+            items = self._items(split)
             items.require_alike()
             items.require_several_classes()
             if self.thread_safe:
-                items.require_no_draws()
+                items.require_no_random_transforms("thread_safe", "true")
             if self.cache is not None:
-                items.require_no_random_transforms(self.cache)
+                items.require_no_random_transforms("cache", self.cache)
             self._require_movable(items)
             if self.mean is not None and not items.image:
                 raise ConfigError(
@@ -79,10 +77,10 @@ class Mapped(Dataset):
         if self.thread_safe or self.cache is not None:  # threads read what is cached
             return
         for split in splits:
-            self._data(split, _log())
+            self._data(split)
         from ninefold.dataset.item_loader import ItemLoader  # it imports torch
 
-        self._loaders.append(ItemLoader(lambda split: self._items(split, _log()), count, patience))
+        self._loaders.append(ItemLoader(lambda split: self._items(split), count, patience))
 
     def _reader(self, split: Split) -> Reader | None:
         """The worker processes that read the items of a split; None: there are none."""
@@ -92,27 +90,27 @@ class Mapped(Dataset):
         return lambda batches, seed, epoch: loader.read([(split, b, seed, epoch) for b in batches])
 
     def load(self, split: Split) -> Examples:
-        items = self._items(split, _log(), self._reader(split))
+        items = self._items(split, self._reader(split))
         examples = Examples(*items.columns(), tuple(self.class_names or ()))
         return examples.first(self.limit_of(split))
 
     def count_classes(self) -> int | None:
         """As the class says by `classes`, `targets` or `labels`, where targets are classes."""
-        items = self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback")
+        items = self._items("train")
         target = items.targets
-        if not isinstance(target, Kind) or target.shape or target.dtype != np.int64:
+        if not isinstance(target, ArraySpec) or target.shape or target.dtype != np.int64:
             return None
         return said_classes(self._built["train"])
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""
-        return self._items("train", "HYDRA_FULL_ERROR=1 shows the traceback").shape
+        return self._items("train").shape
 
     @property
     def counts(self) -> str:
         """Images and volumes, or rows of a table or anything else."""
-        one = sides(self.shape)
-        return "images" if isinstance(one, InputShape) and len(one.numbers) in (3, 4) else "rows"
+        one = specs(self.shape)
+        return "images" if isinstance(one, ArraySpec) and len(one.shape) in (3, 4) else "rows"
 
     def sources(self, split: Split) -> Sequence[str]:
         """The source file of the class."""
@@ -133,9 +131,8 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split, log: str, reader: Reader | None = None) -> Items:
-        """The items of a split. log: where the traceback of an error in the class can be read."""
-        data, target = self._data(split, log), self._node(split)["_target_"]
+    def _items(self, split: Split, reader: Reader | None = None) -> Items:
+        data, target = self._data(split), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
         return Items(
             data,
@@ -144,15 +141,14 @@ class Mapped(Dataset):
             self.keys,
             f"dataset.{split}",
             target,
-            log,
             draws=not self.thread_safe,
             reader=reader,
         )
 
-    def _data(self, split: Split, log: str) -> Any:
+    def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""
         if split not in self._built:
-            self._built[split] = self._build(f"dataset.{split}", self._node(split), log)
+            self._built[split] = self._build(f"dataset.{split}", self._node(split))
         return self._built[split]
 
     def _require_movable(self, items: Items) -> None:
@@ -161,7 +157,9 @@ class Mapped(Dataset):
         A vector [k] is refused too: of coordinates none would move, and nothing would tell.
         """
         target = items.targets
-        moves = isinstance(target, Kind) and (not target.shape or items.masked or items.unlabeled)
+        moves = isinstance(target, ArraySpec) and (
+            not target.shape or items.masked or items.unlabeled
+        )
         if not (self.flip or self.crop) or (items.image and len(items.shape) == 3 and moves):
             return
         raise ConfigError(
@@ -171,7 +169,7 @@ class Mapped(Dataset):
             "the class",
         )
 
-    def _build(self, field: str, node: Mapping[str, Any], log: str) -> Any:
+    def _build(self, field: str, node: Mapping[str, Any]) -> Any:
         """The object of the user's class that `node`, the value of `field`, describes."""
         target = node["_target_"]
         try:
@@ -188,7 +186,7 @@ class Mapped(Dataset):
                     "PYTHONPATH is allowed; correct it, or PYTHONPATH=FOLDER of the module",
                 ) from error
             what = "its construction" if located else "the import of its module"
-            raise raised(field, target, what, cause, log) from error
+            raise raised(field, target, what, cause) from error
         kind = type(data)
         if not (hasattr(kind, "__len__") and hasattr(kind, "__getitem__")):
             raise DataError(
@@ -198,12 +196,6 @@ class Mapped(Dataset):
                 "iterable one cannot be shuffled or resumed: give items by number",
             )
         return data
-
-
-def _log() -> str:
-    """Where the traceback of an error in a run can be read."""
-    rank = found(os.environ).rank
-    return f"traceback in run{f'.rank{rank}' if rank else ''}.log"
 
 
 def said_classes(data: Any) -> int | None:

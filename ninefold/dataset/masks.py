@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -15,14 +16,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.class_numbers import BLACK_AND_WHITE, ClassNumbers, DecodedMasks
+from ninefold.dataset.arrays import FileArray
 from ninefold.dataset.images import (
     FOLDERS,
     OPENED,
     ImageFiles,
     ImageTree,
     bad_image,
-    listed,
     read_or,
     require_limit,
     require_shape,
@@ -49,8 +49,120 @@ HOLDS = (
     "train/images + train/masks, images/train + masks/train (or img_dir, labels, ann_dir), "
     "or train + trainannot, and the same for test or val"
 )
-USE_VALUES = "for black and white masks set dataset.values=[0,255]"
 LOOKED_AT = 200  # masks of which `prepare` decodes all pixels
+VALUES = 2**16  # gray levels of a mask of 16 bits
+MAX_CLASSES = 2**15 - 1  # of int16
+BLACK_AND_WHITE = "divide black and white masks by 255 (dataset=masks: set dataset.values=[0,255])"
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """`classes` classes, and void (pixels that do not count) as the number `ignore`, if any.
+
+    values: what stands for each class in a mask; None: its number.
+    """
+
+    classes: int
+    ignore: int | None
+    values: tuple[int, ...] | None = None
+
+    @property
+    def dtype(self) -> type[np.uint8] | type[np.int16]:
+        """Of masks: int16 where classes or `ignore` are above 255."""
+        return np.uint8 if self.classes <= 255 and (self.ignore or 0) <= 255 else np.int16
+
+    def of(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.int16]:
+        """The class of each of these integers, or `ignore`; -1 for values that are not allowed."""
+        if stored.dtype != np.uint8:
+            known = (stored >= 0) & (stored < VALUES)
+            stored = np.where(known, stored, 0).astype(np.int32)  # VALUES is more than int16 holds
+            stored[~known] = VALUES
+        return np.asarray(table(self.classes, self.ignore, self.values)[stored], np.int16)
+
+    def mistake(self, name: str, stored: npt.NDArray[Any], unit: str) -> tuple[str, str, str]:
+        """What is wrong with the mask `name`, which holds values that are not allowed, what is
+        allowed, and what to do. unit: what there is a value for, pixels or voxels.
+        """
+        wrong = stored[self.of(stored) < 0]
+        value, count = Counter(wrong.tolist()).most_common(1)[0]
+        allowed = f"0 to {self.classes - 1}" if self.values is None else f"{list(self.values)}"
+        and_void = "" if self.ignore is None else f" and ignore={self.ignore}"
+        do = "correct dataset.values"
+        if self.values is None:
+            do = f"set dataset.classes={int(wrong.max()) + 1}"
+            if set(np.unique(stored).tolist()) <= {0, 255}:
+                do = BLACK_AND_WHITE
+        return (
+            f"mask {name} has the value {value} in {count:,} {unit}",
+            f"{allowed}{and_void} are allowed",
+            f"{do} or dataset.ignore={value}" if 0 <= value < MAX_CLASSES else "correct the mask",
+        )
+
+    def nothing_to_learn(self, found: set[int], count: int) -> tuple[str, str, str] | None:
+        """What is wrong with `count` masks that hold these values: all void, or one class beside.
+
+        That is of 0 and 255 where 255 is void: masks in black and white.
+        """
+        if self.ignore not in found or self.ignore in (self.values or ()):
+            return None
+        if not found <= ({0, 255} if self.ignore == 255 else {self.ignore}):
+            return None
+        return (
+            f"{count} masks hold the values {', '.join(map(str, sorted(found)))} only",
+            f"{self.ignore} is void (dataset.ignore), so that at most one class is left",
+            f"{BLACK_AND_WHITE}, or correct dataset.ignore",
+        )
+
+    def require_usable(self) -> None:
+        """Raise ConfigError if there are too many classes, or void is one of them by mistake."""
+        if self.classes > MAX_CLASSES:
+            raise ConfigError(
+                "dataset.classes",
+                self.classes,
+                f"masks hold numbers of 16 bits; {MAX_CLASSES} classes at most are allowed; lower "
+                "dataset.classes",
+            )
+        # Otherwise a class may be void on purpose, as the 0 of masks that count from 1.
+        chosen = self.values is None and self.ignore != 255
+        if self.ignore is not None and self.ignore < self.classes and not chosen:
+            raise ConfigError(
+                "dataset.ignore",
+                self.ignore,
+                f"it is also one of {self.classes} classes; a number from {self.classes} to "
+                f"{MAX_CLASSES}, or null, is allowed; set dataset.ignore={self.classes} or "
+                "dataset.ignore=null",
+            )
+
+
+@functools.lru_cache(maxsize=8)
+def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> npt.NDArray[Any]:
+    """The class of each value, `ignore` of void and -1 of all others: int16 [VALUES + 1]."""
+    found = np.full(VALUES + 1, -1, np.int16)
+    if ignore is not None:
+        found[ignore] = ignore
+    found[np.arange(classes) if values is None else list(values)] = np.arange(classes)
+    return found
+
+
+@dataclass(frozen=True)
+class DecodedMasks(FileArray):
+    """Masks in files, decoded to class numbers [n, *size] when they are read."""
+
+    paths: Sequence[str]
+    size: tuple[int, ...]
+    tree: ImageTree
+    numbers: ClassNumbers
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        return self.numbers.dtype
+
+    def classes_of(self, path: str, stored: npt.NDArray[Any], unit: str) -> npt.NDArray[np.int16]:
+        """The class numbers of a mask with these values. Raises DataError if one is not allowed."""
+        numbers = self.numbers.of(stored)
+        if numbers.min() < 0:
+            raise self.tree.wrong(*self.numbers.mistake(path, stored, unit))
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -91,10 +203,11 @@ class Masks(Dataset):
         for image, mask in bar(spread(pairs, OPENED), "opening images", unit="pair", delay=1.0):
             self._images([]).require_image(image)
             masks.require_fit(mask, image)
-        found: Counter[int] = Counter()
+        found: set[int] = set()
         for _, mask in bar(spread(pairs, LOOKED_AT), "looking at masks", unit="mask", delay=1.0):
-            found += masks.counts(mask)
-        self._require_classes(found, min(len(pairs), LOOKED_AT))
+            found |= masks.values(mask)
+        if wrong := self._numbers.nothing_to_learn(found, min(len(pairs), LOOKED_AT)):
+            raise self._tree.wrong(*wrong)
 
     def load(self, split: Split) -> Examples:
         self._require_options()
@@ -144,12 +257,12 @@ class Masks(Dataset):
 
     def _pairs(self, split: Split) -> list[tuple[str, str]]:
         """The paths of the images of a split, in order, each with its mask's. Raises DataError."""
-        names = FOLDERS[split]
-        both = next((both for name in names if (both := self._folders(name))), None)
+        wanted = FOLDERS[split]
+        both = next((both for name in wanted if (both := self._folders(name))), None)
         if both is None:
             raise self._tree.wrong(
                 f"it holds no {split} images with masks",
-                f"looked for {' or '.join(names)} beside train in {self._tree.path}",
+                f"looked for {' or '.join(wanted)} beside train in {self._tree.path}",
                 f"it must hold {HOLDS}",
             )
         images, masks = both
@@ -160,18 +273,10 @@ class Masks(Dataset):
                 self._tree.listing(images),
                 "put images there; folders below are not read",
             )
+        names = [stem(path) + self.mask_suffix for path in found]
+        do = "add the masks or remove the images, or set dataset.mask_suffix"
         stems = ((stem(path), path) for path in self._tree.images(masks))
-        by_stem = self._tree.unique(stems, "mask", "image")
-        lacking = [path for path in found if stem(path) + self.mask_suffix not in by_stem]
-        if lacking:
-            count = f"{len(lacking):,} image{'s have' if len(lacking) > 1 else ' has'} no mask"
-            raise self._tree.wrong(
-                f"{count}; first {os.path.basename(lacking[0])}",
-                f"looked for {stem(lacking[0])}{self.mask_suffix}.png and other endings in "
-                f"{masks}, which holds {listed(by_stem)}",
-                "add the masks or remove the images, or set dataset.mask_suffix",
-            )
-        return [(path, by_stem[stem(path) + self.mask_suffix]) for path in found]
+        return list(zip(found, self._tree.masks_of(names, stems, masks, "image", do), strict=True))
 
     def _require_options(self) -> None:
         """Raise DataError or ConfigError if the options exclude each other."""
@@ -192,23 +297,6 @@ class Masks(Dataset):
                     f"in their order, is allowed; correct dataset.{key} or dataset.classes",
                 )
         self._numbers.require_usable()
-
-    def _require_classes(self, found: Counter[int], count: int) -> None:
-        """Raise DataError if masks of the values `found` hold nothing to learn."""
-        classes = set(found)
-        if self.values is None and classes <= BLACK_AND_WHITE and self.ignore == 255:
-            if 255 in classes:
-                raise self._tree.wrong(
-                    f"{count} masks hold the values {', '.join(map(str, sorted(classes)))} only",
-                    "255 is void, as dataset.ignore=255, so that one class is left",
-                    USE_VALUES,
-                )
-        elif self.ignore not in (self.values or ()) and classes == {self.ignore}:
-            raise self._tree.wrong(
-                f"all pixels of {count} masks are void",
-                f"found {self.ignore} only, which is dataset.ignore",
-                "correct dataset.ignore, or the masks",
-            )
 
 
 def layout_of(root: Path) -> tuple[str, str] | None:
@@ -245,23 +333,14 @@ class MaskFiles(DecodedMasks):
                 "replace one of them",
             )
 
-    def counts(self, path: str) -> Counter[int]:
-        """How many pixels of a mask have each value; DataError if one of them is not allowed."""
+    def values(self, path: str) -> set[int]:
+        """The values in a mask. Raises DataError if one of them is not allowed."""
         stored = self._stored(path)
-        self._require_allowed(path, stored)
-        values, counts = np.unique(stored, return_counts=True)
-        return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        self.classes_of(path, stored, "pixels")
+        return set(np.unique(stored).tolist())
 
     def decoded(self, path: str) -> npt.NDArray[np.int16]:
-        stored = self._stored(path)
-        numbers = self.numbers.of(nearest(stored, *self.size))
-        if numbers.min() < 0:
-            self._require_allowed(path, stored)
-        return numbers
-
-    def _require_allowed(self, path: str, stored: npt.NDArray[Any]) -> None:
-        if self.numbers.of(stored).min() < 0:
-            raise self.tree.wrong(*self.numbers.mistake(path, stored, "pixels", USE_VALUES))
+        return self.classes_of(path, nearest(self._stored(path), *self.size), "pixels")
 
     def _stored(self, path: str, decode: bool = True) -> npt.NDArray[Any]:
         """A mask's pixels as they are stored [height, width]; without `decode` only their shape."""

@@ -76,41 +76,20 @@ class ImagePreparation:
 
         shape: of all inputs. Raises ConfigError where these are no images.
         """
-        if not self.moves:
+        if not (self.flip or self.crop):
             return itertools.repeat(None, len(rows))
         if not isinstance(shape, tuple) or len(shape) != 4:
             raise self._unmoved(f"inputs of the shape {shape}")
-        count = rows.shape[1]
+        count, (_, channels, height, width) = rows.shape[1], shape
         bits = random_bits(seed, epoch, rows)
-        corners = self.corners(bits, np.arange(count), count, shape)
-        return to_device(torch.from_numpy(corners), device).unbind()
-
-    @property
-    def moves(self) -> bool:
-        """Whether images are mirrored or cropped."""
-        return bool(self.flip or self.crop)
-
-    def corners(
-        self,
-        bits: npt.NDArray[np.uint64],
-        numbers: Rows,
-        count: int,
-        shape: tuple[int, ...],
-    ) -> Rows:
-        """Offset of each crop's first pixel in the flat `padded` of `count` images: int64.
-
-        bits: of each example; the result has their shape. numbers: of their images.
-        shape: of an image in its last dimensions.
-        """
-        channels, height, width = shape[-3:]
         across = width + 2 * self.crop
         plane = across * (height + 2 * self.crop)
         places = np.uint64(2 * self.crop + 1)
         top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
         twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
-        image = (twin + numbers.astype(np.uint64)) * np.uint64(channels * plane)
-        found: Rows = (image + top * np.uint64(across) + left).astype(np.int64)
-        return found
+        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
+        corners = (image + top * np.uint64(across) + left).astype(np.int64)
+        return to_device(torch.from_numpy(corners), device).unbind()
 
     def __call__(self, inputs: Tree, targets: Tree, draw: Tensor | None) -> tuple[Tree, Tree]:
         """Raises ConfigError for what would be resized, or moved, and cannot be."""
@@ -184,12 +163,13 @@ class ImagePreparation:
                 images = resized(floats, size).round_()
             return self._in_one_kernel(images)
         images = images.contiguous(memory_format=self.memory_format)
-        if size is None:
-            return self._converted(images)
-        shape = (*images.shape[:2], size, size)
+        if size is None and images.numel() <= PIECE:
+            return self._normalize(images.to(torch.float32))
+        shape = images.shape if size is None else (*images.shape[:2], size, size)
         floats = torch.empty(shape, memory_format=self.memory_format)
-        for some, into in zip(images.split(AT_ONCE), floats.split(AT_ONCE), strict=True):
-            self._normalize(into.copy_(resized(some, size)))
+        count = AT_ONCE if size else max(1, PIECE * len(images) // images.numel())
+        for some, into in zip(images.split(count), floats.split(count), strict=True):
+            self._normalize(into.copy_(some if size is None else resized(some, size)))
         return floats
 
     def _scaled_floats(self, images: Tensor) -> Tensor:
@@ -217,24 +197,10 @@ class ImagePreparation:
         Products need not be rounded before they are added, as they are on a CPU: the last bit of
         a pixel may differ.
         """
-        layout = self.memory_format
-        floats = torch.empty(
-            images.shape, dtype=torch.float32, device=images.device, memory_format=layout
-        )
-        if self.mean is None or self.std is None:
+        floats = torch.empty(images.shape, device=images.device, memory_format=self.memory_format)
+        if (factors := self._factors(floats)) is None:
             return torch.div(images, 255, out=floats)
-        scale, shift = self._scale_and_shift(floats)
-        return torch.addcmul(shift, images, scale, out=floats)
-
-    def _converted(self, images: Tensor) -> Tensor:
-        """uint8 [n, c, h, w] to float32 of the same size, on a CPU."""
-        if images.numel() <= PIECE:
-            return self._normalize(images.to(torch.float32))
-        floats = torch.empty(images.shape, memory_format=self.memory_format)
-        count = max(1, PIECE * len(images) // images.numel())
-        for some, into in zip(images.split(count), floats.split(count), strict=True):
-            self._normalize(into.copy_(some))
-        return floats
+        return torch.addcmul(factors[1], images, factors[0], out=floats)
 
     def mask_corners(self, corners: Tensor, shape: tuple[int, ...]) -> Tensor:
         """`corners` of images of this shape as those of their masks, which have one plane."""
@@ -244,14 +210,14 @@ class ImagePreparation:
 
     def _normalize(self, floats: Tensor) -> Tensor:
         """Pixels in 0..255 to 0..1 or normalized, in place."""
-        if self.mean is None or self.std is None:
+        if (factors := self._factors(floats)) is None:
             return floats.div_(255)
-        scale, shift = self._scale_and_shift(floats)
-        return floats.mul_(scale).add_(shift)
+        return floats.mul_(factors[0]).add_(factors[1])
 
-    def _scale_and_shift(self, floats: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.mean is not None
-        assert self.std is not None
+    def _factors(self, floats: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What pixels in 0..255 are multiplied by, and what is added then; None: divide by 255."""
+        if self.mean is None or self.std is None:
+            return None
         mean, std, width = tuple(self.mean), tuple(self.std), floats.shape[3]
         return normalizing(mean, std, floats.shape[1], width, self.memory_format, floats.device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +13,18 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
-from ninefold.dataset.loader import SMALL, HostSource, LoaderPlan, amount, in_memory, plan_loading
-from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
-from ninefold.engine.batches import Preparation, Read, Source
+from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
+from ninefold.dataset.preparation import to_device
+from ninefold.engine.batches import Read, Source
 from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
-AUTO = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
+AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, however many are on the GPU at the same time
-MOST = 1 / 2  # of what is free there, which true takes at most too
+FREE_SHARE = 1 / 2  # of what is free there, which true takes at most too
+SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
 
@@ -84,66 +85,6 @@ def on_device(array: Array, device: torch.device) -> Tensor:
     return values
 
 
-@dataclass(frozen=True)
-class Padded:
-    """A preparation of images on a device that are mirrored and padded once, not in each batch.
-
-    The inputs that it is called with, and masks, are not read: it cuts the crops of a batch out of
-    the images of the whole split, as `plain` would move them.
-
-    inputs: what `plain.padded` makes of all images. masks: of all masks, if these are the targets.
-    """
-
-    plain: ImagePreparation
-    inputs: Tensor
-    masks: Tensor | None
-
-    def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
-    ) -> Iterable[Tensor]:
-        edge = 2 * self.plain.crop
-        _, count, channels, height, width = self.inputs.shape
-        image = (channels, height - edge, width - edge)
-        corners = self.plain.corners(random_bits(seed, epoch, rows), rows, count, image)
-        return to_device(torch.from_numpy(corners), device).unbind()
-
-    def __call__(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
-        images = self.plain.cut(self.inputs, draw)
-        if self.masks is not None:
-            corners = self.plain.mask_corners(draw, tuple(images.shape))
-            targets = self.plain.cut(self.masks, corners)[:, 0]
-        return self.plain(images, targets, None)
-
-
-def padded_once(
-    source: Source, prepare: Preparation, memory: tuple[int, int]
-) -> tuple[Source, Preparation]:
-    """Pad images that are on the device once, and return what reads and prepares them then.
-
-    Both are returned as they are if the images are not there, if `prepare` does not move them, or
-    if there is no room, see `allowed`. memory: free and total bytes of the GPU.
-    """
-    # A subclass may draw more, or other things.
-    if not isinstance(source, Resident) or type(prepare) is not ImagePreparation:
-        return source, prepare
-    inputs, targets = source.inputs, source.targets
-    if not prepare.moves:
-        return source, prepare
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or inputs.ndim != 4:
-        return source, prepare
-    masked = is_mask(targets, inputs)
-    if targets.ndim > 2 and not masked:
-        return source, prepare
-    height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
-    grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
-    if grown * (inputs.nbytes + masked * targets.nbytes) > allowed(memory):
-        return source, prepare
-    masks = prepare.padded(targets[:, None], prepare.outside) if masked else None
-    nothing = inputs.new_empty((len(inputs), 0))
-    hollow = Resident(nothing, nothing if masked else targets)
-    return hollow, Padded(prepare, prepare.padded(inputs), masks)
-
-
 def source_of(examples: Examples, how: LoaderPlan, device: torch.device) -> Source:
     """`examples` as `how` says that they are read."""
     if how.resident:
@@ -157,7 +98,7 @@ def resident_bytes(
     """The bytes of `sets` if they are to be copied to `device`, else 0.
 
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
-        than is `allowed`. true: they must be, and may take MOST of what is free.
+        than is `allowed`. true: they must be, and may take FREE_SHARE of what is free.
     memory: see `allowed`.
     Raises ConfigError, ResourceError where they must and cannot.
     """
@@ -190,15 +131,15 @@ def resident_bytes(
     raise ResourceError(
         "dataset.resident",
         "true",
-        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed ({MOST:g} "
-        "of the free memory of the GPU); leave it out",
+        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed "
+        f"({FREE_SHARE:g} of the free memory of the GPU); leave it out",
     )
 
 
 def allowed(memory: tuple[int, int], must: bool = False) -> int:
     """The bytes that examples may take on a GPU. memory: its free and total bytes."""
     free, total = memory
-    return int(MOST * free if must else min(MOST * free, AUTO * total))
+    return int(FREE_SHARE * free if must else min(FREE_SHARE * free, AUTO_SHARE * total))
 
 
 def nbytes(array: Array) -> int:
@@ -229,14 +170,11 @@ def reading(
         free=available_memory(),
         cores=cores(),
     )
-    size = resident_bytes(resident, sets, place.device, memory_of(place.device))
+    on_gpu = place.device.type == "cuda"
+    memory = torch.cuda.mem_get_info(place.device) if on_gpu else (0, 0)
+    size = resident_bytes(resident, sets, place.device, memory)
     mine = torch.tensor([own.workers, size], device=place.device)
     workers, least = gather(mine, parallel, place).amin(dim=0).tolist()
     if least:  # on all of them
         return replace(own, workers=0, pinned=False, resident=size)
     return replace(own, workers=workers)
-
-
-def memory_of(device: torch.device) -> tuple[int, int]:
-    """The bytes of a GPU, free ones and all; none for a CPU."""
-    return torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)

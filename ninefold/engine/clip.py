@@ -18,7 +18,7 @@ class NoClip:
         """Called after the last backward pass of a step, before the optimizer's."""
 
     def metrics(self) -> dict[str, float]:
-        """What a log line says of the gradients of the latest step."""
+        """Figures of a log line on the gradients of the latest step."""
         return {}
 
 
@@ -26,7 +26,7 @@ class Clip(NoClip):
     """Unscales the gradients, measures their norm and clips them in place.
 
     clip: torch's function to call with the parameters that have gradients and their total norm.
-    whole: gathers a tensor that a strategy has sharded, see `Parallel.whole`.
+    full_tensor: gathers a tensor that a strategy has sharded, see `Parallel.full_tensor`.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class Clip(NoClip):
         optimizer: torch.optim.Optimizer,
         scaler: CountingScaler,
         clip: Callable[[list[Tensor], Tensor], object],
-        whole: Callable[[Tensor], Tensor],
+        full_tensor: Callable[[Tensor], Tensor],
     ) -> None:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = optimizer
         self._scaler = scaler
         self._clip = clip
-        self._whole = whole
+        self._full_tensor = full_tensor
         self._norm: Tensor | None = None
 
     def __call__(self) -> None:
         self._scaler.unscale_(self._optimizer)
         parameters: list[Tensor] = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
-        norm = self._whole(get_total_norm(gradients))
+        norm = self._full_tensor(get_total_norm(gradients))
         self._clip(parameters, norm)
         if self._norm is None:
             self._norm = norm
@@ -66,11 +66,11 @@ def clip(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scaler: CountingScaler,
-    whole: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> NoClip:
-    """What clips gradients to the total 2-norm `norm`, or each element to +-`value`, or neither.
+    """Return a clip of gradients to the total 2-norm `norm`, or each element to +-`value`, or none.
 
-    whole: see Clip.
+    full_tensor: see Clip.
     """
     assert norm is None or value is None
     if norm is not None:
@@ -80,9 +80,11 @@ def clip(
             optimizer,
             scaler,
             lambda ps, total: clip_grads_with_norm_(ps, most, total),
-            whole,
+            full_tensor,
         )
     if value is not None:
         bound = value
-        return Clip(model, optimizer, scaler, lambda ps, total: clip_grad_value_(ps, bound), whole)
+        return Clip(
+            model, optimizer, scaler, lambda ps, total: clip_grad_value_(ps, bound), full_tensor
+        )
     return NoClip()

@@ -15,7 +15,7 @@ import torch
 
 from ninefold.score import PHASES
 
-OFTEN = 60.0  # seconds after which a pause reads the energy: the counter of a CPU wraps around
+ENERGY_PERIOD = 60.0  # seconds after which a pause reads it: the counter of a CPU wraps around
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Meter:
 
 
 class Intervals(Protocol):
-    """What is told when the clock runs, see `ninefold.measure.devices.Load`."""
+    """Observer of when the clock runs, see `ninefold.measure.devices.Load`."""
 
     def begin(self) -> None:
         """The clock runs from here on."""
@@ -109,7 +109,7 @@ class Clock:
             yield
             return
         self._halt()
-        if time.perf_counter() - self._read > OFTEN:
+        if time.perf_counter() - self._read > ENERGY_PERIOD:
             self._count_energy()
         yield
         self._synchronize()
@@ -117,7 +117,7 @@ class Clock:
 
     @property
     def sampling(self) -> bool:
-        """Whether the phases of the present step are timed."""
+        """Return whether the phases of the present step are timed."""
         return bool(self._marks)
 
     def begin_step(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ninefold.engine.parallel import gather, here
+from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Training
 from ninefold.errors import NumericsError
 
@@ -68,7 +68,7 @@ def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
     bad = rows[:, BAD]
     rank = int(bad.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
-    wrong = [not bool(torch.isfinite(here(p)).all()) for p in run.state.model.parameters()]
+    wrong = [not bool(torch.isfinite(local_part(p)).all()) for p in run.state.model.parameters()]
     flags = torch.tensor(wrong, dtype=torch.float32, device=run.place.device)
     on_first = gather(flags, run.parallel, run.place)[bad == bad.max()].amax(dim=0).tolist()
     found = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]

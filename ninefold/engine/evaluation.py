@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ninefold.engine.batches import Preparation, Source, shard
 from ninefold.engine.generators import seeded_apart
 from ninefold.engine.parallel import Parallel, Place
-from ninefold.engine.task import Scores, Task, require_possible, scoring, told
+from ninefold.engine.task import Scores, Task, require_possible, scoring, user_errors_as_config
 from ninefold.tree import rows
 
 
@@ -94,16 +94,16 @@ def evaluate(
     if place.rank >= place.data_size:  # what it counted is another's too
         count, loss = 0, torch.zeros_like(loss)
         sums = None if sums is None else torch.zeros_like(sums)
-    counts = parallel.total(torch.tensor([count, broken], device=place.device)).tolist()
+    counts = parallel.all_reduce_sum(torch.tensor([count, broken], device=place.device)).tolist()
     if counts[1]:
         forward.train(was_training)
         raise Unfinished
     assert sums is not None
-    sums = parallel.total(sums)
+    sums = parallel.all_reduce_sum(sums)
     forward.train(was_training)
     assert counts[0] == len(source), f"{counts[0]} of {len(source)} examples counted"
-    mean = parallel.total(loss).item() / counts[0]
-    with told(task, "scores"):
+    mean = parallel.all_reduce_sum(loss).item() / counts[0]
+    with user_errors_as_config(task, "scores"):
         scores = task.scores(sums, names)
     require_possible(scoring(task), scores.score)
     return Evaluation(mean, counts[0], scores)

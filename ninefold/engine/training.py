@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ninefold.engine.batches import Batches, Preparation, Source
 from ninefold.engine.clip import NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.graph import NoGraph
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, scoring
@@ -20,6 +21,56 @@ from ninefold.score import Score
 from ninefold.tree import Tree
 
 Step = Callable[[Tree, Tree], None]  # trains on a batch: inputs and targets, on the device
+Update = Callable[[Tree, Tree], Tensor]  # (inputs, targets) -> the loss of a step, detached
+
+
+class NoGraph:
+    """Computes each step as it is written."""
+
+    records: ClassVar[bool] = False
+
+    def computing(self, update: Update) -> Update:
+        """Return what computes the steps: a function with the effect of `update`.
+
+        update: computes a step on the device and never waits for it. What it does on the host may
+        be done once for many steps.
+        """
+        return update
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """A context whose steps are computed as they are written."""
+        yield
+
+
+class PeakMemory:
+    """The most bytes that training has allocated on each of `gpus`; evaluations are left out.
+
+    Their batches may be larger than those of training, see `engine.batches.evaluation_batch`.
+    """
+
+    def __init__(self, gpus: Sequence[int]) -> None:
+        self._most = dict.fromkeys(gpus, 0)
+
+    def start(self) -> None:
+        """Forget what was measured before."""
+        for index in self._most:
+            self._most[index] = 0
+            torch.cuda.reset_peak_memory_stats(index)
+
+    def bytes(self) -> list[int]:
+        """The peaks so far."""
+        return [max(most, torch.cuda.max_memory_allocated(i)) for i, most in self._most.items()]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Measure nothing inside the block."""
+        self._most = dict(zip(self._most, self.bytes(), strict=True))
+        try:
+            yield
+        finally:
+            for index in self._most:
+                torch.cuda.reset_peak_memory_stats(index)
 
 
 @dataclass(kw_only=True)
@@ -64,7 +115,7 @@ class Training:
 
     @property
     def score(self) -> Score:
-        """What patience and best.pt are selected by."""
+        """Score that patience and best.pt are selected by."""
         return scoring(self.objective.task)
 
     def best(self, score: float) -> float:
@@ -74,13 +125,13 @@ class Training:
 
     @property
     def evaluation_due(self) -> bool:
-        """Whether an epoch or the run is trained to its end and not evaluated yet."""
+        """Return whether an epoch or the run is trained to its end and not evaluated yet."""
         step, per_epoch = self.state.step, self.batches.steps_per_epoch
         return self.state.measured < step and (step % per_epoch == 0 or step >= self.last_step)
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are taken and evaluated, or `patience` has run out."""
+        """Return whether all steps are taken and evaluated, or `patience` has run out."""
         waited = self.state.measured - self.state.best_step
         tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
         return not self.evaluation_due and (self.state.step >= self.last_step or tired)
@@ -92,7 +143,7 @@ class Training:
         """Called after each step, with the clock running."""
 
     def interrupted(self) -> bool:
-        """Whether this process wants an evaluation to end: asked before each of its batches."""
+        """Return whether an evaluation is to end: asked before each of its batches."""
         return False
 
     def after_interruption(self) -> None:

@@ -1,4 +1,4 @@
-"""What the commands `python -m ninefold.NAME` share: composing, signals, one-line failures."""
+"""What the commands of extensions share: composing, signals, one-line failures."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Turn any exception into a Failure with an error line and an exit code: one table, `ROWS`."""
+"""Turn any exception into a Failure with an error line and an exit code."""
 
 from __future__ import annotations
 
 import os
-import socket
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,56 +55,147 @@ class Raised:
         return located(self.error, f"traceback in {self.log}")
 
 
-def failure_of(raised: Raised) -> Failure:
-    """Convert an exception to a Failure: that of the first row of `ROWS` that knows it."""
-    if isinstance(raised.error, Failure):
-        return raised.error
-    here = LAUNCHER if raised.rank is None else WORKER
-    rows = (row for process, row in ROWS if process in (BOTH, here))
-    found = next(failure for row in rows if (failure := row(raised)))
-    found.__cause__ = raised.error
-    return found
+@dataclass(frozen=True)
+class Known:
+    """An error of a library's in a worker that a user can act on.
+
+    words: one of them is in its text, or in the full name of one of its classes.
+    value: of `field`; None: the environment variable of that name, or the rank.
+    """
+
+    words: tuple[str, ...]
+    kind: type[Failure]
+    field: str
+    value: str | None
+    wrong: str
+    do: str
+
+    def failure(self, raised: Raised) -> Failure | None:
+        names = [f"{kind.__module__}.{kind.__name__}" for kind in type(raised.error).__mro__]
+        lines = [line.strip() for line in raised.text.splitlines() if line.strip()]
+        known = [line for line in lines if any(words in line for words in self.words)]
+        if not known and not any(words in name for words in self.words for name in names):
+            return None
+        last = raised.text.partition("Last error:")[2].strip().splitlines()  # NCCL's message
+        said = (last or known or lines or [""])[0][:160]
+        value = raised.rank if self.field == "rank" else os.environ.get(self.field, "unset")
+        return self.kind(
+            self.field,
+            value if self.value is None else self.value,
+            f"{self.wrong} ({said})",
+            raised.details,
+            self.do,
+        )
 
 
-def _of_memory(raised: Raised) -> Failure | None:
-    launcher = raised.line or "a run needs a few GB to import torch alone"
-    return memory_failure(raised.error, launcher if raised.rank is None else raised.details)
-
-
-def _no_deterministic_kernel(raised: Raised) -> Failure | None:
-    before, missing, _ = raised.text.partition(" does not have a deterministic implementation")
-    if not missing:
-        return None
-    return ConfigError(
+KNOWN = (
+    Known(
+        ("does not have a deterministic implementation",),
+        ConfigError,
         "deterministic",
         "true",
-        f"{before.rpartition(' ')[2]} has no deterministic kernel; {raised.details}; choose "
-        "another model or leave it out",
-    )
-
-
-def _no_kernel_for_the_dtype(raised: Raised) -> Failure | None:
-    """oneDNN lacks some, as of an LSTM in bfloat16 on CPUs without instructions for it."""
-    if not raised.text.startswith("could not create a primitive"):
-        return None
-    said = raised.text.partition(". Run")[0]
-    return ConfigError(
+        "an operation has no deterministic kernel",
+        "choose another model or leave it out",
+    ),
+    Known(  # oneDNN lacks some, as of an LSTM in bfloat16 on CPUs without instructions for it
+        ("could not create a primitive",),
+        ConfigError,
         "kernel",
         "oneDNN",
-        f"this CPU has none for a layer in its precision ({said}); {raised.details}; take "
-        "amp=fp32, or another layer",
-    )
-
-
-def _not_compiled(raised: Raised) -> Failure | None:
-    if type(raised.error).__module__ not in ("torch._dynamo.exc", "torch._inductor.exc"):
-        return None
-    return ConfigError(
+        "this CPU has none for a layer in its precision",
+        "take amp=fp32, or another layer",
+    ),
+    Known(
+        ("torch._dynamo.exc.", "torch._inductor.exc."),
+        ConfigError,
         "compile",
         "true",
-        f"the network cannot be compiled ({raised.text.partition(chr(10))[0]}); {raised.details}; "
+        "the network cannot be compiled",
         "leave compile out, or see the traceback",
+    ),
+    Known(
+        ("Cannot re-initialize CUDA in forked subprocess",),
+        ConfigError,
+        "CUDA",
+        "initialized",
+        "a module that was imported before the workers were forked used the GPU driver",
+        "do not call torch.cuda while a module is imported, or use launch.inline=true",
+    ),
+    Known(  # NCCL keeps the buffers between the GPUs of a host there
+        ("failed to extend /dev/shm", "/dev/shm/nccl"),
+        ResourceError,
+        "file",
+        "/dev/shm",
+        "NCCL found no room there",
+        "give it more (docker run --shm-size=1g)",
+    ),
+    Known(
+        ("Duplicate GPU detected",),
+        ConfigError,
+        "CUDA_VISIBLE_DEVICES",
+        None,
+        "two processes have the same GPU",
+        "show each process one of its own, or all GPUs to all",
+    ),
+    Known(
+        ("AcceleratorError",),
+        ResourceError,
+        "device",
+        "cuda",
+        "the GPU reports an error",
+        "see dmesg and nvidia-smi; the run can be resumed",
+    ),
+    Known(
+        ("Unable to find address for: ",),
+        ConfigError,
+        "GLOO_SOCKET_IFNAME",
+        None,
+        "this host has no such interface",
+        "set it to one that `ip link` lists there",
+    ),
+    Known(
+        (
+            "DistError",
+            "Connection closed by peer",
+            "Connection reset by peer",
+            "Timed out waiting",
+            "Broken pipe",
+            "Socket Timeout",
+            "wait timeout",
+            "Connection refused",
+            "No route to host",
+            "Network is unreachable",
+            "connectFullMesh failed",
+            "Application timeout caused pair closure",
+            "remote process exited or there was a network error",
+        ),
+        PeerError,
+        "rank",
+        None,
+        "a peer went away or did not answer",
+        "see the other ranks' logs: launch.timeout is how long one waits",
+    ),
+)
+
+
+def failure_of(raised: Raised) -> Failure:
+    """Convert an exception to a Failure: the first that knows it."""
+    if isinstance(raised.error, Failure):
+        return raised.error
+    in_worker = raised.rank is not None
+    found = raised.details if in_worker else raised.line or "a run needs a few GB to import torch"
+    known = (row.failure(raised) for row in KNOWN if in_worker)
+    failure = (
+        (no_reader() if isinstance(raised.error, OutputClosed) else None)
+        or memory_failure(raised.error, found)
+        or raised.of_hydra
+        or _of_the_system(raised)
+        or next(filter(None, known), None)
+        or _of_an_optimizer(raised)
+        or _of_code(raised)
     )
+    failure.__cause__ = raised.error
+    return failure
 
 
 def _of_the_system(raised: Raised) -> Failure | None:
@@ -119,95 +208,6 @@ def _of_the_system(raised: Raised) -> Failure | None:
         return resource_failure(raised.error, raised.line, "see that it is there and can be used")
     do = "choose another hydra.run.dir or hydra.sweep.dir"
     return resource_failure(raised.error, "a run writes its folder", do)
-
-
-def _of_cuda_in_a_fork(raised: Raised) -> Failure | None:
-    if "Cannot re-initialize CUDA in forked subprocess" not in raised.text:
-        return None
-    return ConfigError(
-        "CUDA",
-        "initialized",
-        "a module that was imported before the workers were forked used the GPU driver; "
-        f"{raised.details}; do not call torch.cuda while a module is imported, or use "
-        "launch.inline=true",
-    )
-
-
-def _of_shared_memory(raised: Raised) -> Failure | None:
-    """NCCL keeps the buffers between the GPUs of a host in /dev/shm."""
-    lines = [line.strip() for line in raised.text.splitlines() if "/dev/shm" in line]
-    if not lines or not ("No space left" in raised.text or "failed to extend" in raised.text):
-        return None
-    return ResourceError(
-        "file",
-        "/dev/shm",
-        f"NCCL found no room there ({lines[0][:120]}); {raised.details}; give it more (docker run "
-        "--shm-size=1g)",
-    )
-
-
-def _of_one_gpu_for_two(raised: Raised) -> Failure | None:
-    if "Duplicate GPU detected" not in raised.text:
-        return None
-    return ConfigError(
-        "CUDA_VISIBLE_DEVICES",
-        os.environ.get("CUDA_VISIBLE_DEVICES", "unset"),
-        f"two processes have the same GPU; {raised.details}; show each process one of its own, or "
-        "all GPUs to all",
-    )
-
-
-def _of_a_gpu(raised: Raised) -> Failure | None:
-    if type(raised.error).__name__ != "AcceleratorError":
-        return None
-    line = next((line for line in raised.text.splitlines() if line.strip()), "")
-    return ResourceError(
-        "device",
-        "cuda",
-        f"the GPU reports an error ({line[:160]}); {raised.details}; see dmesg and nvidia-smi; the "
-        "run can be resumed",
-    )
-
-
-def _no_interface(raised: Raised) -> Failure | None:
-    if "Unable to find address for: " not in raised.text:
-        return None
-    return ConfigError(
-        "GLOO_SOCKET_IFNAME",
-        os.environ.get("GLOO_SOCKET_IFNAME", "unset"),
-        f"no such interface on {socket.gethostname()}; found "
-        f"{', '.join((name for _, name in socket.if_nameindex()))}; set it on that host",
-    )
-
-
-PEER_GONE = (
-    "Connection closed by peer",
-    "Connection reset by peer",
-    "Timed out waiting",
-    "Broken pipe",
-    "Socket Timeout",
-    "wait timeout",
-    "Connection refused",
-    "No route to host",
-    "Network is unreachable",
-    "connectFullMesh failed",
-    "Application timeout caused pair closure",
-    "remote process exited or there was a network error",
-)
-
-
-def _of_a_peer(raised: Raised) -> Failure | None:
-    # By name, as torch is not imported here.
-    collective = any(kind.__name__ == "DistError" for kind in type(raised.error).__mro__)
-    if not collective and not any(words in raised.text for words in PEER_GONE):
-        return None
-    said = raised.text.partition("Last error:")[2].strip() or raised.text  # NCCL's message
-    return PeerError(
-        "rank",
-        raised.rank,
-        f"a peer went away or did not answer ({said[:120]}); {raised.details}; see the other "
-        "ranks' logs; launch.timeout is how long one waits",
-    )
 
 
 def _of_an_optimizer(raised: Raised) -> Failure | None:
@@ -238,25 +238,3 @@ def _of_code(raised: Raised) -> Failure:
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
     return Failure("ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it")
-
-
-LAUNCHER, WORKER, BOTH = "launcher", "worker", "both"
-
-# In which process each row is asked, in this order: the first that knows the error says its line.
-ROWS: tuple[tuple[str, Callable[[Raised], Failure | None]], ...] = (
-    (BOTH, lambda raised: no_reader() if isinstance(raised.error, OutputClosed) else None),
-    (BOTH, _of_memory),
-    (WORKER, _no_deterministic_kernel),
-    (WORKER, _no_kernel_for_the_dtype),
-    (WORKER, _not_compiled),
-    (LAUNCHER, lambda raised: raised.of_hydra),
-    (BOTH, _of_the_system),
-    (WORKER, _of_cuda_in_a_fork),
-    (WORKER, _of_shared_memory),
-    (WORKER, _of_one_gpu_for_two),
-    (WORKER, _of_a_gpu),
-    (WORKER, _no_interface),
-    (WORKER, _of_a_peer),
-    (WORKER, _of_an_optimizer),
-    (BOTH, _of_code),
-)

@@ -9,42 +9,33 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, DataError, Failure, FailureReport
-from ninefold.launch import Launcher, rendezvous, worker
-from ninefold.launch.rank_facts import RankFacts
-from ninefold.launch.rendezvous import Rendezvous
+from ninefold.errors import Failure
+from ninefold.launch import worker
+from ninefold.launch.rendezvous import RankFacts, Rendezvous, here, require_equal
 
 
-class PerRank(Launcher):
-    """Launcher for processes that torchrun or srun started, on one host or several."""
+def run(spec: RunSpec) -> None:
+    """On rank 0: send the job to the other ranks and run it here. Raises Failure."""
+    met = here()
+    spec = replace(spec, hosts=met.hosts)
+    met.broadcast_job(spec.plain())
+    work(spec, met, made=spec.cache)
 
-    @staticmethod
-    def applies(settings: Mapping[str, Any]) -> bool:
-        return bool(ranks.started_by())
 
-    def run(self, spec: RunSpec, processes: int) -> None:
-        """On rank 0: send the job to the other ranks and run it here."""
-        met = here()
-        spec = replace(spec, hosts=met.hosts)
-        met.order(spec.plain())
-        work(spec, met, made=spec.cache)
-
-    def follow(self) -> int:
-        """On any other rank: wait for the job and run it, or return the exit code to exit with."""
-        met = here()
-        order = met.get("order")
-        if isinstance(order, int):
-            return order
-        work(RunSpec.of_plain(order), met)
-        return 0
+def follow() -> int:
+    """On any other rank: wait for the job and run it, or return the exit code to exit with."""
+    met = here()
+    job = met.get("job")
+    if isinstance(job, int):
+        return job
+    work(RunSpec.of_plain(job), met)
+    return 0
 
 
 def work(spec: RunSpec, met: Rendezvous, made: dict[str, str] | None = None) -> None:
@@ -69,20 +60,8 @@ def begin(spec: RunSpec, met: Rendezvous) -> None:
     """
     first = met.ranks.rank == met.host["ranks"][0]
     facts = data.facts_of(spec.job, check=met.ranks.rank != 0) if first and met.hosts[1:] else {}
-    found = met.all_ready(facts, spec.timeout)
-    for member, theirs in zip(met.members, found, strict=False):
-        for name, value in theirs.items():
-            if facts[name] != value:
-                kind = DataError if name == "data" else ConfigError
-                raise kind(
-                    "hosts",
-                    member.host,
-                    f"its {name} differ from {met.members[0].host}'s "
-                    f"({value[:8]}, {facts[name][:8]})",
-                    "all hosts train on the same examples with the same modules",
-                    "copy them there",
-                )
-    if found:
+    if ready := met.all_ready(facts, spec.timeout):
+        require_equal(met.members, ready)
         met.put("go", True)
 
 
@@ -104,47 +83,31 @@ def meet(argv: Sequence[str]) -> None:
     """
     signals.follow_parent()
     os.environ.update(ranks.variables(os.environ))
-    me, met = ranks.found(os.environ), here()
+    met = here()
+    me = met.ranks
     facts = {
-        "code": fingerprint.code(),
-        "python": platform.python_version(),
-        **{package: machine.installed(package) or "none" for package in ("torch", "torchvision")},
+        "arguments": " ".join(sorted(argv)) or "none",
+        "modules of ninefold": fingerprint.code(),
+        "versions of python": platform.python_version(),
+        **{
+            f"versions of {package}": machine.installed(package) or "none"
+            for package in ("torch", "torchvision")
+        },
     }
     cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    wrong = ranks.network_problem(me, os.environ, machine.gpu_driver())
-    problem = "" if wrong is None else FailureReport.of(wrong, me.rank).text
     this_host = machine.this_host()
-    met.agree(RankFacts(me.rank, me.node, me.host, facts, list(argv), this_host, cpus, problem))
+    met.agree(RankFacts(me.rank, me.node, me.host, facts, this_host, cpus))
     machine.share_cores(met.host["cores"])
 
 
-def here() -> Rendezvous:
-    """The rendezvous of this process. Raises PeerError if there is no store."""
-    return rendezvous.here(ranks.found(os.environ))
+def tell(failure: Failure) -> tuple[Failure, bool]:
+    """Tell the other ranks of `failure`.
 
-
-def settled(failure: Failure) -> Failure:
-    """Tell the other ranks of `failure`; returns the one that the run ends with."""
-    with suppress(Failure):
-        met = here()
-        met.tell(failure)
-        return met.cause or failure
-    return failure
-
-
-def first_to_report(failure: Failure) -> bool:
-    """Whether this rank prints `failure`, which all end with."""
+    Returns the one that all end with, and whether this rank is to print it.
+    """
     try:
-        return here().tell(failure)
+        met = here()
+        prints = met.tell(failure)
+        return met.cause or failure, prints
     except Failure:  # there is no store to agree through
-        return True
-
-
-def dismiss(code: int) -> None:
-    """On rank 0, at its end: make ranks that still wait for a job exit with `code`."""
-    here().order(code)
-
-
-def leave(code: int) -> None:
-    """Before this process exits with `code`."""
-    here().leave(code)
+        return failure, True

@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import initial_weights
+from ninefold.config.data import prepare_weights
 from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import AUTO, holds_a_run
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
 from ninefold.files import require_regular
-from ninefold.launch import forkserver, limits
+from ninefold.launch import forkserver
 from ninefold.ranks import found, slurm, started_by
 
-LEAST_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+MIN_MEMORY = 4 * 2**30  # bytes of address space; the least that trained the digits was 3.4 GiB
+# Each process is handed three descriptors for each of them at most, and four others, and Linux
+# passes on 253 at a time (SCM_MAX_FD).
+MAX_PROCESSES = (253 - 4) // 3
 
 
 def ready(asked: Asked, folder: Path) -> Settled:
@@ -33,11 +36,11 @@ def ready(asked: Asked, folder: Path) -> Settled:
     start_importing(whole)  # while this process looks at the data
     job = settle(whole, folder.parent)
     if job.resume is None and not job.evaluates:
-        initial_weights.prepare(whole.resolved["init"], job.resolved["model"]["net"])
+        prepare_weights(whole.resolved["init"], job.resolved["model"]["net"])
     if job.resume is None and not asked.in_sweep:
         _require(_occupied(asked, folder))
     if _forks(whole):
-        _require(limits.problems(job.processes))
+        _require(_too_many_processes(job.processes))
     return job
 
 
@@ -92,16 +95,45 @@ def _too_little_memory() -> list[Failure]:
     Libraries that run out of it end the process without a readable error.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit in (resource.RLIM_INFINITY, -1) or limit >= LEAST_MEMORY:
+    if limit in (resource.RLIM_INFINITY, -1) or limit >= MIN_MEMORY:
         return []
     return [
         ResourceError(
             "memory",
             f"{limit // 2**20} MiB",
             "the limit of this shell is too low; importing torch alone takes "
-            f"{LEAST_MEMORY // 2**20} MiB of address space; raise it with ulimit -v",
+            f"{MIN_MEMORY // 2**20} MiB of address space; raise it with ulimit -v",
         )
     ]
+
+
+def _too_many_processes(count: int) -> list[Failure]:
+    """Why so many processes cannot be started by one command on this host."""
+    if count > MAX_PROCESSES:
+        return [
+            ConfigError(
+                "parallel.processes",
+                count,
+                f"too many for one command; it starts {MAX_PROCESSES} on a host at most; lower it, "
+                "or start the ranks with torchrun or srun",
+            )
+        ]
+    for name, what, least, command in (
+        ("RLIMIT_NOFILE", "files", 16 + 5 * count, "ulimit -n"),
+        ("RLIMIT_NPROC", "processes", 3 + 3 * count, "ulimit -u"),  # and threads
+    ):
+        soft, _ = resource.getrlimit(getattr(resource, name))
+        holds = name != "RLIMIT_NPROC" or os.geteuid()  # that one does not hold for root
+        if holds and soft not in (resource.RLIM_INFINITY, -1) and soft < least:
+            return [
+                ResourceError(
+                    name,
+                    soft,
+                    f"too few {what} are allowed here; a run of {count} process(es) takes {least} "
+                    f"at least; raise it with {command}, or lower parallel.processes",
+                )
+            ]
+    return []
 
 
 def _resumed_in_a_sweep(job: Asked, folder: Path) -> list[Failure]:

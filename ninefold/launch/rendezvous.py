@@ -2,8 +2,8 @@
 
 Keys, below the number of the attempt, as torchrun keeps one store for the ranks that it restarts:
 
-    facts/RANK   a RankFacts
-    order        the job that rank 0 has the others run, or the exit code that they end with
+    facts/RANK   what a rank says of itself
+    job          the job that rank 0 has the others run, or the exit code that they end with
     cache/NODE   the cache of a host, which its first rank makes
     ready/RANK   the rank can begin; what is to be the same on all hosts
     go           rank 0 has compared these
@@ -18,22 +18,28 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as Unanswered
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from ninefold.errors import Failure, FailureReport, Interrupted, PeerError, Preempted
-from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
-from ninefold.process import until
-from ninefold.ranks import Ranks
+from ninefold.errors import (
+    ConfigError,
+    DataError,
+    Failure,
+    FailureReport,
+    Interrupted,
+    PeerError,
+    Preempted,
+)
+from ninefold.process import poll_until
+from ninefold.ranks import Ranks, found
 
 START_SECONDS = 60.0  # that ranks have to start in, one later than another
 ANSWER_SECONDS = 5.0  # that a request to the store takes at most
@@ -41,6 +47,56 @@ CAUSE_SECONDS = 1.0  # that a peer has to say why it ended, before it is called 
 END_SECONDS = 3.0  # that the others have to read the cause, before the store ends
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class RankFacts:
+    """A rank, as it says.
+
+    node: the number of its host.
+    facts: what must be the same on all ranks, such as versions, by name.
+    machine: cpu, cores and gpus of its host.
+    cpus: those of its host that it may use, which Slurm may have bound it to.
+    """
+
+    rank: int
+    node: int
+    host: str
+    facts: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    cpus: list[int] = field(default_factory=list)
+
+
+def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
+    """name, cpu, cores, gpus and ranks of each host."""
+    nodes: dict[int, list[RankFacts]] = {}
+    for member in members:
+        nodes.setdefault(member.node, []).append(member)
+    return [
+        {
+            "name": here[0].host,
+            **here[0].machine,
+            **({"cores": len(cpus)} if (cpus := set[int]().union(*(m.cpus for m in here))) else {}),
+            "ranks": [member.rank for member in here],
+        }
+        for here in nodes.values()
+    ]
+
+
+def require_equal(members: Sequence[RankFacts], facts: Sequence[Mapping[str, str]]) -> None:
+    """Raise the failure of the first rank some of whose `facts` are not those of rank 0."""
+    for member, own in zip(members, facts, strict=True):
+        for name, value in own.items():
+            if value != (expected := facts[0][name]):
+                shown = [text[:8] if len(text) == 64 else text for text in (value, expected)]
+                kind = DataError if name == "data" else ConfigError
+                raise kind(
+                    "hosts",
+                    member.host,
+                    f"its {name} differ from {members[0].host}'s ({', '.join(shown)})",
+                    "all hosts run one command with the same code on the same data",
+                    "make them equal",
+                )
 
 
 class Rendezvous:
@@ -56,7 +112,7 @@ class Rendezvous:
         self.members: list[RankFacts] = []
         self.cause: Failure | None = None
         self._printed: bool | None = None  # by this rank, once it has told a failure
-        self._ordered = False
+        self._broadcast = False
         of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # it is there already
         self._serves = ranks.rank == 0 and not of_agent
         seconds = ANSWER_SECONDS if of_agent else START_SECONDS
@@ -76,7 +132,7 @@ class Rendezvous:
         """
         keys = [f"facts/{rank}" for rank in range(self.ranks.world_size)]
         self.put(keys[mine.rank], asdict(mine))
-        if not until(lambda: self._have(*keys), START_SECONDS):
+        if not poll_until(lambda: self._have(*keys), START_SECONDS):
             missing = [rank for rank, key in enumerate(keys) if not self._have(key)]
             raise PeerError(
                 "rank",
@@ -86,9 +142,7 @@ class Rendezvous:
             )
         said = self._ask(lambda store: store.multi_get(keys))
         self.members = [RankFacts(**json.loads(text)) for text in said]
-        for member in self.members:
-            if wrong := difference(self.members[0], member):
-                raise wrong
+        require_equal(self.members, [member.facts for member in self.members])
 
     @property
     def hosts(self) -> list[dict[str, Any]]:
@@ -112,7 +166,7 @@ class Rendezvous:
                 raise FailureReport.read(self._text("cause")).failure
             return self._have(key)
 
-        if until(put, seconds, look=0.1):
+        if poll_until(put, seconds, interval=0.1):
             return json.loads(self._text(key))
         rank = key.rpartition("/")[2] if "/" in key else 0
         raise PeerError(
@@ -122,11 +176,15 @@ class Rendezvous:
             "on its own host",
         )
 
-    def order(self, what: Any) -> None:
-        """On rank 0: have the others do `what`, unless they were told before."""
-        if self.ranks.rank == 0 and self.members and not self._ordered:
-            self._ordered = True
-            self.put("order", what)
+    def broadcast_job(self, job: Any) -> None:
+        """On rank 0: have the others run `job`."""
+        self._broadcast = True
+        self.put("job", job)
+
+    def release_waiting_ranks(self, code: int) -> None:
+        """On rank 0, at its end: make ranks that still wait for a job exit with `code`."""
+        if self.ranks.rank == 0 and self.members and not self._broadcast:
+            self.broadcast_job(code)
 
     def all_ready(self, what: Any, seconds: float) -> list[Any]:
         """Wait for all ranks to be ready; on rank 0 what each gave. The others wait for `go`."""
@@ -147,7 +205,7 @@ class Rendezvous:
         mine = FailureReport.of(self._with_host(failure), self.ranks.rank)
         try:
             if isinstance(failure, PeerError):
-                until(lambda: self._have("cause"), CAUSE_SECONDS)
+                poll_until(lambda: self._have("cause"), CAUSE_SECONDS)
             said = self._ask(lambda store: store.compare_set("cause", "", mine.text)).decode()
             self.cause, self._printed = FailureReport.read(said).failure, said == mine.text
         except PeerError as lost:  # each host says so: rank 0's by another rank, as that is gone
@@ -165,14 +223,15 @@ class Rendezvous:
             self._ask(lambda store: store.add("ended", 1))
             if self._serves or (code and self.ranks.node == 0):
                 size = self.ranks.world_size
-                until(lambda: self._ask(lambda store: store.add("ended", 0)) >= size, END_SECONDS)
+                poll_until(
+                    lambda: self._ask(lambda store: store.add("ended", 0)) >= size, END_SECONDS
+                )
         except PeerError:
             return  # nobody is left to ask it for anything
 
     def _with_host(self, failure: Failure) -> Failure:
         """`failure` with the name of this host, if there are several and it does not say one."""
-        hosts = "|".join(re.escape(member.host) for member in self.members)
-        named = re.search(rf"\b({hosts})\b", " ".join(failure.parts))
+        named = any(member.host in " ".join(failure.parts) for member in self.members)
         one = self.ranks.world_size == self.ranks.local_world_size
         if named or one or isinstance(failure, Preempted | Interrupted):
             return failure
@@ -207,7 +266,7 @@ class Rendezvous:
             return answer.result(timeout=seconds)
         except Unanswered:
             said = f"nothing in {seconds:.0f} s"
-        except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        except (dist.DistError, RuntimeError, ValueError, OverflowError, OSError) as error:
             said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise PeerError(
             "MASTER_ADDR",
@@ -235,19 +294,19 @@ def await_listener(seconds: float) -> None:
             said = error
             return False
 
-    if not until(listens, seconds, look=0.2):
+    if not poll_until(listens, seconds, interval=0.2):
         raise said
 
 
 _here: Rendezvous | Failure | None = None
 
 
-def here(ranks: Ranks) -> Rendezvous:
+def here() -> Rendezvous:
     """The rendezvous of this process. Raises the same PeerError each time if there is no store."""
     global _here
     if _here is None:
         try:
-            _here = Rendezvous(ranks)
+            _here = Rendezvous(found(os.environ))
         except Failure as failure:
             _here = failure
     if isinstance(_here, Failure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,9 +17,9 @@ from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
 from ninefold.files import write_durably
-from ninefold.launch import Launcher, Outcome, failures
+from ninefold.launch import Outcome, failures
 from ninefold.launch.failures import Raised
-from ninefold.launch.run_folder import exclusive, record
+from ninefold.launch.run_folder import exclusive, record, stopped
 from ninefold.process import OWN_END
 from ninefold.ranks import started_by
 from ninefold.result import Result
@@ -82,7 +83,7 @@ def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
     """How a run ends that raised `error`, on all ranks alike. argv: its command's arguments."""
     failures = list(error.failures) if isinstance(error, Refused) else [failure_of(error, argv)]
     if started_by():
-        failures[0] = settled(failures[0])
+        failures[0], _ = agree_on(failures[0])
     return Outcome(failures[0].code, tuple(failures))
 
 
@@ -104,34 +105,43 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 
 
 def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`. Raises Busy."""
+    """Write `job` to config.yaml in the folder of `spec`. Raises FolderInUse."""
     with exclusive(spec.folder, rank=0):
         write_durably(spec.folder / "config.yaml", spec.job.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:
-    """Run `spec` with the launcher for this environment. Raises Failure."""
-    # Imported here, because they import torch.
-    from ninefold.launch.elastic import Elastic
-    from ninefold.launch.inline import Inline
-    from ninefold.launch.per_rank import PerRank
-
+    """Run `spec` as one of several ranks, here, or in worker processes. Raises Failure."""
     settings = job.resolved["launch"]
-    launchers: tuple[type[Launcher], ...] = (PerRank, Inline, Elastic)
-    launcher = next(kind for kind in launchers if kind.applies(settings))
-    launcher(settings).run(spec, job.processes)
+    # Imported here, because they import torch.
+    if started_by():
+        from ninefold.launch import per_rank
+
+        per_rank.run(spec)
+    elif settings["inline"]:
+        from ninefold.launch import worker
+
+        try:
+            worker.run(spec, inline=True)
+        except KeyboardInterrupt:
+            raise stopped(signal.SIGINT, spec.folder) from None
+    else:
+        from ninefold.launch import workers
+
+        workers.run(spec, job.processes, settings["max_restarts"])
 
 
 def follow() -> int:
     """A rank other than 0 of several: wait for the job, run it, return the exit code."""
-    from ninefold.launch.per_rank import PerRank
+    from ninefold.launch import per_rank
 
     try:
-        return PerRank({}).follow()
+        return per_rank.follow()
     except Failure as failure:
-        if first_to_report(failure):
-            print(settled(failure), file=sys.stderr, flush=True)
-        return settled(failure).code
+        agreed, prints = agree_on(failure)
+        if prints:
+            print(agreed, file=sys.stderr, flush=True)
+        return agreed.code
 
 
 def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
@@ -140,30 +150,26 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     patience: seconds to wait for threads and processes that the user's code left running.
     """
     if started_by():
-        from ninefold.launch import per_rank
+        from ninefold.launch import rendezvous
 
         with suppress(Failure):
-            per_rank.leave(code)
+            rendezvous.here().leave(code)
         with suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
     process.exit_process(code, patience)
 
 
-def settled(failure: Failure) -> Failure:
-    """The failure that the run ends with on all ranks, if `failure` ends it on this one."""
-    from ninefold.launch import per_rank
+def agree_on(failure: Failure) -> tuple[Failure, bool]:
+    """The failure that all ranks end with, if `failure` ends the run on this one.
 
-    return per_rank.settled(failure)
-
-
-def first_to_report(failure: Failure) -> bool:
-    """Whether this process prints `failure`: one rank of all does."""
+    And whether this process prints it: one rank of all does.
+    """
     if not started_by():
-        return True
+        return failure, True
     from ninefold.launch import per_rank
 
-    return per_rank.first_to_report(failure)
+    return per_rank.tell(failure)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:

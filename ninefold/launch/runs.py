@@ -21,9 +21,9 @@ from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure, NoReader
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import failure_of, first_to_report, outcome_of, run
+from ninefold.launch.run import agree_on, outcome_of, run
 from ninefold.launch.run_folder import record
-from ninefold.process import OWN_END, hurry
+from ninefold.process import OWN_END, exit_soon
 from ninefold.secrets import redact
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
@@ -36,7 +36,7 @@ class Runs:
     outcomes: how the runs ended, without their failures.
     of_sweep: whether they are runs of a sweep, which is resumed as a whole.
     quiet: whether what a run prints goes to its log only: a study shows how its runs end.
-    aside: a context manager, inside of which lines may be printed.
+    with_display_hidden: a context manager that hides the live table while lines are printed.
     patience: seconds that what the user's code has left in this process may take to end.
     """
 
@@ -44,7 +44,7 @@ class Runs:
         self.argv = list(argv)
         self.outcomes: list[Outcome] = []
         self.of_sweep = self.quiet = False
-        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.with_display_hidden: Callable[[], AbstractContextManager[None]] = nullcontext
         self.patience = OWN_END
         self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
@@ -111,20 +111,11 @@ class Runs:
             raise SystemExit(outcome.code)  # it ends a sweep, not only one run of it
         return outcome
 
-    def attempt(self, action: Callable[[], object], folder: Path) -> None:
-        """Call `action` in place of a run (find=); its failure is told like a run's."""
-        try:
-            action()
-        except Exception as error:
-            self.require_undisturbed()
-            failure = failure_of(error, self.argv)
-            self.keep(Outcome(failure.code, (failure,)), folder)
-
     def keep(self, outcome: Outcome, folder: Path, resumed: bool = False) -> None:
         """Take note of how a run in `folder` ended, and print it."""
         # Without the failures: their tracebacks would keep the model of a failed inline run alive.
         self.outcomes.append(Outcome(outcome.code, result=outcome.result))
-        if outcome.failures and first_to_report(outcome.failures[0]):
+        if outcome.failures:
             told = self._told  # often all cells of a sweep fail alike
             self.tell([f.repeated(folder.name) if str(f) in told else f for f in outcome.failures])
             told.update(map(str, outcome.failures))
@@ -144,10 +135,13 @@ class Runs:
     def tell(self, failures: Sequence[Failure]) -> None:
         """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set.
 
-        The process that has started the command, if it listens, gets them as they are.
+        Of several ranks one does. The process that has started the command, if it listens, gets
+        them as they are.
         """
+        if not agree_on(failures[0])[1]:
+            return
         events.tell_failures(failures)
-        with self.aside():
+        with self.with_display_hidden():
             for failure in failures:
                 if isinstance(failure, NoReader):  # as others end whose output is closed
                     continue
@@ -173,7 +167,7 @@ class Runs:
         Whoever took the first one, such as the launcher of a run.
         """
         if not first:
-            hurry(number, signals.failure(number).code)
+            exit_soon(number, signals.failure(number).code)
             return
         self._signal = number  # the exception alone could be lost in somebody's destructor
         raise KeyboardInterrupt(number)

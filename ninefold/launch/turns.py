@@ -6,12 +6,13 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
 from ninefold.launch.workers import Workers
+from ninefold.result import Result
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
 START_SECONDS = 300.0  # that processes have to build their run and to compile it
@@ -19,7 +20,7 @@ FIRST_TURN_SECONDS = 1800.0  # that a turn of unknown length may take
 OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected ones
 
 
-class Paused:
+class TurnTaker:
     """A run whose processes wait, and train only in `turn`.
 
     Between turns those that compute on a CPU are stopped (SIGSTOP): an OpenMP thread that has
@@ -36,6 +37,7 @@ class Paused:
         self._ranks = range(processes)
         self._workers = Workers(spec, processes)
         try:
+            self._workers.start()
             ready = self._answers(START_SECONDS)
         except BaseException:
             self._workers.close()
@@ -58,12 +60,11 @@ class Paused:
         answers = self._ask(within, lead=lead, steps=steps, counted=counted)
         return float(max(answer["seconds"] for answer in answers))
 
-    def end(self, turns: Sequence[float], stretch: float | None) -> None:
-        """Have rank 0 write a result with the seconds per step of each turn; there are no more.
-
-        stretch: seconds per step of a long stretch. Raises Failure.
-        """
-        self._ask(START_SECONDS, turns=list(turns), stretch=stretch)
+    def end(self) -> Result:
+        """Return its result without what its turns took; there are no more. Raises Failure."""
+        (result,) = (found for answer in self._ask(START_SECONDS) if (found := answer["result"]))
+        assert isinstance(result, Result)
+        return result
 
     def processes(self) -> list[int]:
         """The ids of its processes."""
@@ -109,25 +110,9 @@ class Paused:
         )
 
 
-class Turns:
+class Turns(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
-    def __init__(self) -> None:
-        self._runs: list[Paused] = []
-
-    def __enter__(self) -> Turns:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.clear()
-
-    def start(self, spec: RunSpec, processes: int) -> Paused:
+    def start(self, spec: RunSpec, processes: int) -> TurnTaker:
         """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        run = Paused(spec, processes)
-        self._runs.append(run)
-        return run
-
-    def clear(self) -> None:
-        """Kill the processes of all runs and wait until they have ended."""
-        while self._runs:
-            self._runs.pop().close()
+        return self.enter_context(closing(TurnTaker(spec, processes)))

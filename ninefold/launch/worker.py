@@ -9,59 +9,36 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing import util
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.config import environment
+from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
-from ninefold.errors import (
-    CheckpointError,
-    ConfigError,
-    DataError,
-    Failure,
-    FailureReport,
-    Interrupted,
-    NumericsError,
-    PeerError,
-    Preempted,
-)
-from ninefold.launch import forkserver, mailbox
+from ninefold.errors import Failure, FailureReport
+from ninefold.files import write_json
+from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import not_ended, open_streams, until
+from ninefold.process import not_ended, open_streams
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
-from ninefold.train import rates, turns
 from ninefold.train import run as training_run
+from ninefold.train import turns
 
 log = logging.getLogger(__name__)
 
 FIRST = 1000  # of what multiprocessing calls when a process exits: its own are at most 100
 
-FINAL = {
-    kind.__name__
-    for kind in (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
-}  # failures that would recur if the workers were restarted
-
-
-def begin(launcher: Connection, spec: RunSpec, environment: Mapping[str, str]) -> None:
-    """Entry point of a worker process that launch.workers has started."""
-    os.environ.update(environment)
-    work(replace(spec, launcher=launcher))
-
 
 def work(spec: RunSpec) -> None:
-    """Run `spec` in a worker process; on a failure it reports it and exits the process.
-
-    It is the entry point of one that torch elastic has started.
-    """
+    """Run `spec` in a worker process, whose entry point this is; a failure ends the process."""
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     from ninefold.launch import preload
 
@@ -78,12 +55,8 @@ def work(spec: RunSpec) -> None:
     if preload.told.get("asks_nvml"):
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
-    if spec.mailbox is not None:
-        end = mailbox.final(spec.mailbox, FINAL)
-        if end is not None:  # the launcher received a signal, or a restart would fail again
-            os._exit(end)
     open_streams()
-    signals.forks_begin_anew()
+    signals.reset_signals_in_forks()
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
         run(replace(spec, resume=resume))
@@ -101,8 +74,6 @@ def work(spec: RunSpec) -> None:
     logging.shutdown()
     with suppress(OSError):
         sys.stdout.flush()
-    if isinstance(failure, PeerError) and spec.mailbox is not None:
-        until(lambda: False, 0.5)  # so that elastic, which looks twice, sees the failed peer first
     os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 
@@ -119,14 +90,12 @@ def end_in_time(spec: RunSpec) -> None:
 
 def tell(spec: RunSpec, failure: Failure) -> None:
     """Tell the launcher, or where there is none, the user, why this process is about to end."""
-    ranks = found(os.environ)
-    with suppress(FileNotFoundError, BrokenPipeError):  # the launcher has given up, and ended
-        if spec.launcher is not None:
-            spec.launcher.send(FailureReport.of(failure, ranks.rank, ranks.attempt))
-        elif spec.mailbox is not None:
-            mailbox.write(spec.mailbox, ranks.rank, ranks.attempt, failure)
-        else:
-            print(failure, file=sys.stderr, flush=True)
+    if spec.mailbox is None:
+        print(failure, file=sys.stderr, flush=True)
+        return
+    report = FailureReport.of(failure, found(os.environ).rank)
+    with suppress(FileNotFoundError):  # the launcher has given up
+        write_json(spec.mailbox / f"rank{report.rank}.json", asdict(report))
 
 
 def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:
@@ -135,14 +104,14 @@ def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda:
     begin: called once its log is open and the folder is its own.
     """
     rank, process = found(os.environ).rank, os.getpid()
-    with logging_to(spec.folder, rank) as file, environment.noted():
+    with logging_to(spec.folder, rank) as file, noting_secrets():
         try:
             with (
                 exclusive(spec.folder, rank),
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
                 begin()
-                COMMANDS[spec.command](spec, inline)
+                function_of(spec.command)(spec, inline)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -172,17 +141,19 @@ def time_in_turns(spec: RunSpec, inline: bool) -> None:
         turns.take_turns(spec)
 
 
-def find_lr(spec: RunSpec, inline: bool) -> None:
-    with stopping(spec, inline) as stop:
-        rates.find_lr(spec, stop)
-
-
-COMMANDS = {
+COMMANDS: dict[str, Callable[[RunSpec, bool], None]] = {
     "train": train,
     "evaluate": evaluate,
     "time": time_in_turns,
-    "find_lr": find_lr,
 }
+
+
+def function_of(command: str) -> Callable[[RunSpec, bool], None]:
+    """The function that runs a command: one of COMMANDS, or an extension's, `MODULE:NAME`."""
+    module, _, name = command.partition(":")
+    function: Callable[[RunSpec, bool], None]
+    function = getattr(import_module(module), name) if name else COMMANDS[command]
+    return function
 
 
 @contextmanager

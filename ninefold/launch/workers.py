@@ -1,32 +1,78 @@
-"""Starts the worker processes of a run that trains in turns, and picks the failure to report.
-
-launch.turns uses Workers, which talks to each process by a pipe. Other runs are started by
-launch.elastic, which shares the store and first_failure.
+"""The worker processes of a run on this host, which torch elastic forks, and why they ended.
 
 Imported late, because it imports torch: see ninefold.launch.run.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
+import tempfile
+import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from torch.distributed import TCPStore
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 
+from ninefold import signals
 from ninefold.config.spec import RunSpec
-from ninefold.errors import KILLED, Failure, FailureReport, PeerError, ResourceError
-from ninefold.launch import worker
+from ninefold.errors import (
+    KILLED,
+    CheckpointError,
+    ConfigError,
+    DataError,
+    Failure,
+    FailureReport,
+    Interrupted,
+    NumericsError,
+    PeerError,
+    Preempted,
+    ResourceError,
+)
+from ninefold.launch import forkserver, worker
 from ninefold.launch.run_folder import stopped
-from ninefold.process import Child, ready, until
-from ninefold.signals import SIGNALS, held_back
+from ninefold.process import OWN_END, poll_until, replaced, scratch
+from ninefold.signals import SIGNALS
 
+LOOK_SECONDS = 0.02  # between looks at the workers; each run waits half of it on average
 LOOPBACK = "127.0.0.1"
 LOST = 255  # multiprocessing's exit code for a worker whose end was not seen
 TO_EXIT = 2.0  # seconds that workers have to exit after one of them has failed
+HUNG_SECONDS = 3.0  # seconds in which all peers of a hung process must report that it is missing
+STOPS = {Preempted.__name__, Interrupted.__name__}
+# Failures that would recur if the workers were restarted.
+FINAL = (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Interrupted)
+
+logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # run.log has it already
+
+
+def run(spec: RunSpec, processes: int, restarts: int) -> None:
+    """Run `spec` in worker processes and wait for them.
+
+    restarts: how often they are started again after a failure. Raises the failure of the worker
+    that failed first; Preempted or Interrupted if this process received a signal.
+    """
+    forkserver.require_semaphores()
+    with closing(Workers(spec, processes)) as workers, signals.handled(workers.receive_signal):
+        for attempt in range(restarts + 1):
+            workers.start(attempt)
+            try:
+                poll_until(workers.finished, interval=LOOK_SECONDS)
+                break
+            except Failure as failure:
+                if attempt == restarts or workers.stopped_by or isinstance(failure, FINAL):
+                    raise
+        if workers.stopped_by is not None:  # it came as the run ended; it ends the sweep
+            raise stopped(workers.stopped_by, spec.folder)
 
 
 def loopback_store() -> TCPStore:
@@ -65,76 +111,134 @@ def variables(rank: int, count: int, port: int, attempt: int = 0) -> dict[str, s
 
 
 class Workers:
-    """The worker processes of a run that take turns."""
+    """The worker processes of a run. A run that trains in turns is told so by `send`.
+
+    pids: their process ids, by rank.
+    stopped_by: the first signal that this process received, or None. It is forwarded to the
+        workers, which are killed launch.grace seconds later, or at once by a second SIGINT. One
+        that was ignored stays ignored (nohup ignores SIGHUP).
+    """
 
     def __init__(self, spec: RunSpec, count: int) -> None:
-        self._spec = spec
-        self._store = loopback_store()
-        self._processes: list[Child] = []
-        try:
-            with held_back():  # a signal would else end this between a start and its `append`
-                for rank in range(count):
-                    environment = variables(rank, count, self._store.port)
-                    self._processes.append(Child(worker.begin, spec, environment))
-        except BaseException:
-            self.close()
-            raise
+        self.pids: list[int] = []
+        self.stopped_by: int | None = None
+        self._spec, self._ranks = spec, range(count)
+        self._context: PContext | None = None
+        self._pipes: list[Connection] = []
 
-    @property
-    def pids(self) -> list[int]:
-        return [child.pid for child in self._processes]
+    def start(self, attempt: int = 0) -> None:
+        """Start them. attempt: how often they were started before."""
+        self._folder = tempfile.TemporaryDirectory(dir=scratch())
+        self._store = loopback_store()  # a new one: predecessors have left addresses in theirs
+        self._failed_at: float | None = None
+        pipes = [Pipe() for _ in self._ranks] if self._spec.command == "time" else []
+        self._pipes = [ours for ours, _ in pipes]
+        spec = replace(self._spec, mailbox=Path(self._folder.name))
+        specs = [replace(spec, launcher=theirs) for _, theirs in pipes] or [
+            spec for _ in self._ranks
+        ]
+        count, port = len(self._ranks), self._store.port
+        # A signal would else end this between the start of the processes and the note of their ids.
+        with replaced("TORCHELASTIC_SIGNALS_TO_HANDLE", ""), signals.held_back():
+            self._context = start_processes(
+                "worker",
+                worker.work,
+                args={rank: (own,) for rank, own in enumerate(specs)},
+                envs={rank: variables(rank, count, port, attempt) for rank in self._ranks},
+                logs_specs=DefaultLogsSpecs(log_dir=str(Path(self._folder.name, "elastic"))),
+                start_method="forkserver",
+            )
+            self.pids = list(self._context.pids().values())
+        for _, theirs in pipes:
+            theirs.close()
+        if self.stopped_by is not None:  # it came while they were being started
+            self.signal(self.stopped_by)
+
+    def finished(self) -> bool:
+        """Whether all have done their work and have ended.
+
+        Once one has failed, the others have TO_EXIT seconds to end; then they are killed, as one
+        may wait for it in a kernel of NCCL for ever, and the run's failure is raised. A run that
+        was told to stop has until launch.grace is over.
+        """
+        assert self._context is not None
+        codes, reports = self._exit_codes(), self._reports()
+        if not codes and not reports:
+            found = self._context.wait(0)
+            return found is not None and not found.is_failed()
+        self._failed_at = self._failed_at or time.monotonic()
+        said = {report.rank for report in reports}
+        # Of a hung worker all its peers report that it is missing, and no other ends.
+        hangs = codes.keys() <= said and all(r.kind == PeerError.__name__ for r in reports)
+        limit = self._failed_at + (HUNG_SECONDS if hangs else TO_EXIT)
+        left = {*self._ranks} - codes.keys()
+        hung = left - said if hangs else ()
+        stops = any(report.kind in STOPS for report in reports)
+        if left and (stops or time.monotonic() < limit):
+            return False
+        self.close()
+        raise first_failure(reports, codes, hung, self._spec, self.stopped_by)
 
     def send(self, message: Any) -> None:
-        """Send a message to each."""
-        for child in self._processes:
-            child.send(message)
+        """Send a message to each; one to a process that has ended is lost."""
+        for pipe in self._pipes:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                pipe.send(message)
 
     def receive(self, ranks: Collection[int], seconds: float) -> dict[int, Any]:
         """Wait until one of `ranks` has sent a message: messages by rank, {} after `seconds`.
 
         Raises the first failure of the run if one has failed or ended.
         """
-        whose = {self._processes[rank]: rank for rank in ranks}
-        found = {whose[child]: child.receive() for child in ready(whose, seconds)}
-        if any(said is None or isinstance(said, FailureReport) for said in found.values()):
-            raise self._failure(
-                [said for said in found.values() if isinstance(said, FailureReport)]
-            )
-        return found
+        pipes = {self._pipes[rank]: rank for rank in ranks}
+        messages: dict[int, Any] = {}
+        ends = False
+        for pipe in wait(pipes, seconds):
+            assert isinstance(pipe, Connection)
+            try:
+                messages[pipes[pipe]] = pipe.recv()
+            except (EOFError, ConnectionResetError):
+                ends = True
+        if not messages:
+            ends = ends or bool(self._exit_codes() or self._reports())
+            poll_until(self.finished, OWN_END if ends else 0, interval=LOOK_SECONDS)
+        return messages
+
+    def receive_signal(self, number: int, first: bool) -> None:
+        """Forward a signal to the workers: the first one, and a second Ctrl-C as SIGKILL."""
+        if self.stopped_by is None:
+            self.stopped_by = number
+            signals.later(self._spec.grace, lambda: self.signal(signal.SIGKILL))
+            self.signal(number)
+        elif number == signal.SIGINT:
+            self.signal(signal.SIGKILL)
 
     def signal(self, number: int, groups: bool = False) -> None:
         """Send a signal to each that is alive. groups: and to those in the group that it leads."""
-        for child in self._processes:
-            child.signal(number, groups)
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                (os.killpg if groups else os.kill)(pid, number)
 
     def close(self) -> None:
         """Kill those that are left, and wait for their end."""
         self.signal(signal.SIGKILL)
-        for child in self._processes:
-            child.close()
+        if self._context is not None:
+            self._context.close()
+            self._folder.cleanup()
+        for pipe in self._pipes:
+            pipe.close()
+        self._context, self.pids, self._pipes = None, [], []
 
-    def _failure(self, reports: list[FailureReport]) -> Failure:
-        """The run's failure: waits up to TO_EXIT seconds for reports, then kills what is left."""
-        left = set(self._processes)
+    def _exit_codes(self) -> dict[int, int]:
+        """The exit codes of those that have ended, by rank. -N: signal N ended it."""
+        processes = self._context._pc.processes  # type: ignore[union-attr]
+        codes = {rank: process.exitcode for rank, process in enumerate(processes)}
+        return {rank: code for rank, code in codes.items() if code is not None}
 
-        def ended() -> bool:
-            for child in ready(left, 0):
-                said = child.receive()
-                if said is None:
-                    left.remove(child)
-                elif isinstance(said, FailureReport):
-                    reports.append(said)
-            return not left
-
-        until(ended, TO_EXIT)
-        codes = {rank: child.exit_code for rank, child in enumerate(self._processes)}
-        exits = {rank: code for rank, code in codes.items() if code is not None}
-        said = {report.rank for report in reports}
-        # It hung only if all that ended have reported: its peers timed out waiting for it.
-        hung = codes.keys() - exits.keys() if exits.keys() <= said else set()
-        self.close()
-        reports.sort(key=lambda report: report.time)
-        return first_failure(reports, exits, hung, self._spec)
+    def _reports(self) -> list[FailureReport]:
+        """What workers have said of why they end, the earliest first."""
+        files = Path(self._folder.name).glob("rank*.json")
+        return sorted(map(FailureReport.read, map(Path.read_text, files)), key=lambda r: r.time)
 
 
 def first_failure(

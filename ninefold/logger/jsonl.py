@@ -9,7 +9,7 @@ from ninefold.files import finite, lines, opener, write_durably
 from ninefold.logger import Run
 from ninefold.result import Result
 
-LONGEST = 1 << 30  # bytes of the file: ten million lines
+MAX_BYTES = 1 << 30  # bytes of the file: ten million lines
 
 
 class JSONLines:
@@ -18,7 +18,7 @@ class JSONLines:
     def __init__(self, run: Run) -> None:
         path = run.folder / "metrics.jsonl"
         if path.exists():
-            kept = [line.strip() + b"\n" for line in lines(path, LONGEST) if _is_kept(line, run)]
+            kept = [line.strip() + b"\n" for line in lines(path, MAX_BYTES) if _is_kept(line, run)]
             write_durably(path, b"".join(kept))
         self._file = open(path, "a", opener=opener)  # noqa: SIM115
 

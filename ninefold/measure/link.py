@@ -12,12 +12,12 @@ import torch
 from ninefold.engine.parallel import Parallel, Place, gather
 
 SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: the first shows the latency, the others the speed
-LEAST = 3  # all-reduces of each size that are timed
+MIN_REDUCES = 3  # all-reduces of each size that are timed
 
 
 @dataclass(frozen=True)
 class Link:
-    """What an all-reduce of s bytes over p processes takes: alpha + 2 (p - 1) / p s / speed.
+    """Time of an all-reduce of s bytes over p processes: alpha + 2 (p - 1) / p s / speed.
 
     alpha_seconds: of a message of no size.
     bytes_per_second: of what each process sends; in a ring that is 2 (p - 1) / p s.
@@ -30,7 +30,7 @@ class Link:
 def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
     """Time all-reduces for about so many seconds; None if there is one process, or 0 seconds.
 
-    Every process must call it. Each size has the same time, and LEAST all-reduces in it at least.
+    Every process must call it. Each size has the same time, and at least MIN_REDUCES all-reduces.
 
     Many links pass a short burst faster than their sustained rate (a token bucket). A training
     sends in every step, so the sustained rate is measured: all-reduces of one size follow each
@@ -38,7 +38,7 @@ def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
     """
     if not seconds or place.world_size == 1:
         return None
-    parallel.total(torch.zeros(SIZES[-1] // 4, device=place.device))  # opens connections
+    parallel.all_reduce_sum(torch.zeros(SIZES[-1] // 4, device=place.device))  # opens connections
     share = seconds / len(SIZES)
     taken = [_in_a_row(size, share, parallel, place) for size in reversed(SIZES)]
     return fitted(taken[::-1], place.world_size)
@@ -55,12 +55,14 @@ def _in_a_row(size: int, seconds: float, parallel: Parallel, place: Place) -> fl
         place.synchronize()
         began = time.perf_counter()
         for _ in range(count):
-            parallel.total(buffer)
+            parallel.all_reduce_sum(buffer)
             place.synchronize()
         return (time.perf_counter() - began) / count
 
     slowest = gather(torch.tensor(timed(1), device=place.device), parallel, place).max()
-    return timed(max(LEAST, round(seconds / float(slowest))))  # the same number on every process
+    return timed(
+        max(MIN_REDUCES, round(seconds / float(slowest)))
+    )  # the same number on every process
 
 
 def fitted(seconds: Sequence[float], processes: int) -> Link:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,32 +16,22 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import gather
+from ninefold.engine.training import Training
 from ninefold.files import write_durably
 from ninefold.result import NUMERICS
 from ninefold.tree import Tree
 
 TRIES = 32  # halvings of a loss scale: from its default to below where training gives up
 BRANCHES = ("StochasticDepth", "DropPath")  # names of torchvision's and timm's layers
-MOST = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
-
-
-class Losses(Protocol):
-    """The part of LossTracker that is used here."""
-
-    @property
-    def last(self) -> float:
-        """The latest loss, as of the last `read`."""
-
-    def read(self) -> None:
-        """Wait for the device and read the losses."""
+MAX_ELEMENTS = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
 
 
 class Numerics:
     """Records the first `steps` steps to numerics.npz in `folder`.
 
-    Of all trainable parameters, flattened in their order, n elements are kept: all, or MOST at
-    even distances. The arrays of the file:
+    Of all trainable parameters, flattened in their order, n elements are kept: all, or
+    MAX_ELEMENTS at even distances. The arrays of the file:
     loss: float64 [steps], the mean over the processes.
     weights: float32 [steps, n], before the step.
     gradients: float32 [steps, n], without the loss scale, after clipping.
@@ -57,21 +47,16 @@ class Numerics:
 
     def record(
         self,
+        run: Training,
         batches: Iterator[tuple[Tree, Tree]],
         step: Callable[[Tree, Tree], object],
-        losses: Losses,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaled: bool,
-        parallel: Parallel,
-        place: Place,
     ) -> None:
         """Take the steps; rank 0 writes the file. Every process must call it.
 
         Dropout is off in them, as each process would drop other elements.
-        scaled: whether a GradScaler is enabled, which may skip steps.
         """
-        sample = Sample(model, parallel.whole)
+        state, place = run.state, run.place
+        sample = Sample(state.model, run.parallel.full_tensor)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
@@ -86,11 +71,11 @@ class Numerics:
             before = sample.of(sample.parameters)
             seen.update(gradients=np.full_like(before, math.nan), skipped=True)
             step(inputs, targets)
-            losses.read()
+            state.losses.read()
             row = torch.tensor(
-                [losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
+                [state.losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
             )
-            loss, skipped = gather(row, parallel, place).mean(dim=0).tolist()
+            loss, skipped = gather(row, run.parallel, place).mean(dim=0).tolist()
             updates = sample.of(sample.parameters) - before
             return {
                 **seen,
@@ -101,10 +86,10 @@ class Numerics:
             }
 
         rows: list[dict[str, Any]] = []
-        tries = TRIES if scaled else 1
-        hook = optimizer.register_step_pre_hook(see)
+        tries = TRIES if state.scaler.is_enabled() else 1
+        hook = state.optimizer.register_step_pre_hook(see)
         try:
-            with without_dropout(model):
+            with without_dropout(state.model):
                 for _ in range(self.steps):
                     batch = next(batches)
                     first = row = take(*batch)
@@ -118,30 +103,30 @@ class Numerics:
         if place.rank == 0:
             content = io.BytesIO()
             columns: Any = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            np.savez(content, batch_norm=normalizes_batches(model), **columns)
+            np.savez(content, batch_norm=normalizes_batches(state.model), **columns)
             write_durably(self._path, content.getbuffer())
 
 
 def normalizes_batches(model: nn.Module) -> bool:
-    """Whether `model` has batch normalization that is not synchronized across processes."""
+    """Return whether `model` has batch normalization that is not synchronized across processes."""
     return any(
         isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
     )
 
 
 class Sample:
-    """At most MOST elements of all trainable parameters of a model, at even distances.
+    """At most MAX_ELEMENTS elements of all trainable parameters of a model, at even distances.
 
-    whole: puts a tensor together that a strategy has spread, see `Parallel.whole`.
+    full_tensor: puts a tensor together that a strategy has spread, see `Parallel.full_tensor`.
     """
 
     def __init__(
-        self, model: nn.Module, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor
+        self, model: nn.Module, full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor
     ) -> None:
-        self._whole = whole
+        self._full_tensor = full_tensor
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         total = sum(p.numel() for p in self.parameters)
-        count = min(total, MOST)
+        count = min(total, MAX_ELEMENTS)
         places = torch.arange(count) * total // count
         self._places: list[Tensor] = []
         first = 0
@@ -155,7 +140,7 @@ class Sample:
         kept = [
             torch.zeros(len(places))
             if tensor is None
-            else self._whole(tensor.detach()).flatten()[places].float().cpu()
+            else self._full_tensor(tensor.detach()).flatten()[places].float().cpu()
             for tensor, places in zip(tensors, self._places, strict=True)
         ]
         return torch.cat(kept).numpy()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from ninefold.files import write_text
 from ninefold.tree import Tree
 
 STEPS = 5  # recorded, after one that is not
-LONGEST = 10  # operations in the table
-SELF = {"cpu": "self_cpu_time_total", "cuda": "self_device_time_total"}  # their time, in µs
-BACKWARD = "autograd::engine::evaluate_function"  # the range of a node in the backward pass
+ROWS = 10  # of the table: operations
+SELF = {"cpu": "self_cpu_time_total", "cuda": "self_device_time_total"}  # what it is sorted by
 BATCH, STEP = "batch", "training step"  # what a recorded step consists of
-LOSS = "loss"  # the range in which a step computes its loss
 SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # names of communicating operations
 # Events that enclose operators or wait for them. (A compiled region has no operators.)
 ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
@@ -39,14 +36,14 @@ class Profile:
     data: share of the recorded time in which batches were made ready.
     compute: share of the rest in which operators ran.
     communication: share of the rest in which processes communicated and no operator ran.
-    table: lines with the costliest operations, and with those of the loss.
+    table: torch's, of the costliest operations by their own time.
     """
 
     def __init__(self, folder: Path, place: Place) -> None:
         self._folder = folder
         self._place = place
         self.compute = self.communication = self.data = 0.0
-        self.table: list[str] = []
+        self.table = ""
 
     def record(
         self,
@@ -72,22 +69,18 @@ class Profile:
                 if number == STEPS:
                     self._place.synchronize()
                 profiler.step()
-        events = list(profiler.events() or ())
-        self.see(events)
-        averages = list(profiler.key_averages())
-        kind = self._place.device.type
-        self.table = costliest(averages, kind) + of_the_loss(
-            events, self_total(averages, kind), kind
-        )
+        self.see(profiler.events() or ())
+        costs = profiler.key_averages()
+        self.table = costs.table(sort_by=SELF[self._place.device.type], row_limit=ROWS)
         if self._place.rank == 0:
-            write_text(self._folder / "table.txt", "\n".join(self.table) + "\n")
+            write_text(self._folder / "table.txt", self.table)
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
         """The table, where the traces are, and what bounds the run; phases: see Clock."""
         whole = sum(phases.values())
         data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
         return [
-            *self.table,
+            *self.table.splitlines(),
             f"traces of {STEPS} steps in {self._folder}, for TensorBoard or ui.perfetto.dev",
             bound(data, self.compute, self.communication),
         ]
@@ -139,80 +132,8 @@ def bound(data: float, compute: float, communication: float) -> str:
     return f"The run is bound by {BOUND[order[0]]} ({listed} of a step)."
 
 
-def costliest(averages: Iterable[Any], device: str) -> list[str]:
-    """A table of the LONGEST operations by self time: a header, then a line for each.
-
-    averages: of key_averages(). On a GPU the time of an operator is that of its kernels, which
-    are left out as entries of their own.
-    """
-    time_of = attrgetter(SELF[device])
-    found = [(time_of(each), each.count, each.key) for each in operations(averages)]
-    whole = sum(time for time, _, _ in found) or 1.0
-    lines = [f"{'operation':<48} {'calls':>7} {'ms':>10} {'share':>6}"]
-    return lines + [row(name, count, time, whole) for time, count, name in longest(found)]
-
-
-def of_the_loss(events: Sequence[Any], whole: float, device: str) -> list[str]:
-    """A table of the loss: its share of all operations, then its own operations by self time.
-
-    events: of events(). whole: self time of all operations in µs. What an operation of the loss
-    takes in the backward pass is listed as the node that autograd made for it, `...Backward0`.
-    """
-    inside = [
-        each
-        for event in events
-        if event.name == LOSS and event.is_user_annotation
-        for each in below(event)
-    ]
-    made = {(event.thread, event.sequence_nr) for event in inside if event.sequence_nr >= 0}
-    inside += [
-        each
-        for event in events
-        if event.name.startswith(BACKWARD) and (event.fwd_thread, event.sequence_nr) in made
-        for each in below(event)
-    ]
-    times: dict[str, tuple[float, int]] = {}
-    for event in inside:
-        time, count = times.get(event.name, (0.0, 0))
-        times[event.name] = time + getattr(event, SELF[device]), count + 1
-    if not times:
-        return []
-    found = [(time, count, name) for name, (time, count) in times.items()]
-    lines = [row(LOSS, STEPS, sum(time for time, _, _ in found), whole or 1.0)]
-    return lines + [row(f"  {n}", count, time, whole or 1.0) for time, count, n in longest(found)]
-
-
-def below(event: Any) -> Iterator[Any]:
-    """The events that a recorded range encloses, on its own thread."""
-    for child in event.cpu_children:
-        yield child
-        yield from below(child)
-
-
-def operations(averages: Iterable[Any]) -> Iterator[Any]:
-    """Those of `averages` that are operations of the host, without ranges and kernels."""
-    for each in averages:
-        if each.device_type == torch.autograd.DeviceType.CPU and not each.is_user_annotation:
-            yield each
-
-
-def self_total(averages: Iterable[Any], device: str) -> float:
-    """The self time of all operations, in µs."""
-    return float(sum(getattr(each, SELF[device]) for each in operations(averages)))
-
-
-def longest(found: Iterable[tuple[float, int, str]]) -> list[tuple[float, int, str]]:
-    """The LONGEST of (time, calls, name)."""
-    return sorted(found, reverse=True)[:LONGEST]
-
-
-def row(name: str, count: int, time: float, whole: float) -> str:
-    """A line of a table; time in µs, out of `whole`."""
-    return f"{name[:48]:<48} {count:>7} {time / 1000:>10.2f} {time / whole:>6.1%}"
-
-
 def union(intervals: Intervals) -> Intervals:
-    """The same times as disjoint intervals, in order."""
+    """Return the same times as disjoint intervals, in order."""
     found: Intervals = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:

@@ -19,8 +19,7 @@ from ninefold.report.answer import gate
 from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import FOLDERS
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import recommend
-from ninefold.report.answer.timing import TimingState, timing_state
+from ninefold.report.answer.recommend import TimingState, recommend, timing_state
 from ninefold.report.answer.tree import Report, write_report
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
@@ -32,7 +31,7 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
-from ninefold.report.data.words import DEFAULT
+from ninefold.report.data.retrain_command import DEFAULT
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text, gate_text
@@ -158,8 +157,7 @@ def timing(folder: Path, pairs: str) -> TimingState:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    last = max((run.part or 0 for run in runs if run.timed), default=0)
-    found = [group for group in largest_first(groups(runs)) if group.timing and group.part == last]
+    found = [group for group in largest_first(groups(runs)) if group.timing]
     return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
 
 

@@ -16,7 +16,6 @@ from ninefold.stats.verdicts import (
     FAILED,
     NOT_SHOWN,
     OPEN,
-    OTHER_HOSTS,
     PASSED,
     WITHIN,
     Comparison,
@@ -30,7 +29,6 @@ from ninefold.stats.verdicts import (
 )
 
 KNOWN = math.log(3)  # an interval of a ratio that reaches farther to a side says nothing
-Hosts = Mapping[Name, Mapping[int, tuple[int, ...]]]  # cell -> round or seed -> numbers of hosts
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:
@@ -50,7 +48,6 @@ def compare(
     settings: Settings,
     controls: Sequence[tuple[Name, Name]] = (),
     copies: Sequence[tuple[Name, Name]] | None = None,
-    hosts: Hosts | None = None,
     stretches: Values | None = None,
     floor: float = 0.0,
 ) -> Comparison:
@@ -62,12 +59,11 @@ def compare(
     accuracy: scores by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
-    hosts: that the seconds were measured on; a pair leaves out the rounds in which these differ
     stretches: seconds of a step in turns over those in a long stretch alone, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
     """
     copies = controls if copies is None else copies
-    logs = _table(seconds, logs=True, hosts=hosts)
+    logs = _table(seconds, logs=True)
     time = differences(logs)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
@@ -106,7 +102,7 @@ def compare(
     if log_floor:
         seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
-        seconds=[_as_ratio(_apart(pair, seconds)) for pair in seconds_pairs],
+        seconds=[_as_ratio(pair) for pair in seconds_pairs],
         accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
         safety=safety if sign > 0 else [_turned_back(test) for test in safety],
         control=control,
@@ -154,33 +150,21 @@ def stand(
     candidates: Sequence[Name],
     settings: Settings,
     floor: float,
-    hosts: Hosts | None = None,
     by: Sequence[Name] | None = None,
 ) -> Standing:
     """Return how the candidates stand against the fastest of them; see `best.standing`.
 
-    The other cells lend their noise. floor: as of a Comparison. hosts: as of `compare`. by: as of
-    `best.standing`
+    The other cells lend their noise. floor: as of a Comparison. by: as of `best.standing`
     """
-    seen = differences(_table(seconds, logs=True, hosts=hosts))
+    seen = differences(_table(seconds, logs=True))
     return standing(list(seconds), seen, candidates, settings, floor, by)
 
 
-def _table(values: Values, logs: bool = False, hosts: Hosts | None = None) -> Array:
-    """float64 [cells, rounds], nan where a cell has no value.
-
-    A round that was run on different hosts has a column for each set of them.
-    """
-    rows = [
-        {
-            ((hosts or {}).get(name, {}).get(round, ()), round): value
-            for round, value in cell.items()
-        }
-        for name, cell in values.items()
-    ]
-    columns = sorted({column for row in rows for column in row})
-    table = np.array([[row.get(column, np.nan) for column in columns] for row in rows])
-    table = table.reshape(len(values), len(columns)).astype(np.float64)
+def _table(values: Values, logs: bool = False) -> Array:
+    """float64 [cells, rounds], nan where a cell has no value."""
+    rounds = sorted({round for cell in values.values() for round in cell})
+    table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
+    table = table.reshape(len(values), len(rounds)).astype(np.float64)
     if logs:
         table = np.log(np.where(table > 0, table, np.nan))
     return np.where(np.isfinite(table), table, np.nan)
@@ -238,16 +222,6 @@ def _pairs(
             )
         )
     return pairs
-
-
-def _apart(pair: Pair, seconds: Values) -> Pair:
-    """Say so where a pair has no two rounds on the same hosts, but would have on others."""
-    both = seconds[pair.first].keys() & seconds[pair.second].keys()
-    if pair.n > 1 or pair.n >= len(both):
-        return pair
-    return Pair(
-        pair.first, pair.second, pair.n, None, None, None, None, None, OTHER_HOSTS, needed=None
-    )
 
 
 def _as_ratio(pair: Pair) -> Pair:

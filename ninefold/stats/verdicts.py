@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
+Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of its interval
 OPEN = "not enough runs"
 WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
-OTHER_HOSTS = "times of different hosts"
 PASSED, FAILED, NOT_SHOWN = "passed", "failed", "not shown"  # the states of a control
 
 
@@ -69,9 +70,7 @@ class Pair:
     adjusted: p after Holm over all pairs of both measures, times the looks
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
         (scores); "below the noise floor" (seconds) if the runs would show faster or slower, by
-        less than the controls can tell from a fault of the measurement;
-        "times of different hosts" (seconds) if the runs of the two were not made on the same
-        hosts, so that there is nothing to compare
+        less than the controls can tell from a fault of the measurement
     needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
@@ -170,3 +169,27 @@ class Comparison:
     control: Control | None = None
     steady: list[Steady] = field(default_factory=list)
     floor: float = 0.0
+
+    def verdict(self, first: Name, second: Name) -> str:
+        """Return how the seconds of `second` compare with those of `first`: see `Pair`."""
+        if first == second:
+            return "tie"
+        if pair := self._pairs.get((first, second)):
+            return pair.verdict
+        if pair := self._pairs.get((second, first)):
+            return {"faster": "slower", "slower": "faster"}.get(pair.verdict, pair.verdict)
+        return OPEN
+
+    def ratio(self, first: Name, second: Name) -> Ratio | None:
+        """Return the ratio of seconds second / first and its interval, None where not known."""
+        if (pair := self._pairs.get((first, second))) and pair.estimate is not None:
+            return pair.estimate, pair.low, pair.high
+        if (pair := self._pairs.get((second, first))) and pair.estimate:
+            low = 1 / pair.high if pair.high else None
+            high = 1 / pair.low if pair.low else None
+            return 1 / pair.estimate, low, high
+        return None
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[Name, Name], Pair]:
+        return {(pair.first, pair.second): pair for pair in self.seconds}

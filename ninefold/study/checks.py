@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Override
-from omegaconf import OmegaConf
+from hydra.core.override_parser.types import Override, RangeSweep
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
 
 from ninefold.config import combinations, overrides, rules
 from ninefold.config.composition import Composition
+from ninefold.config.conf_files import read_tree
 from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
-from ninefold.config.parse import value_of
-from ninefold.errors import Failure
+from ninefold.config.parse import key_and_value, value_of
+from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
 from ninefold.ranks import started_by
-from ninefold.study import plan, start, values
+from ninefold.study import start
+from ninefold.study.plan import SWEEPER, in_one_cell
+from ninefold.types import spelled
 
 DEFAULTS = CONF / "train.yaml"
+MAX_RUNS = 100_000  # of a sweep: more are a mistake, and listing them fills the memory
+LISTS = (SWEEPER, "basic")  # sweepers that make a run for each value
 
 
 def of_a_run(composition: Composition) -> list[Failure]:
-    """The problems of a command that makes one run, or finds a value of one."""
+    """The problems of a command that makes one run."""
     config = composition.config
     return (
-        plan.not_honored(config, DEFAULTS)
+        not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or overrides.reference_in("hydra.run.dir", config.hydra.run.dir)
     )
@@ -35,22 +42,22 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
     """The problems of a sweep, before anything is written: folders are named by its options."""
     config, sweeper = composition.config, composition.choice("hydra/sweeper")
     given = composition.parsed(composition.overrides())
-    params = composition.parsed(composition.params()) if sweeper in values.LISTS else []
+    params = composition.parsed(composition.params()) if sweeper in LISTS else []
     problems = (
-        values.problems([*params, *given], sweeper)
+        wrong_values([*params, *given], sweeper)
         or odd_options(given)
-        or plan.not_honored(config, DEFAULTS)
+        or not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or overrides.reference_in("hydra.sweep.dir", config.hydra.sweep.dir)
     )
-    if not problems and sweeper != plan.SWEEPER:
+    if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
     return problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
 
 
 def _asked(composition: Composition) -> dict[str, Any]:
     """What a command asks for instead of a run, and what starts it, by key."""
-    keys = ("find", "resume", "launch.inline", "study.ask")
+    keys = ("resume", "launch.inline", "study.ask")
     found = {key: OmegaConf.select(composition.config, key) for key in keys}
     return found | {
         "hydra.mode": "MULTIRUN" if composition.sweeps else "RUN",
@@ -69,7 +76,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     for override in overrides:
         group = override.key_or_group
         if group in KEYS_NOT_IN_RESULT and override.is_sweep_override():
-            found.append(plan.in_one_cell(group, value_of(override)))
+            found.append(in_one_cell(group, value_of(override)))
         if group not in (*GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()
@@ -80,3 +87,93 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
             if isinstance(option, str) and not rules.NAME.fullmatch(option)
         ]
     return found
+
+
+def wrong_values(overrides: Sequence[Override], sweeper: object) -> list[Failure]:
+    """What is wrong with the numbers of values that these overrides of a sweep have.
+
+    Of several for one key the last counts. sweeper: the option of hydra/sweeper.
+    """
+    found: list[Failure] = []
+    runs = 1
+    for override in {each.get_key_element(): each for each in overrides}.values():
+        if not override.is_sweep_override():
+            continue
+        if override.is_interval_sweep():
+            if sweeper in LISTS:
+                found.append(_wrong_value(override, "an interval has no single values"))
+            continue
+        try:
+            count = _count_of_values(override)
+        except (ValueError, ArithmeticError) as error:  # a step of 0, as range itself says
+            found.append(_wrong_value(override, str(error) or type(error).__name__))
+            continue
+        if count == 0:
+            found.append(_wrong_value(override, "it has no values"))
+        elif sweeper in LISTS and (runs := runs * count) > MAX_RUNS:
+            most = f"the sweep would have more than {MAX_RUNS:,} runs"
+            found.append(_wrong_value(override, most))
+            break
+    return found
+
+
+def _count_of_values(override: Override) -> int:
+    """How many values a sweep over a list or a range has, MAX_RUNS + 1 for more than MAX_RUNS."""
+    value: Any = override.value()
+    if isinstance(value, RangeSweep):
+        if value.step == 0:
+            raise ValueError("its step is 0")
+        each: Iterator[Any] = iter(value.range())  # unshuffled: that would list all
+    else:
+        each = override.sweep_string_iterator()
+    return sum(1 for _ in islice(each, MAX_RUNS + 1))
+
+
+def _wrong_value(override: Override, wrong: str) -> ConfigError:
+    return ConfigError(
+        *key_and_value(override.input_line or ""),
+        f"{wrong}; values with commas are allowed, range(START,STOP[,STEP]) with START before "
+        "STOP, and glob(PATTERN) of a group's options; correct it",
+    )
+
+
+def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
+    """The `study.*` values that have no effect because this command is not a study.
+
+    stored: the configuration file with the defaults.
+    """
+    if "study" not in config:
+        return []
+    wrong, do = "a single run has no rounds", "add -m, or leave it out"
+    if config.hydra.mode == RunMode.MULTIRUN:
+        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
+        if sweeper == SWEEPER:
+            return []
+        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
+    return [
+        ConfigError(
+            f"study.{key}",
+            spelled(value),
+            f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
+        )
+        for key, value in changed_of_study(config, stored).items()
+    ]
+
+
+def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
+    """The `study.*` values that are not the defaults of the file `stored`."""
+    before = read_tree(stored).get("study", {})
+    return {str(key): value for key, value in config.study.items() if value != before.get(key)}
+
+
+def wrong_settings(config: DictConfig) -> list[Failure]:
+    """What is wrong with the values in the sections of a sweep."""
+    sections: dict[str, Any] = {
+        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
+    }
+    return [
+        failure
+        for section, node in sections.items()
+        for key, value in node.items()
+        for failure in rules.breach(f"{section}.{key}", value)
+    ]

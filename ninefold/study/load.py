@@ -14,7 +14,7 @@ BUSY = (0, 1, 2, 5, 6, 7)  # fields of /proc/stat: user, nice, system, irq, soft
 PARENT, OWN = 1, (11, 12, 13, 14)
 
 
-class Load:
+class NeighborLoad:
     """Counts the CPU time of other programs on the CPUs that this process may use (Linux).
 
     It is what /proc/stat counts as busy on these CPUs, time stolen by other virtual machines

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import random
+import pickle
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from hydra.types import RunMode
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.types import Override, OverrideType
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import rules
-from ninefold.config.conf_files import read_tree
+from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
-from ninefold.config.spelling import spelled
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_numbers, strategy_name
+from ninefold.study.turns import mirrored
+from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
@@ -74,7 +76,6 @@ class Plan:
     ) -> None:
         """jobs: overrides of each run. study: that section. Raises ConfigError, or Hydra's."""
         self._compose = compose
-        self._named: tuple[list[str], int, DictConfig] | None = None
         self._seed = study["seed"]
         self.swept = _swept(jobs)
         overrides = dict.fromkeys(tuple(t for t in job if key_of(t) != "seed") for job in jobs)
@@ -106,12 +107,7 @@ class Plan:
         Every second shuffled round reverses the order of the one before. A steady change of the
         machine within rounds then cancels out in each pair of rounds.
         """
-        cells = list(self.cells)
-        if shuffled:
-            random.Random(f"{self._seed}/{number // 2}").shuffle(cells)
-            if number % 2:
-                cells.reverse()
-        return cells
+        return mirrored(self.cells, str(self._seed), number) if shuffled else list(self.cells)
 
     def overrides(self, cell: PlannedCell, number: int, *instead: str) -> list[str]:
         """Overrides of the run of `cell` in round `number`.
@@ -130,9 +126,6 @@ class Plan:
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:
         """The configuration of the study's `run`th run, with Hydra's section. It may be changed."""
-        if self._named is not None and self._named[:2] == (list(overrides), run):
-            config, self._named = self._named[2], None
-            return config
         config = self._compose(overrides)
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = run
@@ -140,10 +133,7 @@ class Plan:
 
     def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:
         """The folder of the run of `cell` in round `number` if it is the study's `run`th."""
-        overrides = self.overrides(cell, number)
-        config = self.config(overrides, run)
-        self._named = overrides, run, config  # for the run itself, which comes next
-        return subdir(config)
+        return subdir(self.config(self.overrides(cell, number), run))
 
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""
@@ -284,43 +274,66 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
     return [*seeds, *further[: most - len(seeds)]], LOOKS if repeats == "auto" else [most]
 
 
-def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
-    """The `study.*` values that have no effect because this command is not a study.
+class Composer:
+    """Composes runs as Hydra does, and reuses a composition for those that differ in values only.
 
-    stored: the configuration file with the defaults.
+    Hydra reads and merges some twenty files in each composition and sets plain values (as of
+    `seed=1`) last. Here those are set on a copy. Hydra does the rest, and reports errors.
     """
-    if "study" not in config:
-        return []
-    wrong, do = "a single run has no rounds", "add -m, or leave it out"
-    if config.hydra.mode == RunMode.MULTIRUN:
-        sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
-        if sweeper == SWEEPER:
-            return []
-        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
-    return [
-        ConfigError(
-            f"study.{key}",
-            spelled(value),
-            f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
-        )
-        for key, value in changed_of_study(config, stored).items()
-    ]
+
+    def __init__(self, loader: ConfigLoader, sweep: DictConfig) -> None:
+        """`sweep`: the configuration of the whole sweep, as Hydra gives it to its sweeper."""
+        self._loader, self._sweep = loader, sweep
+        self._composed: dict[tuple[str, ...], bytes] = {}
+
+    def __call__(self, texts: Sequence[str]) -> DictConfig:
+        """The configuration of the run with these overrides. Raises what Hydra raises."""
+        overrides = parsed(texts)
+        groups = self._sweep.hydra.runtime.choices
+        # The order of other overrides matters to values in the same section, but a group's option
+        # is chosen before all values are set.
+        plain = [override for override in overrides if _is_value(override, self._sweep)]
+        ordered = {
+            _section(override)
+            for override in overrides
+            if override not in plain and not _is_choice(override, groups)
+        }
+        values = [override for override in plain if _section(override) not in ordered]
+        others = tuple(o.input_line or "" for o in overrides if o not in values)
+        if others not in self._composed:
+            composed = self._loader.load_sweep_config(self._sweep, list(others))
+            self._composed[others] = pickle.dumps(composed)
+        config: DictConfig = pickle.loads(self._composed[others])  # 5 times as fast as deepcopy
+        OmegaConf.copy_cache(self._sweep, config)  # so that ${now:} is that of the sweep
+        try:
+            for override in values:
+                OmegaConf.update(config, override.key_or_group, override.value())
+        except OmegaConfBaseException:  # Hydra says it better
+            return self._loader.load_sweep_config(self._sweep, list(texts))
+        own = [override for override in overrides if not override.is_hydra_override()]
+        config.hydra.overrides.task = [override.input_line for override in own]
+        job = config.hydra.job
+        job.override_dirname = get_overrides_dirname(own, **job.config.override_dirname)
+        return config
 
 
-def changed_of_study(config: DictConfig, stored: Path) -> dict[str, Any]:
-    """The `study.*` values that are not the defaults of the file `stored`."""
-    before = read_tree(stored).get("study", {})
-    return {str(key): value for key, value in config.study.items() if value != before.get(key)}
+def _section(override: Override) -> str:
+    return override.key_or_group.partition(".")[0]
 
 
-def problems(config: DictConfig) -> list[Failure]:
-    """What is wrong with the values in the sections of a sweep."""
-    sections: dict[str, Any] = {
-        name: OmegaConf.to_container(config[name], resolve=True) for name in rules.SWEEP_SECTIONS
-    }
-    return [
-        failure
-        for section, node in sections.items()
-        for key, value in node.items()
-        for failure in rules.breach(f"{section}.{key}", value)
-    ]
+def _is_choice(override: Override, groups: DictConfig) -> bool:
+    """Whether `override` chooses an option of a group."""
+    return override.key_or_group in groups and not isinstance(override.value(), dict)
+
+
+def _is_value(override: Override, sweep: DictConfig) -> bool:
+    """Whether `override` only sets an existing key to another plain value or list."""
+    groups = sweep.hydra.runtime.choices  # without those of which several options are chosen
+    return (
+        override.type == OverrideType.CHANGE
+        and override.package is None
+        and override.key_or_group not in groups
+        and not override.is_hydra_override()
+        and not isinstance(override.value(), dict)
+        and not OmegaConf.is_dict(OmegaConf.select(sweep, override.key_or_group))
+    )

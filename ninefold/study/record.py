@@ -26,13 +26,11 @@ class StudyFolder(StudyRecord):
     folder: of the study.
     began: when this command began, time.time().
     before: seconds that earlier commands of this study took.
-    pairs_before: study.pairs of the command that is resumed.
     """
 
     folder: Path
     began: float = field(default_factory=time.time)
     before: float = 0.0
-    pairs_before: str | None = None
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -40,8 +38,6 @@ class StudyFolder(StudyRecord):
         """The study in `folder`, to be resumed. Raises ConfigError if there is none."""
         try:
             record = StudyRecord.of(read_json(folder / FILE))
-            if not record.segments:
-                raise ValueError("parts is missing")
         except (OSError, ValueError) as error:
             raise ConfigError(
                 "study.resume",
@@ -52,18 +48,13 @@ class StudyFolder(StudyRecord):
         return cls(**vars(record), folder=folder, before=record.wall_seconds)
 
     @property
-    def segment(self) -> int:
-        """The index of the current segment."""
-        return len(self.segments) - 1
-
-    @property
     def seconds(self) -> float:
         """Duration of the study over all commands."""
         return self.before + time.time() - self.began
 
     def seconds_of_a_run(self) -> float:
-        """Mean seconds from launch to result in this segment; 0 before the first run."""
-        results = [self.result(n) for e in self.rounds_of(self.segment) for n in e.runs]
+        """Mean seconds from launch to result; 0 before the first run."""
+        results = [self.result(name) for entry in self.rounds for name in entry.runs]
         return fmean([r.total_seconds for r in results if r and r.total_seconds] or [0.0])
 
     def write(self) -> None:
@@ -113,10 +104,6 @@ class StudyFolder(StudyRecord):
         if result is not None and result.status != "preempted":
             return False
         return bool(manifest.read(self.folder / name / "checkpoints"))
-
-    def timing_rounds(self) -> list[Round]:
-        """The timing rounds of this segment."""
-        return self.timing_of(self.segment)
 
     def next_timing_round(self) -> int:
         """The number of a new timing round; the folder of an interrupted one is deleted."""

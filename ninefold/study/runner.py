@@ -1,8 +1,10 @@
-"""Runs a study: timing rounds, then rounds of whole runs of all cells; or resumes it."""
+"""Runs a study: timing rounds, then rounds of whole runs of all cells; or resumes it.
+
+A round is one run of each cell with one seed.
+"""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ninefold.errors import ConfigError
 from ninefold.result import Result
 from ninefold.score import SHARE
-from ninefold.study.max_batch import what_matters
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
-from ninefold.study.rounds import RoundSchedule
-from ninefold.study.screen import End, Screen
+from ninefold.study.screen import End, Screen, duration
 from ninefold.study.timing import Timing
-from ninefold.study_record import LargestBatch, Round
+from ninefold.study_record import Round
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress
@@ -38,12 +38,88 @@ def require_reachable(target: float | None, result: Result) -> None:
         )
 
 
+class RoundSchedule:
+    """The rounds and runs still to be made, until the plan or the budget ends.
+
+    settings: the section `study` of the configuration (budget in minutes).
+    note: tells why a round is not begun.
+    cut_short: whether the budget ended the study.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        recording: StudyFolder,
+        settings: dict[str, Any],
+        note: Callable[[str], None],
+    ) -> None:
+        self._plan, self._recording, self._settings = plan, recording, settings
+        self._note = note
+        self.cut_short = False
+        # Of each planned round the places in its order of the runs that are to be made, or made
+        # again. Rounds that are not planned any more stay as they are.
+        self._left = {
+            entry.round: [
+                place
+                for place in range(len(plan.cells))
+                if place >= len(entry.runs) or not recording.has_ended(entry.runs[place])
+            ]
+            for entry in recording.rounds[: len(plan.seeds)]
+        }
+
+    def next(self, stage: int) -> Round | None:
+        """The round to run: an incomplete one, or else a new one of the first `stage`."""
+        rounds = self._recording.rounds
+        for number, left in self._left.items():
+            if left:
+                return rounds[number]
+        due = range(len(rounds), stage)
+        if not due or not self._is_within_budget(due):
+            return None
+        number = due[0]
+        rounds.append(Round(number, self._plan.seeds[number], shuffled=self._plan.compares))
+        self._left[number] = list(range(len(self._plan.cells)))
+        return rounds[number]
+
+    def left(self, entry: Round) -> list[int]:
+        """Places, in the round's order, of the runs left; the caller removes those done."""
+        return self._left[entry.round]
+
+    def to_come(self, stage: int) -> int:
+        """Number of runs left."""
+        due = max(stage - len(self._recording.rounds), 0)
+        return sum(map(len, self._left.values())) + len(self._plan.cells) * due
+
+    def done(self) -> int:
+        """How many runs have been made, in all commands of the study."""
+        return sum(
+            len(entry.runs) - sum(place < len(entry.runs) for place in self._left.get(number, ()))
+            for number, entry in enumerate(self._recording.rounds)
+        )
+
+    def _is_within_budget(self, due: Sequence[int]) -> bool:
+        """Whether another round is expected to end within the budget; notes it if it is not."""
+        budget = self._settings["budget"]
+        expected = self._recording.seconds_of_a_run() * len(self._plan.cells)
+        recording = self._recording
+        spent = recording.seconds - recording.timing_seconds
+        if budget is None or spent + expected <= budget * 60:
+            return True
+        if not self.cut_short:
+            seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
+            self._note(
+                f"study.budget={budget}: {duration(spent)} are spent, and a round "
+                f"takes about {duration(expected)}: seeds {seeds} were not run"
+            )
+        self.cut_short = True
+        return False
+
+
 class Study:
     """A recording, and what remains to be run of it.
 
     settings: the section `study` of the configuration.
     launch: makes runs, and waits for them.
-    largest: finds the largest batch of a cell.
     timing: runs the timing rounds; None where no times were asked.
     concurrent: whether the launcher makes runs at the same time. It is then given whole rounds.
     screen: shows how far it is.
@@ -56,13 +132,12 @@ class Study:
         recording: StudyFolder,
         settings: dict[str, Any],
         launch: Launch,
-        largest: Callable[[PlannedCell], LargestBatch],
         timing: Timing | None,
         concurrent: bool,
         screen: Screen,
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
-        self._launch, self._largest, self._concurrent = launch, largest, concurrent
+        self._launch, self._concurrent = launch, concurrent
         self._timing = timing
         self._trains = "accuracy" in settings["ask"]
         self._screen = screen
@@ -88,8 +163,6 @@ class Study:
                 self._timing.run()
             if self._trains:
                 self._train()
-            if self._settings["max_batch"]:
-                self._find_largest_batches()
             self.finished = not self.cut_short
         finally:
             self._screen.close()
@@ -181,32 +254,6 @@ class Study:
         """Whether the runs so far answer what was asked."""
         self._recording.write()
         return _settled(self.folder)
-
-    def _find_largest_batches(self) -> None:
-        """Search for the largest batch of each cell where none was made, or the search failed.
-
-        One search is made for all cells that differ only in what it does not depend on.
-        """
-        recording = self._recording
-        found = recording.max_batch = recording.max_batch or {}
-        recording.write()  # the last round too: a search takes minutes
-        known = {
-            what_matters(cell): found[cell.name]
-            for cell in self._plan.cells
-            if cell.name in found and found[cell.name].status != "failed"
-        }
-        for cell in self._plan.cells:
-            same = what_matters(cell)
-            if same not in known:
-                began = time.time()
-                try:
-                    largest = self._largest(cell)
-                finally:  # the budget does not include it
-                    recording.search_seconds += time.time() - began
-                self._screen.note(f"max_batch  {cell.name}  {largest}")
-                known[same] = largest
-            found[cell.name] = known[same]
-            recording.write()
 
 
 def quoted(text: str) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
+from ninefold.launch.events import tell
 from ninefold.result import Result
 from ninefold.score import ACCURACY, SHARE, Score
 
@@ -57,13 +58,13 @@ class End:
         return "  ".join(words)
 
 
-class Screen(Protocol):
+class Screen:
     """What a study tells about itself, in this order: begin, anything else, close.
 
-    live: whether `update` shows anything; its rows take a moment to compute.
+    This one shows nothing. live: whether `update` does; its rows take a moment to compute.
     """
 
-    live: bool
+    live = False
 
     def begin(self, cells: Sequence[str]) -> None:
         """The study begins, or is resumed, with these cells."""
@@ -83,17 +84,16 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """Something to be kept in sight: drift, the budget, a round that settles the answer."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def with_display_hidden(self) -> AbstractContextManager[None]:
         """While the block runs, anything may be printed, on standard output or error."""
+        return nullcontext()
 
     def close(self) -> None:
         """The study has ended, or was interrupted."""
 
 
-class Lines:
+class Lines(Screen):
     """For a pipe or a file: a line for each run that has ended, and one after a minute without."""
-
-    live = False
 
     def __init__(self) -> None:
         self._told = time.monotonic()
@@ -112,18 +112,9 @@ class Lines:
         words = [what, *([str(ends[0])] if len(ends) == 1 else [])]
         self.note("  ".join(filter(None, [*words, time_left(left, "|  ")])))
 
-    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
-        return
-
     def note(self, text: str) -> None:
         print(text, flush=True)
         self._told = time.monotonic()
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def close(self) -> None:
-        return
 
     def _announce(self, what: str, left: float | None) -> None:
         self.note("  ".join(filter(None, [what, time_left(left, "|  ")])))
@@ -137,6 +128,30 @@ class Announcements(Lines):
 
     def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
         return
+
+
+class Events(Screen):
+    """Tells another Python process what a study does: that of a notebook, which shows it."""
+
+    live = True
+
+    def begin(self, cells: Sequence[str]) -> None:
+        tell("begin", cells=list(cells))
+
+    def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
+        tell("running", what=what, left=left)
+
+    def ended(self, what: str, ends: Sequence[End] = (), left: float | None = None) -> None:
+        tell("ended", what=what, left=left)
+
+    def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
+        tell("update", rows=[asdict(row) for row in rows])
+
+    def note(self, text: str) -> None:
+        tell("note", text=text)
+
+    def close(self) -> None:
+        tell("close")
 
 
 def time_left(seconds: float | None, before: str = "") -> str:

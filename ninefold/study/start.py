@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ninefold import study_record
-from ninefold.config.spelling import spelled
+from ninefold.config.fingerprint import code
 from ninefold.errors import CheckpointError, ConfigError, Failure
 from ninefold.files import stamp
+from ninefold.machine import cores, cpu, gpu_models, installed
 from ninefold.places import EXPERIMENTS
-from ninefold.study import segment
 from ninefold.study.plan import Plan
 from ninefold.study.record import StudyFolder
+from ninefold.types import spelled
 
 SHOWN = 3  # differences that an error names
 
@@ -51,7 +55,7 @@ def begin(
         started=stamp(began),
         settings=settings,
         swept=plan.swept,
-        segments=[segment.of(plan.targets(), launcher)],
+        made_with=made_with(plan.targets(), launcher),
         planned_cells=[dict(cell.keys) for cell in plan.cells],
         overlays=plan.overlays(),
         planned_rounds=len(plan.seeds),
@@ -65,7 +69,7 @@ def resume(
 ) -> StudyFolder:
     """The recording of the study in `folder`. Raises ConfigError if it is not this one."""
     recording = StudyFolder.open(folder)
-    if not recording.planned_cells:
+    if not recording.planned_cells or not recording.made_with:
         raise ConfigError(
             "study.resume",
             folder,
@@ -80,8 +84,8 @@ def resume(
             f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study; its runs are compared; "
             "repeat the command that began it, or start a new study",
         )
-    now = segment.of(plan.targets(), launcher)
-    if changed := segment.changes(recording.segments[-1], now):
+    now = made_with(plan.targets(), launcher)
+    if changed := changes_of(recording.made_with, now):
         raise ConfigError(
             "study.resume",
             folder,
@@ -92,7 +96,6 @@ def resume(
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
     recording.overlays = plan.overlays()  # conf/ may have changed
-    recording.pairs_before = recording.settings["study"].get("pairs")
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording
@@ -123,7 +126,7 @@ def _changes_of_plan(recording: StudyFolder, plan: Plan, settings: dict[str, Any
     return found + [
         f"seed={spelled(seeds[entry.round])} (was {spelled(entry.seed)})"
         for entry in recording.rounds
-        if entry.attempt == 0 and entry.seed != seeds.get(entry.round, entry.seed)
+        if entry.seed != seeds.get(entry.round, entry.seed)
     ]
 
 
@@ -154,3 +157,41 @@ def _changes_of_jobs(recording: StudyFolder, plan: Plan) -> list[str]:
             if wrong:
                 return wrong
     return []
+
+
+def made_with(targets: Iterable[str], launcher: str) -> dict[str, Any]:
+    """What all runs of a study have in common; the launcher, as concurrent runs take longer."""
+    return {"code": code(targets), "machine": machine(), "launcher": launcher}
+
+
+def changes_of(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Changes of code, launcher and machine."""
+    found = ["code"] if before["code"] != now["code"] else []
+    if (was := before["launcher"]) != now["launcher"]:
+        found.append(f"hydra/launcher={now['launcher']} (was {was})")
+    return found + [
+        f"{key}={spelled(value)} (was {spelled(before['machine'].get(key))})"
+        for key, value in now["machine"].items()
+        if value != before["machine"].get(key)
+    ]
+
+
+def machine() -> dict[str, Any]:
+    """Versions, CPU and GPUs, as far as they are known without importing torch."""
+    return {
+        "python": platform.python_version(),
+        "torch": installed("torch"),
+        "torchvision": installed("torchvision"),
+        "cpu": cpu(),
+        "cores": cores(),
+        "gpus": gpu_models(),
+        "visible": _visible_gpus(),
+    }
+
+
+def _visible_gpus() -> int | None:
+    """How many GPUs a run may use; None: all. Which of them, a scheduler chooses each time."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return None
+    return sum(each.strip() not in ("", "-1") for each in visible.split(","))

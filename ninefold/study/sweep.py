@@ -31,11 +31,9 @@ from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
-from ninefold.study import max_batch, plan, start, timing
-from ninefold.study.compose import Composer
-from ninefold.study.events import Events
+from ninefold.study import checks, plan, start, timing
 from ninefold.study.runner import Launch, Study, quoted
-from ninefold.study.screen import Announcements, Lines, Screen
+from ninefold.study.screen import Announcements, Events, Lines, Screen
 
 # Keys of a study's command that are not of the command that trains with its answer.
 OF_A_STUDY = (
@@ -71,7 +69,7 @@ class PlannedStudy:
 def planned(composition: Composition) -> PlannedStudy:
     """The study that a sweep is. Raises Refused if no cell can be run, Failure, Hydra's errors."""
     config = composition.config
-    if problems := plan.problems(config):
+    if problems := checks.wrong_settings(config):
         raise Refused(problems)
     settings: dict[str, Any] = {
         section: OmegaConf.to_container(config[section], resolve=True)
@@ -83,7 +81,7 @@ def planned(composition: Composition) -> PlannedStudy:
     folder = Path(os.path.abspath(config.hydra.sweep.dir))
     given = composition.parsed([*composition.params(), *composition.overrides()])
     (jobs,) = BasicSweeper.split_arguments(given, None)
-    compose = Composer(composition.context.config_loader, config)
+    compose = plan.Composer(composition.context.config_loader, config)
     launcher = composition.choice("hydra/launcher") or "basic"
     if launcher == "basic":
         look_ahead(compose(jobs[0]))
@@ -121,7 +119,6 @@ def begun(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        asked, quiet = settings["study"]["ask"], len(planned.plan.cells) > 1
         recording.words = words_of_a_run(argv, planned.plan, config)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(
@@ -129,8 +126,7 @@ def begun(
             recording,
             settings["study"],
             launch,
-            lambda cell: max_batch.of_cell(planned.plan, cell, folder, screen, quiet),
-            turns if "time" in asked else None,
+            turns if "time" in settings["study"]["ask"] else None,
             planned.concurrent,
             screen,
         )
@@ -179,11 +175,7 @@ def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
 
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:
     """Outcomes of the runs that other processes finished since `began` (a time.time())."""
-    ended = [
-        (path.stat().st_mtime, path)
-        for path in folder.rglob(FILE)
-        if max_batch.FOLDER not in path.relative_to(folder).parts
-    ]
+    ended = [(path.stat().st_mtime, path) for path in folder.rglob(FILE)]
     found = []
     for written, path in sorted(ended):
         if written >= began:
@@ -264,7 +256,7 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) ->
 def describes_a_study(config: DictConfig, overrides: Sequence[str]) -> bool:
     """Whether an overlay sweeps keys itself, or has keys of a study that the command does not."""
     given = {key_of(text) for text in overrides}
-    changed = plan.changed_of_study(config, CONF / "train.yaml")
+    changed = checks.changed_of_study(config, CONF / "train.yaml")
     return bool(config.hydra.sweeper.get("params")) or any(
         f"study.{key}" not in given for key in changed
     )

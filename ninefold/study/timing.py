@@ -8,13 +8,12 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
@@ -22,28 +21,31 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure
-from ninefold.launch.run import spec_of, write_job
+from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
-from ninefold.study.load import Load
+from ninefold.stats.turns import TurnLog, step_seconds
+from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
-from ninefold.study.turn_plan import (
+from ninefold.study.turns import (
+    FIRST_TURN,
     LATE,
-    SHARE,
-    TRIAL,
+    STRETCH_SHARE,
+    Turn,
+    mirrored,
     planned_seconds,
     round_seconds,
-    steps_of_turn,
+    spread,
     stretch_steps,
 )
 from ninefold.study_record import Round
 
 if TYPE_CHECKING:
-    from ninefold.launch.turns import Paused, Turns
+    from ninefold.launch.turns import Turns, TurnTaker
 
-    Runs = list[tuple[PlannedCell, Paused]]
+    Runs = list[tuple[PlannedCell, TurnTaker]]
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 
@@ -69,26 +71,26 @@ class Timing:
         self._budget = 60.0 * settings["time_budget"]  # seconds
         self._cells = list(plan.cells)
         self._jobs: dict[str, Settled] = {}
-        self._dropped: list[Path] = []  # folders of runs of this round that failed
-        self._steps: dict[str, tuple[int, int]] = {}  # of a turn: not timed, and timed
-        self._each: dict[str, float] = {}  # seconds that a turn of a cell is expected to take
+        self._log = TurnLog()
+        self._turns: dict[str, Turn] = {}  # the next one of each cell
+        self._turn_seconds: dict[str, float] = {}  # that it is expected to take
+        self._failed_folders: list[Path] = []  # of this round
         self._began = 0.0  # when it would have begun if nothing had interrupted it
-        self._lasted = 0.0  # seconds of the latest round
-        self._apart = 0.0  # seconds of it that were not turns: starts, long stretches, ends
-        self._turned: float | None = None  # when its last turn ended
+        self._last_round_seconds = 0.0
+        self._overhead_seconds = 0.0  # of that round: starts, long stretches, ends
+        self._last_turn_ended: float | None = None
+        self._round_seconds: float | None = None  # that this round is to take
         self._stretches: Counter[str | None] = Counter()  # long ones so far, by cell
-        self._stretched = 0.0  # seconds of these
-        self._named: str | None = None  # the cell that the latest look named
+        self._stretch_seconds = 0.0  # of all of these
+        self._named_cell: str | None = None  # by the latest look
         self._settled = False  # whether it found the answer
-        self._whole: float | None = None  # seconds of this round
 
     def run(self) -> None:
         """Make the rounds that are left."""
         recording = self._recording
         self._began = time.monotonic() - recording.timing_seconds
-        if recording.timing_rounds():  # of a command before
-            self._lasted = recording.timing_seconds / len(recording.timing)
-            self._leave_out()
+        if recording.timing:  # of a command before
+            self._last_round_seconds = recording.timing_seconds / len(recording.timing)
         turns, recording.timing_ended = None, None
         with ExitStack() as stack:
             while (ended := self._ended()) is None:
@@ -101,7 +103,7 @@ class Timing:
                     turns = stack.enter_context(Turns())
                     self._forget_failures()
                 self._round(turns, what)
-                self._lasted = time.monotonic() - started
+                self._last_round_seconds = time.monotonic() - started
                 recording.timing_seconds = time.monotonic() - self._began
                 recording.write()
                 if self._cells:
@@ -109,25 +111,15 @@ class Timing:
                     self._update()
         recording.timing_ended = ended
 
-    def _leave_out(self) -> None:
-        """Keep the cells of the last round, and those that failed; all if other pairs are asked."""
-        left = {Path(name).name for name in self._recording.timing_rounds()[-1].runs}
-        left |= {Path(name).name for _, name in self._failed_runs()}
-        if self._settings["pairs"] == self._recording.pairs_before:
-            self._cells = [cell for cell in self._cells if cell.folder in left]
-
     def _forget_failures(self) -> None:
         """Take failed runs of cells that are timed again out of their rounds, to superseded/."""
-        again = {cell.folder for cell in self._cells}
-        for entry, name in self._failed_runs():
-            if Path(name).name in again:
-                entry.runs.remove(name)
-                if (self._recording.folder / name).exists():
-                    self._recording.supersede(name)
-
-    def _failed_runs(self) -> list[tuple[Round, str]]:
-        ended, rounds = self._recording.has_ended, self._recording.timing_rounds()
-        return [(entry, name) for entry in rounds for name in entry.runs if not ended(name)]
+        recording, again = self._recording, {cell.folder for cell in self._cells}
+        for entry in recording.timing:
+            for name in list(entry.runs):
+                if Path(name).name in again and not recording.has_ended(name):
+                    entry.runs.remove(name)
+                    if (recording.folder / name).exists():
+                        recording.supersede(name)
 
     def _ended(self) -> str | None:
         """Why there is no further round: "settled", "rounds", "failed" or "budget"; None: one is.
@@ -136,10 +128,10 @@ class Timing:
         """
         from ninefold import report  # here, because it imports SciPy
 
-        done = len(self._recording.timing_rounds())
+        done = len(self._recording.timing)
         if done in TIMING_LOOKS:
             state = report.timing(self._recording.folder, self._settings["pairs"])
-            self._named, self._settled = state.named, state.settled
+            self._named_cell, self._settled = state.named, state.settled
             if not state.settled:
                 kept = {*state.cells, state.named}  # the answer promises the time of that one
                 self._cells = [cell for cell in self._cells if cell.name in kept]
@@ -149,7 +141,8 @@ class Timing:
             return "failed"
         fits = self._is_within_budget(done)
         # One more if the named cell has trained no long stretch yet.
-        if self._settled and not (fits and self._stretches and not self._stretches[self._named]):
+        stretched = not self._stretches or self._stretches[self._named_cell]
+        if self._settled and (stretched or not fits):
             self._screen.note(f"the time question is settled after {done} timing rounds")
             return "settled"
         return None if fits else "budget"
@@ -159,11 +152,11 @@ class Timing:
         if done == 0:
             return True
         left = self._seconds_left()
-        least = self._apart + sum(self._each[cell.name] for cell in self._cells if self._each)
-        if self._settings["turns"] != "auto" or not self._each:  # of a command before
-            return self._lasted <= left + (LATE if done < 2 else 0.0)
-        enough = done < 2 or left >= planned_seconds(self._budget, self._apart) / 2
-        return enough and least <= left + LATE
+        if self._settings["turns"] != "auto" or not self._turn_seconds:  # of a command before
+            return self._last_round_seconds <= left + (LATE if done < 2 else 0.0)
+        one_each = sum(self._turn_seconds[cell.name] for cell in self._cells)
+        enough = done < 2 or left >= planned_seconds(self._budget, self._overhead_seconds) / 2
+        return enough and self._overhead_seconds + one_each <= left + LATE
 
     def _seconds_left(self) -> float:
         """How long the timing rounds may still take."""
@@ -181,105 +174,107 @@ class Timing:
         """Time each cell in new processes, in an order that every second round reverses."""
         recording = self._recording
         number = recording.next_timing_round()
-        left = list(self._cells)
-        random.Random(f"{self._settings['seed']}/timing/{number // 2}").shuffle(left)
-        if number % 2:
-            left.reverse()
-        entry = Round(number, self._plan.seeds[0], segment=recording.segment, shuffled=True)
-        groups, cells, load = 0, len(left), Load()
-        self._apart, self._whole = 0.0, None
+        left = mirrored(self._cells, f"{self._settings['seed']}/timing", number)
+        entry = Round(number, self._plan.seeds[0], shuffled=True)
+        groups, cells, load = 0, len(left), NeighborLoad()
+        self._overhead_seconds, self._round_seconds = 0.0, None
         while left:
             groups += 1
-            into = recording.folder / TIMING / str(number)
-            timed = self._group(turns, left, into, what, cells, load)
-            folders = [run.spec.folder for run in timed] + self._dropped
+            timed = self._group(turns, left, number, what, cells, load)
+            folders = [run.spec.folder for run in timed] + self._failed_folders
             entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
-            self._dropped = []
+            self._failed_folders = []
         if entry.runs:
             entry.others = load.others
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
 
     def _group(
-        self, turns: Turns, left: list[PlannedCell], folder: Path, what: str, every: int, load: Load
-    ) -> list[Paused]:
+        self,
+        turns: Turns,
+        left: list[PlannedCell],
+        number: int,
+        what: str,
+        cells: int,
+        load: NeighborLoad,
+    ) -> list[TurnTaker]:
         """Time as many cells of `left` as fit into memory together, and remove them from it.
 
-        every: cells of the round. load: takes what other programs did meanwhile.
+        number: of the round. cells: of the round. load: counts what other programs do meanwhile.
         """
         began = time.monotonic()
-        ending = 0.0 if self._turned is None else began - self._turned
-        runs = self._start(turns, left, folder, what)
-        self._let(runs, self._first_turn)
+        ending = 0.0 if self._last_turn_ended is None else began - self._last_turn_ended
+        runs = self._start(turns, left, self._recording.folder / TIMING / str(number), what)
+        for cell, run in list(runs):
+            with self._dropping(runs, cell, run):
+                self._take_first_turn(cell, run)
         own = time.monotonic() - began + ending
         if not runs:
-            turns.clear()
+            turns.close()
             return []
         chosen, long = self._to_stretch([cell for cell, _ in runs], own)
-        self._apart += own + long
-        share = len(runs) / every
-        if self._whole is None:  # other groups of the round take as long, for as many cells
-            rounds = TIMING_LOOKS[-1] - len(self._recording.timing_rounds())
+        self._overhead_seconds += own + long
+        share = len(runs) / cells
+        if self._round_seconds is None:  # other groups of the round take as long, per cell
+            rounds = TIMING_LOOKS[-1] - len(self._recording.timing)
             left_over = self._seconds_left() + own
-            self._whole = round_seconds(self._budget, left_over, self._apart / share, rounds)
-        training = self._whole * share - own - long
+            overhead = self._overhead_seconds / share
+            self._round_seconds = round_seconds(self._budget, left_over, overhead, rounds)
+        training = self._round_seconds * share - own - long
         with load.during([pid for _, run in runs for pid in run.processes()]):
-            seconds = self._take_turns(runs, training, what)
+            self._take_turns(runs, number, training, what)
+        seconds = step_seconds(turn for turn in self._log.turns if turn.round == number)
         alone: dict[str, float] = {}
-
-        def stretch(cell: PlannedCell, run: Paused) -> None:
-            if cell.name in chosen:
-                (lead, _), each = self._steps[cell.name], fmean(seconds[cell.name])
-                steps = stretch_steps(each)
-                alone[cell.name] = run.turn(lead, steps, (lead + steps) * each, counted=False)
-                self._stretches[cell.name] += 1
-
-        self._let(runs, stretch)
-        self._turned = time.monotonic()
-
-        def end(cell: PlannedCell, run: Paused) -> None:
-            run.end(seconds[cell.name], alone.get(cell.name))
-            self._set_steps(cell, fmean(seconds[cell.name]))  # of its turns in the next round
-
-        self._let(runs, end)
-        turns.clear()
+        for cell, run in list(runs):
+            with self._dropping(runs, cell, run):
+                if cell.name in chosen:
+                    lead, each = self._turns[cell.name].lead, seconds[cell.name][number]
+                    steps = stretch_steps(each)
+                    alone[cell.name] = run.turn(lead, steps, (lead + steps) * each, counted=False)
+                    self._stretches[cell.name] += 1
+        self._last_turn_ended = time.monotonic()
+        for cell, run in list(runs):
+            with self._dropping(runs, cell, run):
+                each = seconds[cell.name][number]
+                taken = [t for t in self._log.turns if (t.name, t.round) == (cell.name, number)]
+                write_result(run, [turn.seconds for turn in taken], each, alone.get(cell.name))
+                self._plan_turn(cell, each)  # of the next round
+        turns.close()
         return [run for _, run in runs]
 
-    def _take_turns(self, runs: Runs, training: float, what: str) -> dict[str, list[float]]:
-        """Let cells train in turns; return the seconds per step of each turn, by cell.
+    def _take_turns(self, runs: Runs, number: int, training: float, what: str) -> None:
+        """Let cells train in turns, and log these.
 
         The numbers of turns are set before: that a cell has fewer because some took long would make
         their mean too large. All cells train for about as long, in turns that are spread evenly
         over these seconds of `training`. Removes runs that fail.
         """
-        found: dict[str, list[float]] = {cell.name: [] for cell, _ in runs}
-        counts = {name: self._count(name, training / len(runs)) for name in found}
-
-        def take(cell: PlannedCell, run: Paused) -> None:
-            found[cell.name].append(run.turn(*self._steps[cell.name], self._each[cell.name]))
-
-        while waiting := [
-            ((len(found[cell.name]) + 0.5) / counts[cell.name], index)
-            for index, (cell, _) in enumerate(runs)
-            if self._has_another(found[cell.name], counts[cell.name])
-        ]:
-            _, index = min(waiting)
-            number = len(found[runs[index][0].name])
-            if number == max(map(len, found.values())):  # no cell has had this one
-                self._screen.running(f"{what}  turn {number + 1}", (), self._seconds_left())
-            self._let(runs, take, index)
-        return found
+        counts = {cell.name: self._count(cell.name, training / len(runs)) for cell, _ in runs}
+        seed = f"{self._settings['seed']}/turns/{number}"
+        taken: Counter[str] = Counter()
+        for name in spread(counts, lambda n: mirrored(list(counts), seed, n)):
+            for cell, run in [each for each in runs if each[0].name == name]:
+                if taken[name] and self._is_late():
+                    continue
+                if taken[name] == max(taken.values(), default=0):  # no cell has had this one
+                    shown = f"{what}  turn {taken[name] + 1}"
+                    self._screen.running(shown, (), self._seconds_left())
+                taken[name] += 1
+                with self._dropping(runs, cell, run):
+                    turn = self._turns[name]
+                    seconds = run.turn(turn.lead, turn.timed, self._turn_seconds[name])
+                    self._log.add(name, number, seconds, turn.timed)
 
     def _count(self, name: str, training: float) -> int:
         """How many turns a cell has that trains for so many seconds."""
         if self._settings["turns"] != "auto":
             return int(self._settings["turns"])
-        return max(1, round(training / self._each[name]))
+        return max(1, round(training / self._turn_seconds[name]))
 
-    def _has_another(self, turns: Sequence[float], count: int) -> bool:
-        """Whether a cell that has had these turns has another; one if the machine became slow."""
+    def _is_late(self) -> bool:
+        """Whether each cell is to have one turn only, as the machine became slow."""
         late = time.monotonic() - self._began > self._budget + LATE / 2
-        return len(turns) < (1 if late and self._settings["turns"] == "auto" else count)
+        return bool(late and self._settings["turns"] == "auto")
 
     def _to_stretch(self, cells: Sequence[PlannedCell], own: float) -> tuple[list[str], float]:
         """The cells that train a long stretch in this round, and the seconds that these take.
@@ -291,41 +286,41 @@ class Timing:
         first: dict[tuple[str, ...], str] = {}
         for cell in sorted(cells, key=self._plan.cells.index):
             first.setdefault(tuple(v for k, v in cell.keys.items() if k != "amp"), cell.name)
-        wanted = {*first.values(), *(cell.name for cell in cells if cell.name == self._named)}
-        most = SHARE * (self._recording.timing_seconds + planned_seconds(self._budget, own))
+        wanted = {*first.values(), *(cell.name for cell in cells if cell.name == self._named_cell)}
+        most = STRETCH_SHARE * (self._recording.timing_seconds + planned_seconds(self._budget, own))
         chosen, long = list[str](), 0.0
-        for name in sorted(wanted, key=lambda name: (self._stretches[name], name != self._named)):
-            lead, timed = self._steps[name]
-            each = self._each[name] / (lead + timed)
-            takes = each * (lead + stretch_steps(each))
-            if self._stretched + takes > most and not (self._settled and name == self._named):
+        named = self._named_cell
+        for name in sorted(wanted, key=lambda name: (self._stretches[name], name != named)):
+            turn = self._turns[name]
+            each = self._turn_seconds[name] / turn.steps
+            takes = each * (turn.lead + stretch_steps(each))
+            if self._stretch_seconds + takes > most and not (self._settled and name == named):
                 break  # it is the next in a later round
             chosen.append(name)
-            long, self._stretched = long + takes, self._stretched + takes
+            long, self._stretch_seconds = long + takes, self._stretch_seconds + takes
         return chosen, long
 
-    def _let(self, runs: Runs, take: Callable[[PlannedCell, Paused], None], *those: int) -> None:
-        """Let runs of these indices, or all, do something; removes those that fail."""
-        for cell, run in [runs[index] for index in those] or list(runs):
-            try:
-                take(cell, run)
-            except Failure as failure:
-                self._drop(cell, failure, run.spec.folder)
-                runs.remove((cell, run))
+    @contextmanager
+    def _dropping(self, runs: Runs, cell: PlannedCell, run: TurnTaker) -> Iterator[None]:
+        """Drop a run, and its cell from the rounds to come, if the block raises Failure."""
+        try:
+            yield
+        except Failure as failure:
+            self._drop(cell, failure, run.spec.folder)
+            runs.remove((cell, run))
 
-    def _first_turn(self, cell: PlannedCell, run: Paused) -> None:
-        """A turn that does not count."""
-        if cell.name in self._steps:
-            lead, _ = self._steps[cell.name]
-            run.turn(lead, 1, self._each[cell.name])
+    def _take_first_turn(self, cell: PlannedCell, run: TurnTaker) -> None:
+        """Take a turn that does not count."""
+        if (turn := self._turns.get(cell.name)) is not None:
+            run.turn(turn.lead, 1, self._turn_seconds[cell.name])
         else:
-            self._set_steps(cell, run.turn(*TRIAL))
+            self._plan_turn(cell, run.turn(*FIRST_TURN))
 
-    def _set_steps(self, cell: PlannedCell, seconds: float) -> None:
-        """Set how many steps a turn of a cell has whose steps take so many seconds."""
+    def _plan_turn(self, cell: PlannedCell, seconds: float) -> None:
+        """Set the next turn of a cell whose steps take so many seconds."""
         several = self._jobs[cell.name].processes > 1
-        steps = steps_of_turn(seconds, self._settings["slice"], several)
-        self._steps[cell.name], self._each[cell.name] = steps, sum(steps) * seconds
+        turn = Turn.of(cell.name, seconds, self._settings["slice"], several)
+        self._turns[cell.name], self._turn_seconds[cell.name] = turn, turn.steps * seconds
 
     def _start(self, turns: Turns, left: list[PlannedCell], folder: Path, what: str) -> Runs:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
@@ -361,7 +356,7 @@ class Timing:
             job = ready_or_failure(self._plan.job(cell, 0), own)
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        first = cell is self._plan.cells[0] and not self._recording.timing_rounds()
+        first = cell is self._plan.cells[0] and not self._recording.timing
         spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=first)
         write_job(spec, job)
         return spec
@@ -371,7 +366,29 @@ class Timing:
         self._failed(Outcome(failure.code, (failure,)), folder)
         if cell in self._cells:
             self._cells.remove(cell)
-        self._dropped.append(folder)
+        self._failed_folders.append(folder)
         with suppress(Failure, OSError):  # of a job or a folder that no result is made of
             job: Asked | Settled = self._jobs.get(cell.name) or self._plan.job(cell, 0)
             record([failure], job.choices, job.resolved, folder, time.time())
+
+
+def write_result(
+    run: TurnTaker, turns: Sequence[float], seconds: float, stretch: float | None
+) -> None:
+    """Write the result of a run; there are no more turns. Raises Failure.
+
+    turns, seconds, stretch: seconds of a step in each turn, in all of them and in a long stretch.
+    """
+    result = run.end()
+    result = replace(
+        result,
+        turns=len(turns),
+        turn_seconds=list(turns),
+        stretch_seconds=stretch,
+        train_seconds=(result.steps or 0) * seconds,
+        images_per_second=(result.batch_size or 0) / seconds,
+    )
+    try:
+        result.write(run.spec.folder)
+    except OSError as error:
+        raise failure_of(error) from error

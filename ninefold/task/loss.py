@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ninefold.errors import ConfigError, Failure, located
-from ninefold.tree import each, leaves
+from ninefold.errors import ConfigError
 
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
@@ -45,40 +44,6 @@ def require_untrained(field: str, target: str, built: object) -> None:
             f"its parameters would not be trained; it has {', '.join(names)}; move them into the "
             "network, or turn their requires_grad off",
         )
-
-
-def explained(loss: Loss, target: str) -> Loss:
-    """`loss`, built from `target`, that raises ConfigError where it fails; for a check.
-
-    Not on the meta device, whose tensors have no values: it is tried again with real ones.
-    """
-
-    def call(output: Any, targets: Any) -> Tensor:
-        try:
-            return loss(output, targets)
-        except Failure:
-            raise
-        except Exception as error:
-            if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves(output)):
-                raise
-            raise ConfigError(
-                "task.loss",
-                target,
-                f"it fails on outputs {described(output)} and targets {described(targets)}; "
-                f"{located(error, f'{type(error).__name__}: {error}')}; correct it or its "
-                "arguments, or choose another",
-            ) from error
-
-    return call
-
-
-def described(tree: Any) -> str:
-    """The shapes in what a network returned, or of targets: [2, 10], or {'recon': [2, 784]}."""
-
-    def shape(leaf: Any) -> Any:
-        return list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__
-
-    return str(each(shape, tree))
 
 
 def mean_over_examples(values: object, count: int, valid: Tensor | None = None) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,14 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.checkpoint.writer import writer
+from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.config import combinations
 from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
-from ninefold.dataset.arrays import InputShape, Rows, sides
+from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import HostSource, LoaderPlan
-from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
+from ninefold.dataset.loader import LoaderPlan
+from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -31,28 +31,37 @@ from ninefold.engine.clip import clip
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.memory import PeakMemory
 from ninefold.engine.parallel import Parallel, Place
 from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
-from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
+from ninefold.engine.training import PeakMemory
+from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
-from ninefold.model import Output, check
+from ninefold.model import Output
 from ninefold.result import option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
-from ninefold.task.loss import explained, require_untrained, require_usable
+from ninefold.task.loss import require_untrained, require_usable
 from ninefold.train import initial
 from ninefold.train.activations import checkpoint_activations
-from ninefold.train.compiled import GRAPHS_FROM, Compiled, require_one_device
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.kernels import CONTIGUOUS, choose_kernels, memory_format
+from ninefold.train.initial import restore
+from ninefold.train.kernels import (
+    CONTIGUOUS,
+    GRAPHS_FROM,
+    Compiled,
+    choose_kernels,
+    give_back_freed,
+    keep_freed,
+    memory_format,
+    require_one_device,
+)
 from ninefold.train.optimizer import (
     name_parameters,
     parameter_groups,
@@ -61,12 +70,10 @@ from ninefold.train.optimizer import (
     returned_groups,
     start_momentum,
 )
-from ninefold.train.process_settings import give_back_freed, keep_freed
-from ninefold.train.restore import restore
 from ninefold.train.training_run import TrainingRun
-from ninefold.train.trial import Trial, evaluated_in, parts
+from ninefold.train.trial import Trial
 from ninefold.train.warmup import WarmUp
-from ninefold.tree import each, leaves
+from ninefold.tree import leaves
 
 
 def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
@@ -82,7 +89,9 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
             raise exhausted from error
-        raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
+        raise construction_error(
+            name, node.get("_target_"), error, name.partition(".")[0]
+        ) from error
 
 
 def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
@@ -134,7 +143,7 @@ def wanted_format(job: DictConfig) -> str:
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
-    """What turns the bytes of `dataset` into the model's input, with or without augmentation.
+    """Return what turns the bytes of `dataset` into the model's input, augmented or not.
 
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
@@ -145,7 +154,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
     return dataset.preparation(
-        channels=channels if isinstance(sides(shape), InputShape) else None,
+        channels=channels if isinstance(specs(shape), ArraySpec) else None,
         size=size,
         mean=dataset.mean,
         std=dataset.std,
@@ -171,6 +180,33 @@ def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
     )
 
 
+@contextmanager
+def running(
+    text: str,
+    folder: Path,
+    stop: Stop,
+    *,
+    resume: bool = False,
+    cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
+    changes: Mapping[str, Any] | None = None,
+) -> Iterator[TrainingRun]:
+    """The run of a frozen job; in the block this process is one of its processes.
+
+    text, resume, cache, evaluates: see `training`. changes: values of keys, by dotted name.
+    """
+    job = OmegaConf.create(text)
+    assert isinstance(job, DictConfig)
+    with open_dict(job):
+        for key, value in (changes or {}).items():
+            OmegaConf.update(job, key, value, merge=False)
+    parallel, amp = begin(job)
+    with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
+        amp = amp.on(place.device)
+        yield training(job, text, folder, parallel, amp, place, stop, resume, cache, evaluates)
+
+
 def training(
     job: DictConfig,
     text: str,
@@ -180,10 +216,15 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
-    cache: Mapping[str, str] | None = None,
-    evaluates: bool = True,
+    cache: Mapping[str, str] | None,
+    evaluates: bool,
 ) -> TrainingRun:
-    """The parts of the run that `job` describes.
+    """The parts of the run that `job` describes, each of which may need those before it:
+
+    the data; the network with its first weights, and what of it is frozen; a trial of copies; the
+    objective, wrapped by the strategy, which may replace the parameters; the optimizer, which takes
+    them; the seeds of random generators, after all that draws; the state of a checkpoint; the
+    clock and the loggers, which go on from it.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
     cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
@@ -197,28 +238,23 @@ def training(
     )
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
-    moved, source = augmented(job, prepare), source_of(train, how, place.device)
-    if job.augment.randaugment is None:  # which comes before
-        source, prepare = padded_once(source, prepare, memory_of(place.device))
-    batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
+    moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, place)
+    moved, source = augmented(job, moving), source_of(train, how, place.device)
+    batches = Batches(source, job.batch_size, job.seed, moved, place)
 
-    # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
     frozen = freeze(model, job.freeze)
     checkpoint_activations(model, job.checkpoint_activations)
-    few = first(train)
-    inputs, targets = each(torch.clone, few)
-    task = fitting_task(job, model, plain(inputs, targets, None)) if evaluates else built_task(job)
+    task = built_task(job)
+    trial = trial_of(job, kept_frozen(model, job.freeze), task, place)
+    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
+    if evaluates:
+        trial.evaluation(test, plain, size)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
-    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
-    trial = trial_of(job, kept_frozen(model, job.freeze), task, place.device)
-    try_step(job, trial, train, few, moved, place)
-    if evaluates:
-        try_evaluation(trial, test, plain, size, place)
+    trial.step(train, moved, job.seed, job.batch_size, job.accumulate)
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -243,6 +279,8 @@ def training(
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
     return TrainingRun(
+        job=job,
+        amp=amp,
         state=state,
         forward=forward,
         objective=objective,
@@ -265,7 +303,7 @@ def training(
             model,
             state.optimizer,
             state.scaler,
-            parallel.whole,
+            parallel.full_tensor,
         ),
         graph=step_graph(job.graph, state, clock, place),
         stop=stop,
@@ -273,7 +311,7 @@ def training(
             _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
         ),
         log_every=job.log_every,
-        writer=writer(job.checkpoint.format, checkpoints, place.device),
+        writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, place.device),
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
         config=text,
@@ -299,19 +337,19 @@ def training(
 
 
 def input_values(job: DictConfig, dataset: Dataset) -> int:
-    """How many values an example has as the network takes it."""
+    """Count the values of an example as the network takes it."""
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.numbers for one in leaves(sides(dataset.shape))]
+    shapes = [one.shape for one in leaves(specs(dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
         return sum(map(math.prod, shapes))
     own, *inner = shapes[0]
     return math.prod([channels or own, *(inner if size is None else [size, size])])
 
 
-def loading_of(
+def loader_plan(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
 ) -> LoaderPlan:
-    """How batches of `sets` are read, see `reading`."""
+    """Plan how batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
     return reading(job.loader, resident, sets, job.batch_size, parallel, place)
 
@@ -323,75 +361,29 @@ def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
 
 
 def checked_task(
-    job: DictConfig, model: nn.Module, examples: Examples, prepare: Preparation
+    job: DictConfig,
+    model: nn.Module,
+    examples: Examples,
+    prepare: Preparation,
+    place: Place,
+    names: Sequence[str] = (),
 ) -> Task:
-    """The job's task. Raises ConfigError if model, task and examples do not fit together."""
-    return fitting_task(job, model, prepare(*first(examples), None))
+    """The job's task. Raises ConfigError if model, task and examples do not fit together.
 
-
-def fitting_task(job: DictConfig, model: nn.Module, batch: tuple[Any, Any]) -> Task:
-    """The job's task. Raises ConfigError if it does not fit the model and this prepared batch."""
-    task, loss = built_task(job), own_loss(job)
-    inputs, targets = batch
-    called = task.loss if loss is None else explained(task.loss, loss)
-    check(model, job.model.get("output"), called, inputs, targets, model_name(job))
-    return task
-
-
-def first(examples: Examples, count: int = 2) -> tuple[Any, Any]:
-    """Inputs and targets of the first examples, as the dataset has them, on the CPU.
-
-    Two of them: of one, a number for the batch could be taken for a number for the example.
+    names: of the classes.
     """
-    return some(examples, np.arange(min(count, len(examples))))
-
-
-def some(examples: Examples, rows: Rows) -> tuple[Any, Any]:
-    with closing(HostSource(examples).batches([rows], torch.device("cpu"))) as reading:
-        return next(reading)
+    task = built_task(job)
+    trial_of(job, model, task, place).evaluation(examples, prepare, job.batch_size, names)
+    return task
 
 
 def model_name(job: DictConfig) -> str:
     return str(option_name("model", job.choices, job))
 
 
-def trial_of(job: DictConfig, network: nn.Module, task: Task, device: torch.device) -> Trial:
+def trial_of(job: DictConfig, network: nn.Module, task: Task, place: Place) -> Trial:
     part, name, option = job.model.get("output"), model_name(job), job.choices.task
-    return Trial(network, part, name, task, option, own_loss(job), device)
-
-
-def try_step(
-    job: DictConfig,
-    trial: Trial,
-    train: Examples,
-    few: tuple[Any, Any],
-    prepare: Preparation,
-    place: Place,
-) -> None:
-    """Try a training step. few: the first examples. Raises ConfigError, see Trial.step."""
-    rows = np.arange(min(2, len(train)))[None]
-    shape = HostSource(train).shape
-    (draw,) = prepare.draws(job.seed, 0, rows, shape, torch.device("cpu"))
-    least = min(parts(job.batch_size // place.data_size // job.accumulate, len(place.devices)))
-    trial.step(prepare(*few, draw), least, job.batch_size)
-
-
-def try_evaluation(
-    trial: Trial,
-    test: Examples,
-    prepare: Preparation,
-    batch_size: int,
-    place: Place,
-    names: Sequence[str] = (),
-) -> None:
-    """Try an evaluation of `test`. names: of its classes. Raises ConfigError, see Trial."""
-
-    def targets(count: int) -> Any:
-        rows = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
-        return prepare(*some(test, rows), None)[1]
-
-    sizes = evaluated_in(len(test), batch_size, place.data_size, len(place.devices))
-    trial.evaluation(prepare(*first(test), None), targets, sizes, names)
+    return Trial(network, part, name, task, option, own_loss(job), place)
 
 
 def built_task(job: DictConfig) -> Task:
@@ -465,7 +457,7 @@ def initial_state(
 
 
 def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
-    """What a throughput is shown in: what the task counts by its targets, else the examples."""
+    """Unit of a throughput: what the task counts by its targets, else the examples."""
     name = getattr(task, "counts", None)
     if not isinstance(name, str):
         return Counted(str(dataset.counts))
@@ -475,18 +467,17 @@ def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
 def _loggers(
     job: DictConfig, folder: Path, state: State, steps: int, score: Score, counted: Counted
 ) -> list[Logger]:
-    settings = flat(OmegaConf.to_container(job))
     run = Run(
-        folder,
-        state.step,
-        state.measured,
-        steps,
-        job.batch_size,
-        settings,
-        score.name,
-        score.unit,
-        score.better,
-        counted,
+        folder=folder,
+        first_step=state.step,
+        measured=state.measured,
+        steps=steps,
+        batch_size=job.batch_size,
+        settings=flat(OmegaConf.to_container(job)),
+        score=score.name,
+        unit=score.unit,
+        better=score.better,
+        counted=counted,
     )
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 

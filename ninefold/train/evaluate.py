@@ -21,7 +21,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
-from ninefold.engine.parallel import Parallel, Place, device_names, of_rank_0, of_rank_0_text
+from ninefold.engine.parallel import Parallel, Place, device_names
 from ninefold.engine.task import Objective, scoring
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
@@ -29,6 +29,7 @@ from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
 from ninefold.task.classification import draw
 from ninefold.train import build
+from ninefold.train.initial import copy_into
 from ninefold.train.kernels import require_one_kind
 from ninefold.train.run import environment_of
 
@@ -59,12 +60,10 @@ def evaluate(spec: RunSpec) -> None:
             job, amp, place, spec.cache, parallel.shards
         )
         found.model.to(memory_format=getattr(torch, layout))
-        task = build.checked_task(job, found.model, examples, prepare)
         names = class_names(job, examples)
-        trial = build.trial_of(job, found.model, task, place.device)
-        build.try_evaluation(trial, examples, prepare, job.batch_size, place, names)
+        task = build.checked_task(job, found.model, examples, prepare, place, names)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loading_of(job, [examples], parallel, place)
+        how = build.loader_plan(job, [examples], parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
             source_of(examples, how, place.device),
@@ -206,16 +205,15 @@ def restored(
         return _read(wanted, path)
     if place.rank == 0:
         found = _read(wanted, path)
-        of_rank_0_text(f"{found.weights}\n{OmegaConf.to_yaml(found.job)}", parallel, place)
-    else:
-        which, text = of_rank_0_text("", parallel, place).split("\n", 1)
-        job = OmegaConf.create(text)
-        assert isinstance(job, DictConfig)
-        found = Restored(build.network(job), job, path, which, LoadReport([], [], [], []))
-    with torch.no_grad():
-        for value in found.model.state_dict().values():
-            value.copy_(of_rank_0(value, parallel, place))
-    return found
+        text = OmegaConf.to_yaml(found.job)
+        parallel.broadcast([found.weights, text, dict(found.model.state_dict())])
+        return found
+    which, text, weights = parallel.broadcast(None)
+    job = OmegaConf.create(text)
+    assert isinstance(job, DictConfig)
+    model = build.network(job)
+    copy_into(model.state_dict(), weights)
+    return Restored(model, job, path, which, LoadReport([], [], [], []))
 
 
 def _read(wanted: DictConfig, path: Path) -> Restored:

@@ -1,4 +1,4 @@
-"""The weights that a new run starts with, if they are not those drawn from the seed."""
+"""Loads what a run starts with: weights that its seed has not drawn, or its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint import manifest
-from ninefold.checkpoint.store import read
+from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, Place
-from ninefold.errors import CheckpointError, one_line
+from ninefold.engine.state import State
+from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line
 from ninefold.model import Input, Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
-from ninefold.train.hand_out import handed_out
+from ninefold.train.optimizer import SAME_ORDER, names_in
+
+LOADED = ("model", "optimizer", "average")  # what `Parallel.load` takes, in parts where it shards
 
 
 def without_fetching(net: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,21 +52,23 @@ def _parameters(target: str) -> set[str]:
 def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Place) -> list[str]:
     """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
 
-    Rank 0 reads them, hands them out, and has the notes. Every process must call it.
+    Rank 0 reads them, broadcasts them, and has the notes. Every process must call it.
     job: as plain containers; its keys that begin with init, and model.net count. Raises
     CheckpointError, ConfigError, DataError.
     """
     if job["init"] is None and untrusted.pretrained(job["model"]["net"]) is None:
         return []
     notes = _loaded(model, job) if place.rank == 0 else []
-    if place.world_size > 1:
-        mine = {"weights": dict(model.state_dict())} if place.rank == 0 else None
-        given = handed_out(mine, parallel, place)["weights"]
-        with torch.no_grad():
-            for name, value in model.state_dict().items():
-                if isinstance(value, Tensor):
-                    value.copy_(given[name])
+    mine = {key: v for key, v in model.state_dict().items() if isinstance(v, Tensor)}
+    copy_into(mine, parallel.broadcast(mine))
     return notes
+
+
+@torch.no_grad()
+def copy_into(live: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy `values` into the tensors of the same names."""
+    for name, tensor in live.items():
+        tensor.copy_(values[name])
 
 
 def _loaded(model: nn.Module, job: Mapping[str, Any]) -> list[str]:
@@ -136,7 +141,7 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
 
 
 def images(job: Mapping[str, Any]) -> Input | None:
-    """What the model of a job gets, as far as its configuration says so."""
+    """Return the images that the model of a job takes, as far as its configuration tells."""
     try:
         dataset, size = job["dataset"], job["model"]["input_size"]
         sides = (size, size) if size else dataset["shape"][-2:]
@@ -147,7 +152,7 @@ def images(job: Mapping[str, Any]) -> Input | None:
 
 
 def _images_of(content: Mapping[str, Any]) -> Input | None:
-    """The same for a checkpoint; None for another program's."""
+    """Return the images of a checkpoint's model; None for another program's."""
     try:
         return images(untrusted.parse(content["config"]))
     except (KeyError, TypeError, ValueError):
@@ -184,3 +189,56 @@ def _each(values: Sequence[float] | None) -> list[float] | None:
         return None
     rounded = _rounded(values)
     return rounded[:1] if len(set(rounded)) == 1 else rounded
+
+
+def restore(
+    state: State, checkpoints: Checkpoints, text: str, parallel: Parallel, place: Place
+) -> None:
+    """Load the newest checkpoint that verifies into `state`. Every process must call it.
+
+    text: the frozen job. Raises CheckpointError if there is none, or it is of another model or
+    optimizer or holds damaged values, and ConfigError if it is of another job.
+    """
+    path = checkpoints.folder.parent
+    found = None
+    if place.rank == 0:  # the folder may be on this host only
+        path = checkpoints.newest()
+        found = read(path, "resume")
+        if wrong := untrusted.edited(found.get("config"), text):
+            raise ConfigError(
+                "resume",
+                path.parents[1],
+                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot go on "
+                "as another; put the old values back, or start a new run, with init= for its "
+                "weights",
+            )
+    try:
+        saved = parallel.broadcast(found, LOADED if parallel.shards else ())
+        groups = saved["optimizer"]["param_groups"]
+        same = names_in(groups) == names_in(state.optimizer.param_groups)
+        if not same and not _by_position(groups, text):
+            said = "its optimizer has other groups of parameters, or in another order"
+            raise CheckpointError("resume", path, said, SAME_ORDER)
+        state.restore(saved, parallel, place)
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        if memory_failure(error, "a run was being resumed"):
+            raise
+        said = str(error).partition("\n")[0]
+        raise CheckpointError(
+            "resume",
+            path,
+            "it does not fit this run",
+            said
+            if isinstance(error, ValueError | RuntimeError)
+            else f"{type(error).__name__}: {said}",
+            "resume with the configuration that wrote it",
+        ) from error
+
+
+def _by_position(groups: Sequence[Mapping[str, Any]], text: str) -> bool:
+    """Whether groups without names, which an earlier version saved, are in the model's order.
+
+    It kept the order in which a function of the user's returned them.
+    """
+    of_a_function = isinstance(untrusted.parse(text)["optimizer"].get("groups"), Mapping)
+    return not of_a_function and not any("param_names" in group for group in groups)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ninefold.engine.parallel import Parallel, Place, of_rank_0_text
+from ninefold.engine.parallel import Parallel, Place
 from ninefold.errors import ConfigError, suggestion
 
 SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
@@ -20,7 +20,7 @@ SAME_ORDER = "the same groups in the same order are needed in every process; ret
 def parameter_groups(
     model: nn.Module, groups: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    """What torch's optimizers take: trained parameters of `model`, in groups with their options.
+    """Return what torch's optimizers take: trained parameters of `model`, in groups with options.
 
     groups: each with `match`, a glob of parameter names, and options such as lr and weight_decay.
     A parameter belongs to the first group it matches, or to the default one, which comes first.
@@ -116,8 +116,8 @@ def require_same_groups(optimizer: torch.optim.Optimizer, parallel: Parallel, pl
 
     Every process must call it. A scheduler's lists and a checkpoint know groups by their position.
     """
-    mine = str(names_in(optimizer.param_groups))
-    if of_rank_0_text(mine, parallel, place) != mine:
+    mine = names_in(optimizer.param_groups)
+    if parallel.broadcast(mine) != mine:
         raise ConfigError(
             "optimizer.groups",
             f"process {place.rank}",

@@ -1,4 +1,4 @@
-"""Tries the whole of a run on its first examples before it starts: a training step, an evaluation.
+"""Tries a run on its first examples before it starts: an evaluation and a training step.
 
 What is tried are copies, and the random generators are restored: a run that is tried trains as one
 that is not, to the last bit. It takes milliseconds where network and loss run on the meta device,
@@ -8,20 +8,26 @@ whose tensors have shapes only. What fails there is tried again with real number
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ninefold.dataset import Examples
 from ninefold.dataset.draws import generators
+from ninefold.dataset.loader import HostSource
+from ninefold.engine.batches import Preparation, Rows
+from ninefold.engine.parallel import Place
 from ninefold.engine.task import Task
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 from ninefold.model import not_a_tensor, on_meta, picked
-from ninefold.task.loss import explained
-from ninefold.tree import call, each, leaves, rows, shapes
+from ninefold.tree import Tree, call, each, leaves, rows, shapes
 
 SPREAD = 64  # examples that `scores` is tried with, where it fails on two
 VALUES = 2**24  # of outputs that are made up for that
@@ -32,11 +38,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried, and what it is called in error lines.
+    """A network and a task to try, and what they are called in error lines.
 
     network: as it is trained, on the CPU. part, name: the key model.output, and the model's option.
     task, option: the task, and its option. own: the target of the user's own loss.
-    device: where the run will be.
+    place: where the run will be.
     """
 
     network: nn.Module
@@ -45,24 +51,27 @@ class Trial:
     task: Task
     option: str
     own: str | None
-    device: torch.device
+    place: Place
 
-    def step(self, batch: Batch, least: int, batch_size: int) -> None:
+    def step(
+        self, train: Examples, prepare: Preparation, seed: int, batch_size: int, accumulate: int
+    ) -> None:
         """Raise ConfigError if a training step cannot be taken: forward, loss and backward.
 
-        batch: of the first two examples, as training prepares them; or of the only one.
-        least: the fewest examples that a device computes at once. batch_size: for the error.
+        Of two examples, and of one where a device computes one at a time.
         """
-        sizes = [batch] if least > 1 else [batch, first(batch)]
-        for some in sizes:
+        some = np.arange(min(2, len(train)))
+        (draw,) = prepare.draws(seed, 0, some[None], HostSource(train).shape, torch.device("cpu"))
+        two = prepare(*read(train, some), draw)
+        micro_batch = batch_size // self.place.data_size // accumulate
+        alone = min(parts(micro_batch, len(self.place.devices))) == 1
+        for batch in [two, first(two)] if alone else [two]:
             with generators(0, 0), torch.enable_grad():
-                if self._passes_on_meta(some):
-                    continue
-                error = self._real_error(some)
+                error = None if self._steps_on_meta(batch) else self._error_of_step(batch)
             if error is None:
                 continue
             found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
-            if some is not batch:
+            if batch is not two:
                 raise ConfigError(
                     "batch_size",
                     batch_size,
@@ -72,37 +81,31 @@ class Trial:
             raise ConfigError(
                 "model",
                 self.name,
-                f"a training step fails on examples of {shapes(some[0])}; {found}; correct it, or "
+                f"a training step fails on examples of {shapes(batch[0])}; {found}; correct it, or "
                 "choose another model, task or dataset",
             ) from error
 
     def evaluation(
-        self,
-        batch: Batch,
-        more: Callable[[int], Any],
-        sizes: set[int],
-        names: Sequence[str] = (),
+        self, test: Examples, prepare: Preparation, batch_size: int, names: Sequence[str] = ()
     ) -> None:
-        """Raise ConfigError if the task's loss, `measure` or `scores` fails in an evaluation.
+        """Raise ConfigError if the network or the task's loss, `measure` or `scores` fails.
 
-        They are called with random outputs in the shape of the network's and, where they fail, with
-        real ones. `scores` may fail only because two examples are so few: it is then called on
+        The task is called with random outputs in the shape of the network's and, where it fails,
+        with real ones. `scores` may fail only because two examples are so few: it is then called on
         SPREAD of them too, and a division by zero is no failure.
 
-        batch: of the first two examples, as evaluations prepare them; or of the only one.
-        more: gives the targets of at most so many examples, from all over the set.
-        sizes: of the batches of the evaluation. names: of the classes.
+        names: of the classes.
         """
+
+        def targets(count: int) -> Any:
+            spread = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
+            return prepare(*read(test, spread), None)[1]
+
+        sizes = evaluated_in(len(test), batch_size, self.place.data_size, len(self.place.devices))
+        two = prepare(*read(test, np.arange(min(2, len(test)))), None)
         with generators(0, 0), torch.no_grad():
-            shape = self._judged(batch, more, {(), tuple(names)})
-            if 1 not in sizes and len(sizes) == 1:
-                return
-            try:
-                of_one = self._judged(first(batch), more, set())
-            except ConfigError:
-                if 1 not in sizes:
-                    return
-                raise
+            shape = self._measured(two, targets, names)
+            of_one = self._measured(first(two), targets, None) if 1 in sizes else shape
         if shape is not None and of_one is not None and shape != of_one:
             raise ConfigError(
                 "task",
@@ -112,15 +115,14 @@ class Trial:
             )
 
     @cached_property
-    def _meta(self) -> nn.Module:
+    def _on_meta(self) -> nn.Module:
         """The network on the meta device. Raises what copying it raises."""
         return on_meta(self.network)
 
-    def _passes_on_meta(self, batch: Batch) -> bool:
-        """Whether a training step works on tensors without values; False: real ones decide."""
+    def _steps_on_meta(self, batch: Batch) -> bool:
+        """Return whether a step works on tensors without values; False: real ones decide."""
         try:
-            task = on(copied(self.task), "meta", True)
-            loss = self._loss(self._meta.train(), task, on(batch, "meta"))
+            loss = self._loss(self._on_meta, "meta", batch)
         except Failure:
             raise
         except Exception:
@@ -133,44 +135,43 @@ class Trial:
             return False
         return True
 
-    def _real_error(self, batch: Batch) -> Exception | None:
+    def _error_of_step(self, batch: Batch) -> Exception | None:
         """Why a training step fails with real numbers, on the device; None: not known to."""
         try:
             network = copy.deepcopy(self.network)
         except Exception:  # it cannot be copied: the first step of the run will tell
             return None
         try:
-            task = on(copied(self.task), self.device, True)
-            network = network.to(self.device).train()
-            self._backward(self._loss(network, task, on(batch, self.device)))
+            self._backward(self._loss(network.to(self.place.device), self.place.device, batch))
         except Failure:
             raise
         except Exception as error:
             return None if memory_failure(error, "") else error
         return None
 
-    def _loss(self, network: nn.Module, task: Task, batch: Batch) -> Tensor:
+    def _loss(self, network: nn.Module, device: torch.device | str, batch: Batch) -> Tensor:
         """The loss of a batch. Raises what network and loss raise, or why the output has none."""
-        inputs, targets = batch
-        output = picked(call(network, inputs), self.part, self.name)
-        loss = task.loss if self.own is None else explained(task.loss, self.own)
+        task, (inputs, targets) = on(copied(self.task), device, True), on(batch, device)
+        output = picked(call(network.train(), inputs), self.part, self.name)
         try:
-            return loss(output, targets)
+            loss: Tensor = task.loss(output, targets)
         except Exception as error:
-            if isinstance(output, Tensor) or leaves(inputs)[0].is_meta:
+            if isinstance(output, Tensor) or device == "meta":
                 raise
             raise not_a_tensor(output, self.part, self.name) from error
+        return loss
 
     def _backward(self, loss: Tensor) -> None:
         if any(parameter.requires_grad for parameter in self.network.parameters()):
             loss.backward()
 
-    def _judged(
-        self, batch: Batch, more: Callable[[int], Any], all_names: set[tuple[str, ...]]
+    def _measured(
+        self, batch: Batch, more: Callable[[int], Any], names: Sequence[str] | None
     ) -> torch.Size | None:
         """The shape of what `measure` returns; None: not known. Raises ConfigError if it fails.
 
-        all_names: the names of classes to call `scores` with, one set after the other.
+        more: gives the targets of so many examples, from all over the set. names: of the classes,
+        for `scores`; None: it is not called.
         """
         failure: ConfigError | None = None
         for output, targets, real in self._outputs(batch, more):
@@ -181,7 +182,7 @@ class Trial:
                 sums: Any = task.measure(output, targets)
                 self._require("measure", sums, isinstance(sums, Tensor), "a tensor of sums")
                 called = "scores"
-                for names in all_names:
+                if names is not None:
                     found = task.scores(sums.clone(), names)
                     self._require("scores", found, hasattr(found, "score"), "an object of Scores")
                 return torch.Size(sums.shape)
@@ -205,11 +206,14 @@ class Trial:
         """Outputs to try with, their targets, and whether they are real: of the network."""
         inputs, targets = batch
         try:
-            output = picked(call(self._meta.eval(), on(inputs, "meta")), self.part, self.name)
+            output = picked(call(self._on_meta.eval(), on(inputs, "meta")), self.part, self.name)
+        except Failure:
+            raise
         except Exception:
             output = None
         if output is not None:
             yield made_up(output), targets, False
+        require_taken(self.network, inputs, self.name)
         try:
             network = copied(self.network)
             was_training = network.training
@@ -225,9 +229,9 @@ class Trial:
             raise ConfigError(
                 "model",
                 self.name,
-                f"an evaluation fails on {rows(inputs)} example(s) of "
-                f"{shapes(inputs)}; {located(error, f'{type(error).__name__}: {error}')}; correct "
-                "it, or choose another model or dataset",
+                f"it fails in evaluation mode on examples of {shapes(inputs)}; "
+                f"{located(error, str(error).strip() or type(error).__name__)}; choose another "
+                "model, dataset or task, or set model.input_size",
             ) from error
         yield real, targets, True
         if output is not None:
@@ -237,13 +241,16 @@ class Trial:
 
     def _failure(self, called: str, error: Exception, output: Any, targets: Any) -> ConfigError:
         found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
-        failure = ConfigError(
-            "task",
-            self.option,
-            f"its `{called}` fails in an evaluation, on outputs {shapes(output)} and targets "
-            f"{shapes(targets)} of {rows(targets)} example(s); {found}; correct it, "
-            "or choose another task or dataset",
-        )
+        which = f"on outputs {shapes(output)} and targets {shapes(targets)} of {rows(targets)} "
+        if called == "loss" and not isinstance(output, Tensor):
+            failure = not_a_tensor(output, self.part, self.name)
+        elif called == "loss" and self.own is not None:
+            do = "correct it or its arguments, or choose another"
+            failure = ConfigError("task.loss", self.own, f"it fails {which}example(s)", found, do)
+        else:
+            wrong = f"its `{called}` fails in an evaluation, {which}example(s)"
+            do = "correct it, or choose another task, model or dataset"
+            failure = ConfigError("task", self.option, wrong, found, do)
         failure.__cause__ = error
         return failure
 
@@ -257,6 +264,31 @@ class Trial:
             )
 
 
+def require_taken(model: nn.Module, inputs: Tree, name: str) -> None:
+    """Raise ConfigError if the network does not take so many inputs, or inputs of these names."""
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+        call(inspect.signature(model.forward).bind, inputs)
+    except ValueError:  # of a function in C
+        return
+    except TypeError as error:
+        given = list(inputs) if isinstance(inputs, dict) else len(leaves(inputs))
+        names = ", ".join(each.name for each in parameters) or "nothing"
+        raise ConfigError(
+            "model",
+            name,
+            f"it does not take what an item has ({error}); the item's inputs are {given}, the "
+            f"network takes {names}; return a dict with these names, or a tuple in their order, "
+            "from the dataset",
+        ) from error
+
+
+def read(examples: Examples, some: Rows) -> Batch:
+    """Inputs and targets of these examples, as the dataset has them, on the CPU."""
+    with closing(HostSource(examples).batches([some], torch.device("cpu"))) as reading:
+        return next(reading)
+
+
 def parts(examples: int, replicas: int) -> set[int]:
     """Sizes of the parts in which `replicas` devices compute so many examples, as torch.chunk."""
     each = -(-examples // replicas)
@@ -264,7 +296,7 @@ def parts(examples: int, replicas: int) -> set[int]:
 
 
 def evaluated_in(count: int, batch_size: int, processes: int, replicas: int) -> set[int]:
-    """Sizes of all batches in an evaluation of `count` examples, see dataset.batches.shard.
+    """Sizes of all batches in an evaluation of `count` examples, see engine.batches.shard.
 
     replicas: devices of each process.
     """

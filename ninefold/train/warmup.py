@@ -21,10 +21,10 @@ from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
 from ninefold.tree import Tree
 
-ALONE = 5, 500  # steps without communication: at least, at most
-LEAST_STEPS, MOST_STEPS = 3, 20  # that are tried with one CPU thread, and with several
+LONE_STEPS = 5, 500  # steps without communication: at least, at most
+MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
 TRIED_SECONDS = 0.5  # after which there are no more than the least
-FASTER = 2  # times, from which on the one thread is recommended
+MUCH_FASTER = 2  # times, from which on the one thread is recommended
 
 
 @dataclass(kw_only=True)
@@ -76,22 +76,12 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
-            state = run.state
             with run.graph.off():
-                numerics.record(
-                    batches,
-                    timed,
-                    state.losses,
-                    state.model,
-                    state.optimizer,
-                    state.scaler.is_enabled(),
-                    run.parallel,
-                    run.place,
-                )
+                numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
         if asked.profile is not None:
-            with run.graph.off(), run.objective.recorded():
+            with run.graph.off():
                 asked.profile.record(batches, step)
         if asked.ceiling_steps:
             rate = ceiling(run, asked.ceiling_steps, step, *next(batches))
@@ -129,7 +119,7 @@ def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tre
 
     lasting: seconds that such steps are taken for.
     """
-    least, most = ALONE
+    least, most = LONE_STEPS
     sign = torch.zeros(1, device=run.place.device)
 
     def seconds_of(count: int, steps: bool = True) -> float:
@@ -138,7 +128,7 @@ def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tre
         for _ in range(count):
             if steps:
                 step(*next(batches))
-            run.parallel.total(sign)
+            run.parallel.all_reduce_sum(sign)
         run.place.synchronize()
         seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
         return float(gather(seconds, run.parallel, run.place).max()) / count
@@ -150,7 +140,7 @@ def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tre
 
 
 def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
-    """A sentence if steps of this process are FASTER times as fast with one CPU thread, or more.
+    """A sentence if one CPU thread makes steps of this process at least MUCH_FASTER times as fast.
 
     Small networks and busy machines make threads wait for each other. The steps alternate, and are
     undone. compiles: whether the network is compiled.
@@ -162,19 +152,19 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
     before = run.state.capture(run.parallel, run.place)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
     with contextlib.closing(first_batches(run.batches)) as batches:
-        for number, (inputs, targets) in enumerate(islice(batches, 2 * MOST_STEPS)):
+        for number, (inputs, targets) in enumerate(islice(batches, 2 * MAX_STEPS)):
             count = (threads, 1)[number % 2]
             torch.set_num_threads(count)
             began = time.perf_counter()
             step(inputs, targets)
             seconds[count].append(time.perf_counter() - began)
             enough = sum(map(sum, seconds.values())) > TRIED_SECONDS
-            if enough and number >= 2 * LEAST_STEPS - 1 and count == 1:
+            if enough and number >= 2 * MIN_STEPS - 1 and count == 1:
                 break
     torch.set_num_threads(threads)
     run.state.restore(before, run.parallel, run.place)
     several, one = (median(each) for each in seconds.values())
-    if several < FASTER * one:
+    if several < MUCH_FASTER * one:
         return []
     return [
         f"One CPU thread is faster here: a step took {1000 * one:.3g} ms with threads=1, and "

@@ -94,10 +94,10 @@ def timed(
         found = []
         for turn in rounds.block:
             for _ in range(turn.lead):
-                calls[turn.step]()
+                calls[turn.name]()
             began = machine.now
             for _ in range(turn.timed):
-                calls[turn.step]()
+                calls[turn.name]()
             found.append((machine.now - began) / turn.timed)
         rounds.took(found, machine.now)
-    return times({n: rounds.values()[n] for n in steps}, rounds.rows(), settings, None)
+    return times({n: rounds.values()[n] for n in steps}, rounds.turns(), settings, None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,25 +71,6 @@ def test_large_memory_is_written_once_and_mapped(tmp_path: Path) -> None:
     found = load(file, sha256, "data")
     assert str(Path(file).with_name("array-1.npy")) in maps.read_text()
     assert found[0].nbytes == large.nbytes
-
-
-def test_what_a_script_defines_is_built_where_the_script_is_not(tmp_path: Path) -> None:
-    """A class, a closure over a global and super() of a script, which another process reads."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from pathlib import Path\nfrom torch import nn\nfrom ninefold.api import capsule\n"
-        "SCALE = 3\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n"
-        "def loss(x):\n    return SCALE * x\n"
-        "parts = {'model': Net, 'loss': loss}\n"
-        "print(capsule.write(Path('given/objects.bin'), parts, {'model': 'Net', 'loss': 'loss'}))\n"
-    )
-    run = [sys.executable, str(script)]
-    told = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
-    file, sha256 = str(tmp_path / "given" / "objects.bin"), told.stdout.strip()
-    assert isinstance(load(file, sha256, "model")().fc, nn.Linear)
-    assert load(file, sha256, "loss")(2) == 6
 
 
 def flipped(path: Path) -> None:

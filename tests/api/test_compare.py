@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 import ninefold
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, Shell, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +58,6 @@ def compare(**named):
     few = {"parallel": ("none", "ddp"), "amp": ("fp32",), "processes": 2, "minutes": 0.02}
     return ninefold.compare(Net, Rows(), loss, **{**few, "folder": "made", **named})
 """
-RESULTS = "made/timing/*/*/result.json"
 SHOWN = "answer = compare()\nprint('best', answer.best, answer.best in answer.cells)\n"
 IN_A_THREAD = (
     "def called():\n    print('best', compare(show=False).best)\n"
@@ -80,16 +74,12 @@ def as_file(shell: Shell, code: str) -> list[str]:
     return ["script.py"]
 
 
-def as_argument(shell: Shell, code: str) -> list[str]:
-    return ["-c", code]
-
-
-@pytest.mark.parametrize("given", [as_file, as_argument])
-@pytest.mark.parametrize("call", [SHOWN, IN_A_THREAD])
-def test_a_script_needs_no_main_guard_and_runs_once(
-    given: Callable[[Shell, str], list[str]], call: str, shell: Shell
-) -> None:
-    done = shell.run(*given(shell, DEFINED + call), env=environment())
+@pytest.mark.parametrize(("how", "call"), [("script.py", SHOWN), ("-c", IN_A_THREAD), ("-", SHOWN)])
+def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: Shell) -> None:
+    path = shell.folder / as_file(shell, DEFINED + call)[0]
+    given = [how, DEFINED + call] if how == "-c" else [how]
+    with path.open() as script:
+        done = shell.run(*given, stdin=script, env=environment())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("script begins") == 1
     assert done.stdout.count("best ") == 1
@@ -99,18 +89,6 @@ def test_a_script_needs_no_main_guard_and_runs_once(
     assert {row["round"] for row in rows} == {0, 1}
     assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32"}
     assert all(row["seconds"] > 0 for row in rows)
-
-
-def test_a_script_may_come_from_standard_input(shell: Shell) -> None:
-    (shell.folder / "script.py").write_text(DEFINED + SHOWN)
-    env = {**os.environ, **environment()}
-    with (shell.folder / "script.py").open() as script:
-        done = subprocess.run(
-            [sys.executable, "-"], stdin=script, cwd=shell.folder, env=env,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("script begins") == 1
 
 
 def test_a_cell_that_fails_does_not_end_the_others(shell: Shell) -> None:
@@ -139,31 +117,6 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
     assert "error: dataset.train=Rows: item 17 raised KeyError: 'seventeen'" in line
     assert "raise KeyError(" in line
-
-
-OF_MANY_SHAPES = """
-class Boxes:
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, number):
-        return X[number], torch.zeros(number % 3 + 1, 4)
-
-try:
-    ninefold.compare(Net, Boxes(), loss, folder="made", show=True)
-except Exception as error:
-    print('raised', error)
-"""
-
-
-def test_items_of_other_shapes_are_one_line_before_anything_starts(shell: Shell) -> None:
-    done = shell.run(*as_file(shell, DEFINED + OF_MANY_SHAPES), env=environment())
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
-    assert "the target of item 1 is float32 [2, 4]; that of item 0 is float32 [1, 4]; give" in line
-    assert done.stderr.count("error:") == 1
-    assert not [*(shell.folder / "made").glob("*/*/run*.log")]
-    assert "Not enough runs" not in done.stdout + done.stderr
 
 
 DETECTOR = """
@@ -202,20 +155,6 @@ def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: S
     assert "best none-fp32" in done.stdout
 
 
-@pytest.mark.parametrize("data", ["Rows()", "torch.utils.data.TensorDataset(X, Y)"])
-def test_a_loaders_workers_read_the_examples_of_each_cell(shell: Shell, data: str) -> None:
-    loader = f"torch.utils.data.DataLoader({data}, batch_size=32, num_workers=1)"
-    code = (
-        f"answer = ninefold.compare(Net, {loader}, loss, amp='fp32', minutes=0.02, folder='made')\n"
-        "print(sorted({(row['parallel'], row['processes']) for row in answer.rows()}))\n"
-    )
-    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
-    assert done.returncode == 0, done.stderr
-    assert "[('ddp', 2), ('dp', 1), ('none', 1)]" in done.stdout
-    workers = {result(run.parent)["loader_workers"] for run in shell.folder.glob(RESULTS)}
-    assert workers == {1}
-
-
 def running(shell: Shell, call: str) -> subprocess.Popen[str]:
     """A script whose comparison has begun to measure."""
     process = shell.start(*as_file(shell, DEFINED + call), env=environment())
@@ -238,40 +177,6 @@ def test_ctrl_c_ends_all_and_says_how_to_resume(shell: Shell) -> None:
     (line,) = [line for line in out.splitlines() if line.startswith("interrupted")]
     assert "study.resume=made" in line
     assert not shell.survivors()
-
-
-EARLY = """
-import time
-from pathlib import Path
-
-
-class Slow(Rows):
-    def __getitem__(self, number):
-        if not Path("reached").exists():
-            Path("reached").touch()
-            time.sleep(60)
-        return super().__getitem__(number)
-
-
-try:
-    ninefold.compare(Net, Slow(), loss, parallel="none", minutes=0.02, folder="made")
-except KeyboardInterrupt as error:
-    print("interrupted", error, flush=True)
-"""
-
-
-def test_ctrl_c_before_a_comparison_has_begun_says_the_command_that_begins_it(shell: Shell) -> None:
-    process = shell.start(*as_file(shell, DEFINED + EARLY), env=environment())
-    wait_until((shell.folder / "reached").exists, process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert "study.resume" not in out + err
-    assert "[HYDRA]" not in out + err
-    assert err.count("error:") == 1
-    command = out.partition("nothing is measured yet; to go on in a shell: python ")[2]
-    done = shell.run(*shlex.split(command), env=environment())
-    assert done.returncode == 0, done.stderr
-    assert (shell.folder / "made" / "report" / "report.html").exists()
 
 
 def test_a_script_that_is_killed_leaves_no_process_and_what_was_measured(shell: Shell) -> None:
@@ -308,37 +213,3 @@ def test_a_script_that_has_used_the_gpu_is_compared_and_its_module_there_is_refu
     assert best.endswith(" {}")
     assert refused.startswith("refused error: model=Net: ")
     assert ".cpu()" in refused
-
-
-def test_processes_share_the_memory_of_the_callers_arrays(tmp_path: Path) -> None:
-    """Four processes that have each read all of 256 MB take it once (PSS), not four times."""
-    code = (
-        "import sys, time\nfrom ninefold.api.capsule import load\n"
-        "array = load(*sys.argv[1:], 'data')\nprint(int(array.sum()), flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    import numpy as np
-
-    from ninefold.api import capsule
-
-    file, size = tmp_path / "objects.bin", 256 * 2**20
-    sha256 = capsule.write(file, {"data": np.ones(size, np.uint8)}, {"data": "ones"})
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    readers = [
-        subprocess.Popen([sys.executable, "-c", code, str(file), sha256], env=env,
-                         stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]  # fmt: skip
-    try:
-        for reader in readers:
-            assert reader.stdout is not None
-            assert int(reader.stdout.readline()) == size
-        total = 0
-        for reader in readers:
-            text = Path(f"/proc/{reader.pid}/smaps_rollup").read_text()
-            total += 1024 * int(text.partition("Pss:")[2].split()[0])
-        assert total < 2 * size
-    finally:
-        for reader in readers:
-            reader.kill()
-            reader.communicate()

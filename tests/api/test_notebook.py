@@ -166,10 +166,3 @@ def test_the_button_interrupts_a_comparison_and_the_kernel_goes_on(
     left = [pid for pid in shell.survivors() if pid != manager.provisioner.pid]
     assert left == []
     assert client.execute_interactive("1 + 1", timeout=60)["content"]["status"] == "ok"
-
-
-def test_a_kernel_that_is_killed_leaves_no_process(kernel: Any, place: Path, shell: Shell) -> None:
-    manager, client = kernel
-    begun(client, place)
-    manager.shutdown_kernel(now=True)
-    assert not shell.survivors()

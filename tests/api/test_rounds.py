@@ -127,13 +127,13 @@ def test_each_step_has_one_turn_in_a_block_and_every_second_block_is_the_reverse
     while rounds.block is not None:
         elapsed += sum(0.01 * (turn.lead + turn.timed) for turn in rounds.block)
         if rounds.block[0].lead:
-            orders.append([turn.step for turn in rounds.block])
+            orders.append([turn.name for turn in rounds.block])
             assert {(turn.lead, turn.timed) for turn in rounds.block} == {(4, 4)}
         rounds.took([0.01] * 3, elapsed)
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert all(there == back[::-1] for there, back in zip(orders[::2], orders[1::2], strict=False))
     assert len({tuple(order) for order in orders}) == 6
-    counts = Counter((row["round"], row["step"]) for row in rounds.rows())
+    counts = Counter((turn.round, turn.name) for turn in rounds.turns())
     assert len(set(counts.values())) == 1
 
 

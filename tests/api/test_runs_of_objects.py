@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -89,25 +88,4 @@ def test_objects_of_a_run_are_read_with_trust_and_not_without(shell: Shell) -> N
         (["-m", "ninefold.export", "ckpt=run", "format=pt2"], "ckpt="),
     ):
         refused(shell.run(*command), 3, field, hint="names the target ninefold.api")
-    assert not canary.exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"), [(0o666, "others can write"), (0, "not the file that")]
-)
-def test_objects_that_others_could_have_changed_end_a_run_in_one_line(
-    change: int, said: str, shell: Shell
-) -> None:
-    canary = shell.folder / "canary"
-    pair = torch.randn(16, 4), torch.randint(0, 3, (16,))
-    words = written(shell.folder, Touching(canary), pair, LOSS)
-    path = shell.folder / "given" / "objects.bin"
-    if change:
-        path.chmod(change)
-    else:
-        data = bytearray(path.read_bytes())
-        data[-100] ^= 1
-        path.write_bytes(data)
-    done = shell.train(*words, *SHORT, "batch_size=8", "hydra.run.dir=run")
-    refused(done, 4, "objects=", hint=said)
     assert not canary.exists()

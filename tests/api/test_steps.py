@@ -125,21 +125,16 @@ async def later() -> None:
     [
         ({"steps": [nothing, nothing]}, "error: steps=list: it is no mapping"),
         ({"steps": {"a": nothing}}, "error: steps=a: there is nothing to compare it with"),
-        ({"steps": {}}, "error: steps=empty: there is nothing to compare it with"),
         ({"steps": {"a": nothing, 2: nothing}}, "error: steps=2: it is no name"),
         ({"steps": {"a": nothing, "b": nn.Linear(1, 1)}}, "error: steps['b']=Linear: a module"),
         ({"steps": {"a": nothing, "b": ends()}}, "error: steps['b']=generator: it has ended"),
         ({"steps": {"a": nothing, "b": endless}}, "error: steps['b']=endless: it is neither"),
-        ({"steps": {"a": nothing, "b": 3}}, "error: steps['b']=int: it is neither"),
         ({"steps": {"a": nothing, "b": lambda: endless()}}, "error: steps['b']=generator: calling"),
         ({"steps": {"a": nothing, "b": later}}, "error: steps['b']=coroutine: calling"),
         ({"minutes": 0}, "error: minutes=0: it cannot be that; a number above 0"),
         ({"minutes": float("nan")}, "error: minutes=nan"),
-        ({"minutes": float("inf")}, "error: minutes=inf"),
         ({"minutes": "1"}, "error: minutes='1'"),
-        ({"turn": -1}, "error: turn=-1"),
         ({"same": 1}, "error: same=1: it cannot be that; a number above 0 and below 1"),
-        ({"level": 0}, "error: level=0"),
         ({"baseline": "c"}, "error: baseline=c: there is no such step; there are a, b"),
         ({"restore": nothing}, "error: restore=function: it has no state_dict"),
     ],
@@ -234,7 +229,7 @@ def found(ratio: float, noise: float = 0.001, busy: float | None = None) -> nine
         name: {n: each * float(np.exp(noise * draw.standard_normal())) for n in range(6)}
         for name, each in rows.items()
     }
-    return times(values, [{"step": "b"}], SETTINGS, busy)
+    return times(values, (), SETTINGS, busy)
 
 
 def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:

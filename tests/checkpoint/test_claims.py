@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import time
 import zipfile
 from pathlib import Path
@@ -12,12 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold.checkpoint import manifest, trees
-from ninefold.checkpoint.hashing import digest_of, listing
-from ninefold.checkpoint.store import Checkpoints, read
+from ninefold.checkpoint.loading import require_bounded
+from ninefold.checkpoint.store import read
 from ninefold.errors import CheckpointError, DataError, ResourceError
 from ninefold.model import hub
-from tests.checkpoint.test_sharded import saved_alone
 
 
 def compressed(data: bytes) -> bytes:
@@ -91,38 +88,6 @@ def test_a_file_that_memory_does_not_suffice_for_is_a_resource_error(tmp_path: P
     assert "4,398,046.5 MB" in str(caught.value)
 
 
-def listed_as_it_is(folder: Path) -> None:
-    """Have the manifest list what is there, as whoever made the folder would."""
-    files = Checkpoints(folder, 2).manifest()
-    found = listing(folder / "last.dcp")
-    for entries in files.values():
-        for entry in entries:
-            entry["files"], entry["sha256"] = found, digest_of(found)
-    manifest.write(folder, files)
-
-
-@pytest.mark.parametrize("name", ["content.pt", "__0_0.distcp"])
-def test_a_part_of_a_sharded_checkpoint_is_not_decompressed(tmp_path: Path, name: str) -> None:
-    saved_alone(tmp_path / "run", 1)
-    path = tmp_path / "run" / "last.dcp" / name
-    path.with_name("__9_0.distcp").write_bytes(bytes(1 << 16))  # no more than the files have
-    data = path.read_bytes()
-    if name == "content.pt":
-        path.write_bytes(compressed(data))
-    else:
-        metadata = path.with_name(".metadata")
-        told, whole = pickle.loads(metadata.read_bytes()), b""
-        for part in sorted(told.storage_data.values(), key=lambda part: part.offset):
-            packed = compressed(data[part.offset : part.offset + part.length])
-            part.offset, part.length = len(whole), len(packed)
-            whole += packed
-        path.write_bytes(whole)
-        metadata.write_bytes(pickle.dumps(told))
-    listed_as_it_is(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"it cannot be read; .* in it is compressed"):
-        read(tmp_path / "run" / "last.dcp")
-
-
 def test_pretrained_weights_are_not_decompressed(tmp_path: Path) -> None:
     path = tmp_path / "net.pth"
     path.write_bytes(saved({"w": torch.ones(2)}))
@@ -135,4 +100,4 @@ def test_pretrained_weights_are_not_decompressed(tmp_path: Path) -> None:
 def test_a_content_of_our_own_is_far_within_the_limits() -> None:
     tensors = {str(number): torch.zeros(1) for number in range(10_000)}
     state = {number: {"step": 1.0, "exp_avg": torch.zeros(1)} for number in range(10_000)}
-    trees.require_bounded({"model": tensors, "optimizer": {"state": state}}, 1 << 20)
+    require_bounded({"model": tensors, "optimizer": {"state": state}}, 1 << 20)

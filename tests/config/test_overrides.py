@@ -1,4 +1,4 @@
-"""Command lines that are checked before they are composed."""
+"""The words of a command: what is refused before it is composed, quotes, the last of each key."""
 
 from __future__ import annotations
 
@@ -7,66 +7,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hydra.errors import ConfigCompositionException
 
 from ninefold.config import overrides
-
-
-@pytest.mark.parametrize(
-    ("argument", "problem"),
-    [
-        ("logger=[default,quiet]", None),
-        ("logger=quiet", None),
-        ("logger=[quiet]", None),
-        ("logger=[quiet,nowhere]", "logger=[quiet,nowhere]: no such option; "),
-        ("logger=[]", "logger=[]: no such option; "),
-        ("logger=[../amp/fp32]", "logger=[../amp/fp32]: no such option; "),
-        ("model=[convnet]", "model=[convnet]: no such option; "),
-    ],
-)
-def test_only_of_loggers_may_a_command_choose_several(argument: str, problem: str | None) -> None:
-    found = [str(each) for each in overrides.of_arguments([argument], "train")]
-    assert len(found) == (problem is not None)
-    assert not found or found[0].startswith(f"error: {problem}")
-
-
-@pytest.mark.parametrize("last", ["epochs=1", "hydra/launcher=joblib", "~scheduler", "seed"])
-@pytest.mark.parametrize("flag", ["-m", "--multirun"])
-def test_an_override_behind_a_flag_and_one_before_it_is_told_to_come_after_it(
-    flag: str, last: str
-) -> None:
-    (found,) = overrides.of_arguments(["seed=0", flag, last], "train")
-    assert str(found) == (
-        f"error: arguments={last}: unrecognized arguments: {last}; "
-        "flags are allowed before all key=value or behind them; put the flags first"
-    )
-
-
-def test_a_key_of_a_group_that_an_evaluation_takes_whole_says_what_to_add() -> None:
-    error = ConfigCompositionException("Could not override 'task.loss'.")
-    found = str(overrides._of_composition(error, ["ckpt=run", "task.loss=mse"]))
-    assert found == (
-        "error: task.loss=mse: task is taken from the checkpoint as a whole; a command that "
-        "changes a key of it names its option too; add task=OPTION"
-    )
-    assert "as a whole" not in str(overrides._of_composition(error, ["task.loss=mse"]))
-
-
-def test_a_key_that_another_option_of_its_group_has_is_offered_with_a_plus() -> None:
-    error = ConfigCompositionException("Could not override 'model.memory_format'.")
-    found = str(overrides._of_composition(error, ["model.memory_format=auto"]))
-    assert "or +model.memory_format=... if the chosen one takes it" in found
-
-
-def test_a_group_of_no_option_is_told_how_an_overlay_says_so() -> None:
-    (found,) = overrides.of_arguments(["model=null"], "train")
-    assert str(found).startswith("error: model=null: no such option; alexnet, convnet, ")
-    assert "write `override /model: null` in the defaults of an overlay" in str(found)
+from ninefold.config.parse import last_of_each, quoted
 
 
 def line(arguments: list[str]) -> str:
     (found,) = overrides.of_arguments(arguments, "train")
     return str(found)
+
+
+@pytest.mark.parametrize("argument", ["logger=[default,quiet]", "logger=[quiet]", "logger=quiet"])
+def test_of_loggers_a_command_may_choose_several(argument: str) -> None:
+    assert overrides.of_arguments([argument], "train") == []
 
 
 def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set() -> None:
@@ -95,3 +48,30 @@ def test_a_working_directory_that_is_gone_is_told(
     monkeypatch.chdir(folder)
     shutil.rmtree(folder)
     assert "the working directory is gone" in line(["seed=0"])
+
+
+@pytest.mark.parametrize("path", ["/data/dé/x", "/数据", "/data/a é", "~/å=b"])
+def test_a_path_with_letters_outside_ascii_needs_no_quotes(path: str) -> None:
+    assert overrides.of_arguments([f"hydra.run.dir={path}"], "train") == []
+    assert quoted([f"hydra.run.dir={path}"]) == [f"hydra.run.dir='{path}'"]
+
+
+def test_values_that_hydra_reads_as_they_are_are_left_alone() -> None:
+    words = ["-m", "seed=0,1", "model.x='é'", "a=[é,ü]", "b=é,ü", "--config-dir=dé", "c=/plain"]
+    assert quoted(words) == words
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("threads=1 epochs=3 threads=2", "epochs=3 threads=2"),
+        ("amp=fp32 amp=bf16 amp=fp32", "amp=fp32"),
+        ("dataset.shape=[1,2,3] dataset.shape=[3,2,1]", "dataset.shape=[3,2,1]"),
+        ("-m seed=0,1 seed=2", "-m seed=2"),
+        ("+a=1 a=2 ++a=3 ~a a=4", "+a=1 ++a=3 ~a a=4"),
+        ("--config-dir a=b a=1 a=2", "--config-dir a=b a=2"),
+        ("a=(,  a=1", "a=1"),
+    ],
+)
+def test_of_several_values_of_a_key_the_last_wins(given: str, kept: str) -> None:
+    assert last_of_each(given.split()) == kept.split()

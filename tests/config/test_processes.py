@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import ours
-from ninefold.config.processes import parts_of_a_batch, require_division, require_whole_copies
+from ninefold.config.processes import require_division
 from ninefold.errors import ConfigError
 
 
@@ -40,23 +40,3 @@ def test_on_a_cpu_ddp_has_two_processes_unless_it_is_told_otherwise() -> None:
     assert ours.job(*job, "launch.cpu_processes=1").processes == 1
     with pytest.raises(ConfigError, match="batch_size=63: does not divide by 2 processes"):
         ours.job(*job, "batch_size=63")
-
-
-def test_processes_that_share_a_batch_need_not_divide_it() -> None:
-    assert parts_of_a_batch({"colwise": ["a"], "rowwise": None}, 3) == 1
-    assert parts_of_a_batch({"replicas": 1}, 3) == 3
-
-
-@pytest.mark.parametrize(
-    ("replicas", "processes", "allowed"),
-    [(3, 4, "1, 2 or 4 are allowed"), (2, 1, "1 is allowed"), (4, 6, "1, 2, 3 or 6 are allowed")],
-)
-def test_copies_must_divide_the_processes(replicas: int, processes: int, allowed: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        require_whole_copies(replicas, processes)
-    name = "process" if processes == 1 else "processes"
-    assert str(caught.value) == (
-        f"error: parallel.replicas={replicas}: does not divide {processes} {name}; {allowed}; "
-        "choose one"
-    )
-    require_whole_copies(processes, processes)

@@ -96,5 +96,6 @@ def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
         "launch.grace",
         "launch.max_restarts",
         "launch.timeout",
+        "parallel.checkpoint",
         "parallel.timeout",
     }

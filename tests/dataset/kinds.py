@@ -1,62 +1,10 @@
-"""Datasets, networks and losses of users, of anything but single images with classes."""
+"""Networks and losses of users, of anything but single images with classes."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-
-class Items:
-    """`count` items of a kind, each drawn by its number."""
-
-    def __init__(self, kind: str, count: int = 48, odd: int | None = None, odd_kind: str = ""):
-        self.kind, self.count, self.odd, self.odd_kind = kind, count, odd, odd_kind
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, number: int) -> Any:
-        return made(self.odd_kind if number == self.odd else self.kind, number)
-
-
-def made(kind: str, number: int) -> Any:
-    draw = np.random.default_rng(number)
-    floats = torch.from_numpy(draw.normal(size=6)).float()
-    numbers = draw.integers(0, 5, 2)
-    tokens = torch.from_numpy(draw.integers(0, 11, 8))
-    image = draw.integers(0, 256, (3, 8, 8), dtype=np.uint8)
-    label = int(floats.sum() > 0)
-    kinds: dict[str, Any] = {
-        "table": (floats, floats.sum()),
-        "features": ({"x_cont": floats, "x_cat": numbers}, floats[:3]),
-        "other order": ({"x_cat": numbers, "x_cont": floats}, floats[:3]),
-        "pair": ((floats, floats * 2), {"sum": floats.sum(), "class": label}),
-        "words": {"ids": tokens, "mask": tokens > 3, "label": label, "name": "x"},
-        "next": ((tokens[:-1], tokens[1:]), tokens[1:]),
-        "tokens": (tokens[:-1], tokens[1:]),
-        "alone": floats.sigmoid(),
-        "image and row": ({"image": image, "row": floats}, label),
-        "scalar": (float(floats[0]), float(floats[1])),
-        "less": ({"x_cont": floats}, floats[:3]),
-        "longer": ({"x_cont": torch.zeros(7), "x_cat": numbers}, floats[:3]),
-        "floats": ({"x_cont": floats, "x_cat": numbers / 2}, floats[:3]),
-        "three in a row": (floats, floats * 2, floats.sum()),
-        "three in a tuple": ((floats, floats, floats), label),
-        "text inside": ({"x_cont": floats, "x_cat": "cat"}, floats[:3]),
-        "empty dict": ({}, floats[:3]),
-        "numbers as keys": ({1: floats}, floats[:3]),
-        "labeled": (floats.sigmoid(), label),
-        "other target": (floats, floats[:2]),
-        "another target": (floats, {"sum": floats.sum()}),
-        "int target": ({"x_cont": floats, "x_cat": numbers}, numbers),
-        "no values": (floats[:0], label),
-        "none inside": ({"x_cont": floats, "x_cat": None}, floats[:3]),
-    }
-    return kinds[kind]
 
 
 class Features(nn.Module):

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -62,15 +63,6 @@ class Slow(Digits):
         return super().__getitem__(number)
 
 
-class Forking(Digits):
-    """The same, but an item forks, and returns in the child too."""
-
-    def __getitem__(self, number: int) -> tuple[Any, int]:
-        if number % 30 == 7:
-            os.fork()
-        return super().__getitem__(number)
-
-
 class Owned(Dataset[Any]):
     """Items that tell which process has read them, and which one has read the first of all."""
 
@@ -118,7 +110,7 @@ class Failing(Dataset[Any]):
 class Item(Dataset[Any]):
     """`count` items of one kind, of which number `odd` is another."""
 
-    def __init__(self, kind: str, odd: int | None = None, odd_kind: str = "", count: int = 40):
+    def __init__(self, kind: str, odd: int | None = None, odd_kind: str = "", count: int = 48):
         self.kind, self.odd, self.odd_kind, self.count = kind, odd, odd_kind, count
 
     def __len__(self) -> int:
@@ -129,30 +121,33 @@ class Item(Dataset[Any]):
 
 
 def made(kind: str, number: int) -> Any:
-    """An item of shape [3, 6, 4] and the target `number` % 5, unless `kind` says otherwise."""
-    values = np.random.default_rng(number).integers(0, 256, (6, 4, 3), dtype=np.uint8)
-    floats, label = values / 255, number % 5
-    kinds = {
+    """An item of a kind: an image [3, 6, 4] and the class `number` % 5, or what its name says."""
+    random = np.random.default_rng(number)
+    values, label = random.integers(0, 256, (6, 4, 3), dtype=np.uint8), number % 5
+    decimals = values / 255
+    row = torch.from_numpy(random.normal(size=6)).float()
+    tokens, numbers = torch.from_numpy(random.integers(0, 11, 8)), random.integers(0, 5, 2)
+    image, sign = random.integers(0, 256, (3, 8, 8), dtype=np.uint8), int(row.sum() > 0)
+    kinds: dict[str, Callable[[], Any]] = {
         "hwc": lambda: (values, label),
         "chw": lambda: (values.transpose(2, 0, 1), label),
         "pil": lambda: (Image.fromarray(values), label),
         "tensor": lambda: (torch.from_numpy(values), torch.tensor(label)),
-        "floats": lambda: (floats, label),
+        "floats": lambda: (decimals, label),
         "mapping": lambda: {"image": values, "label": label, "name": "x"},
         "mask": lambda: (values, (values[..., 0] % 5).astype(np.int64)),
         "void mask": lambda: (values, np.repeat([[0, 1, 2, 255]], 6, axis=0)[:, ::-1]),
         "black and white": lambda: (values, (values[..., 0] > 127) * np.uint8(255)),
-        "points": lambda: (floats, np.full((2, 2), number, np.float64)),
+        "points": lambda: (decimals, np.full((2, 2), number, np.float64)),
         "other shape": lambda: (values[:, :3], label),
         "no target": lambda: (values,),
-        "alone": lambda: values,
         "none": lambda: (values, None),
         "three": lambda: (values, label, 1),
         "text": lambda: (values, "cat"),
         "ragged": lambda: ([[1, 2], [3]], label),
         "int64": lambda: (values.astype(np.int64), label),
         "palette": lambda: (Image.fromarray(values).convert("P"), label),
-        "grad": lambda: (torch.from_numpy(floats).requires_grad_(), label),
+        "grad": lambda: (torch.from_numpy(decimals).requires_grad_(), label),
         "large class": lambda: (values, 12),
         "negative class": lambda: (values, -1),
         "negative mask": lambda: (values, np.full((6, 4), -1)),
@@ -161,6 +156,28 @@ def made(kind: str, number: int) -> Any:
         "no label": lambda: {"image": values},
         "exit": lambda: sys.exit(3),
         "raises": lambda: {}["cat"],
+        "table": lambda: (row, row.sum()),
+        "features": lambda: ({"x_cont": row, "x_cat": numbers}, row[:3]),
+        "other order": lambda: ({"x_cat": numbers, "x_cont": row}, row[:3]),
+        "pair": lambda: ((row, row * 2), {"sum": row.sum(), "class": sign}),
+        "words": lambda: {"ids": tokens, "mask": tokens > 3, "label": sign, "name": "x"},
+        "next": lambda: ((tokens[:-1], tokens[1:]), tokens[1:]),
+        "tokens": lambda: (tokens[:-1], tokens[1:]),
+        "alone": lambda: row.sigmoid(),
+        "image and row": lambda: ({"image": image, "row": row}, sign),
+        "scalar": lambda: (float(row[0]), float(row[1])),
+        "less": lambda: ({"x_cont": row}, row[:3]),
+        "longer": lambda: ({"x_cont": torch.zeros(7), "x_cat": numbers}, row[:3]),
+        "float categories": lambda: ({"x_cont": row, "x_cat": numbers / 2}, row[:3]),
+        "three in a row": lambda: (row, row * 2, row.sum()),
+        "three in a tuple": lambda: ((row, row, row), sign),
+        "text inside": lambda: ({"x_cont": row, "x_cat": "cat"}, row[:3]),
+        "empty dict": lambda: ({}, row[:3]),
+        "labeled": lambda: (row.sigmoid(), sign),
+        "other target": lambda: (row, row[:2]),
+        "another target": lambda: (row, {"sum": row.sum()}),
+        "int target": lambda: ({"x_cont": row, "x_cat": numbers}, numbers),
+        "no values": lambda: (row[:0], sign),
     }
     return kinds[kind]()
 

@@ -9,33 +9,27 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 
-from ninefold.dataset import Examples
 from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError
 from ninefold.task.classification import Classification
 from tests.conftest import Shell, metrics
+from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
+from tests.dataset.kit import epoch as epoch_of
 from tests.faults.refusals import refused
 
-CPU = torch.device("cpu")
 COUNT, BATCH = 50, 16
 ALL: dict[str, Any] = {"randaugment": 9, "erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
+EXAMPLES = labeled(COUNT, 3, 20, 24, classes=5)
 
 
-def examples(shape: tuple[int, ...] = (3, 20, 24)) -> Examples:
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (COUNT, *shape), dtype=np.uint8)
-    return Examples(images, np.arange(COUNT) % 5)
-
-
-def epoch(prepare: Augmented, rank: int = 0, of: int = 1, start: int = 0) -> list[Any]:
-    batches = Batches(HostSource(examples()), BATCH, 3, prepare, Place(rank, of, CPU))
-    return list(batches.epoch(1, start, lambda: None, lambda phase: None))
+def epoch(prepare: Augmented, place: Place = ALONE, start: int = 0) -> list[Any]:
+    return epoch_of(HostSource(EXAMPLES), prepare, place, 1, start, BATCH)
 
 
 def augmented(**options: Any) -> Augmented:
@@ -53,25 +47,28 @@ def test_processes_train_on_the_images_and_targets_of_one_process(
     alone = epoch(prepare)
     plain = epoch(augmented())
     assert not any(torch.equal(a[0], b[0]) for a, b in zip(alone, plain, strict=True))
-    for rank in range(processes):
-        torch.set_num_threads(1 + rank % 2)
-        mine = epoch(prepare, rank, processes)
+    for place in ranks(processes):
+        torch.set_num_threads(1 + place.rank % 2)
+        mine = epoch(prepare, place)
         torch.set_num_threads(2)
-        for (inputs, targets), (some, their) in zip(alone, mine, strict=True):
-            assert torch.equal(inputs[rank::processes], some)
-            assert torch.equal(targets[rank::processes], their)
+        part = slice(place.rank, None, processes)
+        assert same(mine, [(inputs[part], targets[part]) for inputs, targets in alone])
 
 
 def test_an_epoch_that_is_resumed_goes_on_with_the_same_images_and_targets() -> None:
     prepare = augmented(**ALL)
-    for before, after in zip(epoch(prepare)[2:], epoch(prepare, start=2), strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert same(epoch(prepare)[2:], epoch(prepare, start=2))
+
+
+def parts(key: str, alpha: float) -> tuple[Tensor, ...]:
+    """A batch mixed by `key`: images, shares; as it is, what is mixed in, and classes of both."""
+    (mixed, shares), (plain, classes) = epoch(augmented(**{key: alpha}))[0], epoch(augmented())[0]
+    hot = F.one_hot(classes, 5)
+    return mixed, shares, plain, plain.roll(BATCH // 2, 0), hot, hot.roll(BATCH // 2, 0)
 
 
 def test_mixup_mixes_images_and_classes_in_the_same_share() -> None:
-    (mixed, shares), (plain, classes) = epoch(augmented(mixup=0.4))[0], epoch(augmented())[0]
-    other = plain.roll(BATCH // 2, 0)
-    hot, theirs = F.one_hot(classes, 5), F.one_hot(classes.roll(BATCH // 2), 5)
+    mixed, shares, plain, other, hot, theirs = parts("mixup", 0.4)
     share = ((mixed - other) * (plain - other)).sum((1, 2, 3)) / (plain - other).pow(2).sum(
         (1, 2, 3)
     )
@@ -84,8 +81,8 @@ def test_labels_are_mixed_in_the_share_of_the_images() -> None:
     """As one-hot classes are, whatever their dtype."""
     prepare = Augmented(ImagePreparation(channels=3), classes=5, mixup=0.4, cutmix=1.0)
     rows = np.arange(16)[None]
-    found = examples()
-    images, classes = (torch.from_numpy(part[:16]) for part in (found.inputs, found.targets))
+    both = (EXAMPLES.inputs, EXAMPLES.targets)
+    images, classes = (torch.from_numpy(part[:16]) for part in both)
     (draw,) = prepare.draws(3, 1, rows, (50, 3, 20, 24), CPU)
     mixed, shares = prepare(images, classes, draw)
     for dtype in (torch.float32, torch.uint8, torch.int64):
@@ -95,12 +92,10 @@ def test_labels_are_mixed_in_the_share_of_the_images() -> None:
 
 
 def test_cutmix_gives_an_image_the_classes_in_the_share_of_their_pixels() -> None:
-    (mixed, shares), (plain, classes) = epoch(augmented(cutmix=1))[0], epoch(augmented())[0]
-    other = plain.roll(BATCH // 2, 0)
+    mixed, shares, plain, other, hot, theirs = parts("cutmix", 1)
     own = (mixed == plain).all(dim=1)
     assert bool((own | (mixed == other).all(dim=1)).all())
     share = own.float().mean((1, 2))
-    hot, theirs = F.one_hot(classes, 5), F.one_hot(classes.roll(BATCH // 2), 5)
     assert 0 < share.min() < 0.6
     assert torch.allclose(shares, share[:, None] * hot + (1 - share)[:, None] * theirs, atol=1e-2)
 
@@ -115,7 +110,7 @@ def test_the_draws_of_beta_are_an_examples_own() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_randaugment_is_torchvisions_operations(channels: int) -> None:
-    images = torch.from_numpy(examples((channels, 21, 32)).inputs[np.arange(2 * KINDS)])
+    images = torch.from_numpy(labeled(2 * KINDS, channels, 21, 32).inputs)
     order = torch.randperm(2 * KINDS)
     sizes = np.ones(2 * KINDS, np.int64)
     found = operated(images, order, sizes, 11)
@@ -212,14 +207,8 @@ def test_cells_and_micro_batches_train_alike_and_a_resumed_run_bitwise(shell: Sh
     ("arguments", "lines"),
     [
         (["augment.mixup=-1"], ["augment.mixup=-1: not allowed; a number of at least 0"]),
-        (["augment.cutmix=inf"], ["augment.cutmix=inf: not allowed"]),
         (["augment.randaugment=31"], ["augment.randaugment=31: not allowed; a whole number of at"]),
-        (["augment.randaugment=true"], ["augment.randaugment=true: not allowed"]),
-        (["augment.randaugment_ops=0"], ["augment.randaugment_ops=0: not allowed"]),
         (["augment.erasing=1.5"], ["augment.erasing=1.5: not allowed; a number of at least 0 and"]),
-        (["task.label_smoothing=1.5"], ["task.label_smoothing=1.5: not allowed"]),
-        (["augment.mix=1"], ["augment.mix=1: no such key"]),
-        (["augment=1"], ["augment=1: not a section"]),
         (["task=segmentation", "augment.cutmix=1", "augment.mixup=1"],
          ["augment.mixup=1: the task takes no mixed", "augment.cutmix=1: the task takes no mixed"]),
         (["task=segmentation", "task.label_smoothing=0.1"], ["task.label_smoothing"]),

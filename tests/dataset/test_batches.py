@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,44 +14,31 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import Compose, Resize, ToTensor
 
-from ninefold.dataset import Examples
+from ninefold.dataset import Examples, preparation
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
 from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import DataError
-
-CPU = torch.device("cpu")
-ALONE = Place(0, 1, CPU)
+from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
+from tests.dataset.kit import epoch as epoch_of
 
 
 def numbered(count: int, channels: int = 1, side: int = 8) -> Examples:
     """`count` random images, each labeled with its own number."""
-    shape = (count, channels, side, side)
-    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    return Examples(images, np.arange(count))
+    return labeled(count, channels, side, side, classes=None)
 
 
 def epoch(
-    examples: Examples, place: Place = ALONE, epoch: int = 0, start: int = 0, **options: object
-) -> list[tuple[Tensor, Tensor]]:
+    examples: Examples, place: Place = ALONE, epoch: int = 0, start: int = 0, **options: Any
+) -> list[tuple[Any, Any]]:
     """The batches of an epoch, of 8 examples each, seed 5."""
-    prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)  # type: ignore[arg-type]
-    batches = Batches(HostSource(examples), 8, 5, prepare, place)
-    return list(batches.epoch(epoch, start, lambda: None, lambda phase: None))
+    prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)
+    return epoch_of(HostSource(examples), prepare, place, epoch, start)
 
 
-def same(left: list[tuple[Tensor, Tensor]], right: list[tuple[Tensor, Tensor]]) -> bool:
-    pairs = zip(left, right, strict=True)
-    return all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in pairs)
-
-
-def test_the_order_of_an_epoch_depends_on_seed_and_epoch_alone() -> None:
-    first = epoch_order(3, 7, 100)
-    np.random.seed(1)
-    torch.manual_seed(1)
-    epoch_order(3, 6, 100)
-    assert np.array_equal(first, epoch_order(3, 7, 100))
+def evaluated(count: int, size: int, place: Place = ALONE, **options: Any) -> list[Any]:
+    return list(shard(HostSource(numbered(count)), size, ImagePreparation(1, **options), place))
 
 
 def test_an_epoch_visits_each_example_once() -> None:
@@ -62,19 +50,6 @@ def test_no_two_seeds_or_epochs_share_an_order() -> None:
     assert len(orders) == 36  # seed + epoch, for one, would give 11
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_the_ranks_rows_together_are_the_global_batch(world_size: int) -> None:
-    places = [Place(rank, world_size, CPU) for rank in range(world_size)]
-    ranks = [
-        Batches(HostSource(numbered(43)), 8, 5, ImagePreparation(1), place) for place in places
-    ]
-    order = epoch_order(5, 2, 43)
-    for step in range(5):
-        batch = order[8 * step : 8 * step + 8]
-        for rank, batches in enumerate(ranks):
-            assert np.array_equal(batches.rows(2)[step], batch[rank::world_size])
-
-
 @pytest.mark.parametrize("world_size", [2, 4])
 def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(
     world_size: int,
@@ -82,14 +57,10 @@ def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(
     examples = numbered(43, channels=3)
     augment = {"flip": True, "crop": 2}
     alone = epoch(examples, epoch=3, **augment)
-    ranks = [
-        epoch(examples, Place(rank, world_size, CPU), epoch=3, **augment)
-        for rank in range(world_size)
-    ]
-    for step, (inputs, targets) in enumerate(alone):
-        for rank, batches in enumerate(ranks):
-            assert torch.equal(batches[step][0], inputs[rank::world_size])
-            assert torch.equal(batches[step][1], targets[rank::world_size])
+    for place in ranks(world_size):
+        mine = slice(place.data_rank, None, world_size)
+        expected = [(inputs[mine], targets[mine]) for inputs, targets in alone]
+        assert same(epoch(examples, place, epoch=3, **augment), expected)
 
 
 def test_starting_at_a_batch_is_skipping_those_before() -> None:
@@ -109,8 +80,7 @@ def test_the_examples_that_fill_no_batch_wait_for_another_order() -> None:
 def test_each_batch_holds_its_examples_own_pixels_and_labels() -> None:
     examples = numbered(16)
     for inputs, targets in epoch(examples):
-        expected = torch.from_numpy(examples.inputs[targets.numpy()]) / 255
-        assert torch.equal(inputs, expected)
+        assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
         assert targets.dtype == torch.int64
 
 
@@ -132,14 +102,6 @@ def test_the_draws_of_an_example_do_not_depend_on_its_batch() -> None:
     together = random_bits(1, 2, np.arange(100))
     for rows in (np.array([7]), np.array([99, 7, 3]), np.arange(100)[::-1], np.arange(0)):
         assert np.array_equal(random_bits(1, 2, rows), together[rows])
-
-
-def test_the_draws_do_not_depend_on_what_was_drawn_before() -> None:
-    first = random_bits(1, 2, np.arange(10))
-    np.random.seed(3)
-    torch.manual_seed(3)
-    random_bits(1, 3, np.arange(10))
-    assert np.array_equal(first, random_bits(1, 2, np.arange(10)))
 
 
 def test_no_two_seeds_epochs_or_examples_share_their_draws() -> None:
@@ -183,27 +145,6 @@ def test_augmentation_equals_a_loop_over_pixels(flip: bool, crop: int) -> None:
     expected = [augmented(image, int(b), flip, crop) for image, b in zip(images, bits, strict=True)]
     assert result.dtype == torch.uint8
     assert np.array_equal(result.numpy(), np.stack(expected))
-
-
-def test_augmentation_of_an_example_is_the_same_in_any_batch() -> None:
-    images = torch.from_numpy(numbered(32, channels=3).inputs)
-    prepare = ImagePreparation(3, flip=True, crop=4)
-    together = augment(prepare, images, np.arange(32))
-    for rows in (np.array([5]), np.array([31, 5, 0]), np.arange(32)[::-2].copy()):
-        assert torch.equal(augment(prepare, images[rows], rows), together[rows])
-
-
-def test_augmentation_reaches_every_place_and_both_directions() -> None:
-    image = torch.zeros(1, 1, 5, 5, dtype=torch.uint8)
-    image[0, 0, 2, 1] = 1  # one bright pixel, off the middle, tells direction and place
-    count = 2000
-    prepare = ImagePreparation(1, flip=True, crop=1)
-    result = augment(prepare, image.expand(count, -1, -1, -1), np.arange(count))
-    assert result.sum() == count
-    times = result.sum(dim=(0, 1))[1:4].float() / count
-    # mirrored the pixel is in column 3, else in column 1; a crop moves it by -1, 0 or 1
-    expected = torch.tensor([1 / 6, 1 / 6, 2 / 6, 1 / 6, 1 / 6]).expand(3, 5) / 3
-    assert torch.allclose(times, expected, atol=0.03)
 
 
 def test_an_example_is_augmented_anew_in_each_epoch() -> None:
@@ -289,32 +230,21 @@ def test_preparing_leaves_the_examples_as_they_were() -> None:
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 33])
 def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_size: int) -> None:
-    examples = numbered(count)
-    seen: list[int] = []
-    for rank in range(world_size):
-        for inputs, targets in shard(
-            HostSource(examples), 4, ImagePreparation(1), Place(rank, world_size, CPU)
-        ):
+    examples, seen = numbered(count), []
+    for place in ranks(world_size):
+        for inputs, targets in evaluated(count, 4, place):
             assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
             seen += targets.tolist()
     assert sorted(seen) == list(range(count))
 
 
-def test_a_process_with_no_example_to_evaluate_has_no_batch() -> None:
-    for rank in (2, 3):
-        assert (
-            list(shard(HostSource(numbered(2)), 4, ImagePreparation(1), Place(rank, 4, CPU))) == []
-        )
-
-
 def test_the_batch_size_of_an_evaluation_is_global() -> None:
-    parts = shard(HostSource(numbered(20)), 8, ImagePreparation(1), Place(1, 2, CPU))
-    assert [len(targets) for _, targets in parts] == [4, 4, 2]
+    assert [len(targets) for _, targets in evaluated(20, 8, ranks(2)[1])] == [4, 4, 2]
 
 
 def test_an_evaluation_is_never_augmented() -> None:
-    parts = shard(HostSource(numbered(8)), 8, ImagePreparation(1, flip=True, crop=2), ALONE)
-    assert torch.equal(next(parts)[0], torch.from_numpy(numbered(8).inputs) / 255)
+    ((inputs, _),) = evaluated(8, 8, flip=True, crop=2)
+    assert torch.equal(inputs, torch.from_numpy(numbered(8).inputs) / 255)
 
 
 @pytest.mark.parametrize(
@@ -334,3 +264,37 @@ def test_small_examples_are_evaluated_in_larger_batches_on_cuda_alone(
     values = math.prod(shape)
     for device, expected in ((torch.device("cuda", 0), size), (CPU, batch_size)):
         assert evaluation_batch(batch_size, values, Place(0, processes, device)) == expected
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
+def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
+    mean: tuple[float, ...] | None,
+    memory_format: torch.memory_format,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (7, 3, 9, 11), dtype=torch.uint8, generator=random)
+    prepare = ImagePreparation(3, None, mean, mean, memory_format=memory_format)
+    whole = prepare.scaled(images)
+    for values in (1, 3 * 9 * 11, 2 * 3 * 9 * 11):  # less than an image, one, two
+        monkeypatch.setattr(preparation, "PIECE", values)
+        pieces = prepare.scaled(images)
+        assert torch.equal(pieces, whole)
+        assert pieces.stride() == whole.stride()
+
+
+@pytest.mark.parametrize(("channels", "given"), [(3, 3), (3, 1)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
+def test_one_kernel_scales_images_as_several_do_up_to_their_last_bit(
+    mean: tuple[float, ...] | None, memory_format: torch.memory_format, channels: int, given: int
+) -> None:
+    levels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8).repeat(1, given, 1, 1)
+    prepare = ImagePreparation(channels, None, mean, mean, memory_format=memory_format)
+    expected = prepare.scaled(levels)
+    for images in (levels, levels.to(torch.float32)):
+        found = prepare._in_one_kernel(images.expand(-1, channels, -1, -1))
+        assert found.dtype == torch.float32
+        assert found.stride() == expected.stride()
+        assert (found - expected).abs().max() <= (0 if mean is None else 2**-22)

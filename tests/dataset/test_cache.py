@@ -15,30 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
 
-from ninefold.dataset import Split, cache, train_and_val
+from ninefold.dataset import Split, cache
 from ninefold.dataset.cache import Files, keep, kept, key_of, make, mapped, reader
-from ninefold.dataset.cache_folder import damage
+from ninefold.dataset.cache_folder import damage, write
 from ninefold.dataset.folder import Folder
 from ninefold.errors import DataError, ResourceError
+from tests.dataset.kit import photos
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Two classes of 13 training and 4 test images of random bytes, 12x10."""
-    draw = np.random.default_rng(0)
-    for split, count in (("train", 13), ("test", 4)):
-        for name in ("cat", "dog"):
-            (tmp_path / "photos" / split / name).mkdir(parents=True)
-            for number in range(count):
-                pixels = draw.integers(0, 256, (10, 12, 3), np.uint8)
-                Image.fromarray(pixels).save(
-                    tmp_path / "photos" / split / name / f"{number:02}.png"
-                )
-    return tmp_path / "photos"
+    return photos(tmp_path / "photos")
 
 
 def folder(root: Path, **options: Any) -> Folder:
@@ -63,6 +53,13 @@ def contents(files: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def left(root: Path) -> list[str]:
+    """What is in the folder of caches, but for locks."""
+    above = root.parent / "cache"
+    found = above.iterdir() if above.exists() else []
+    return [path.name for path in found if path.suffix != ".lock"]
+
+
 @pytest.mark.parametrize("limit", [None, 11])
 def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
     root: Path, limit: int | None
@@ -81,18 +78,6 @@ def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
         assert np.array_equal(other.select(rows).first(7).inputs[few], one.inputs[rows[:7]][few])
 
 
-def test_the_validation_draw_of_cached_examples_is_that_of_decoded_ones(root: Path) -> None:
-    plain, cached = folder(root, val=0.3), folder(root, val=0.3, cache="disk")
-    load = reader(cached, made(cached))
-    pairs = zip(train_and_val(plain, 5), train_and_val(cached, 5, load), strict=True)
-    for one, other in pairs:
-        assert one is not None
-        assert other is not None
-        rows = np.arange(len(one))
-        assert np.array_equal(other.inputs[rows], one.inputs[rows])
-        assert np.array_equal(other.targets[rows], one.targets[rows])
-
-
 def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path) -> None:
     dataset = folder(root, cache="disk")
     files = made(dataset)
@@ -102,18 +87,11 @@ def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path)
     }
     meta = json.loads((above / "meta.json").read_text())
     assert meta["splits"]["train"] == {
-        "count": 26,
-        "names": ["cat", "dog"],
-        "inputs": "train.inputs.npy",
-        "targets": "train.targets.npy",
-    }
+        "names": ["cat", "dog"], "inputs": "train.inputs.npy", "targets": "train.targets.npy",
+    }  # fmt: skip
     assert meta["arguments"]["shape"] == [3, 8, 9]
-    for name, entry in meta["arrays"].items():
-        array = np.load(above / name)
-        assert (list(array.shape), array.dtype.name) == (entry["shape"], entry["dtype"])
-        content = (above / name).read_bytes()
-        assert len(content) == entry["bytes"]
-    assert not [path for path in above.parent.iterdir() if path != above]
+    assert np.load(above / "train.inputs.npy").shape == (26, 3, 8, 9)
+    assert left(root) == [above.name]
     assert not mapped(files["train.inputs.npy"]).flags.writeable
 
 
@@ -150,10 +128,8 @@ def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_ar
         other = replace(dataset, **same)  # type: ignore[arg-type]
         assert key_of(other, node(other)) == before
     for new in ({"limit": 5}, {"shape": [3, 9, 8]}, {"classes": 3}):
-        other = replace(dataset, classes=2, **{k: v for k, v in new.items() if k != "classes"})  # type: ignore[arg-type]
-        assert key_of(other, {**node(other), **new}) != before
-    moved = root.rename(root.with_name("elsewhere"))
-    other = folder(moved, cache="disk")
+        assert key_of(dataset, {**node(dataset), **new}) != before
+    other = folder(root.rename(root.with_name("elsewhere")), cache="disk")
     assert key_of(other, node(other)) == before
 
 
@@ -172,14 +148,11 @@ def test_a_change_of_the_code_that_decodes_gives_a_new_key(
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "train.inputs.npy has [0-9,]+ bytes instead of 5,744": lambda path: os.truncate(
+    "train.inputs.npy has 4,000 bytes instead of 5,744": lambda path: os.truncate(
         path / "train.inputs.npy", 4000
     ),
     "test.targets.npy is missing": lambda path: (path / "test.targets.npy").unlink(),
     "meta.json is missing": lambda path: (path / "meta.json").unlink(),
-    r"meta.json cannot be used \(JSONDecodeError\)": lambda path: (path / "meta.json").write_text(
-        "{"
-    ),
     r"meta.json cannot be used \(TypeError\)": lambda path: (path / "meta.json").write_text("[]"),
 }
 
@@ -197,7 +170,7 @@ def test_a_damaged_cache_is_made_again_with_a_warning(
     assert contents(made(dataset)) == before
     assert re.search(f"warning: .*: {wrong}; it is made again\n", capfd.readouterr().err)
     assert damage(Path(files["meta.json"]).parent) is None
-    assert len(list((root.parent / "cache").iterdir())) == 1
+    assert len(left(root)) == 1
 
 
 def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path) -> None:
@@ -212,17 +185,9 @@ def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path) -> Non
 def test_too_little_room_is_refused_before_an_image_is_read(root: Path) -> None:
     for path in root.rglob("*.png"):
         path.write_bytes(b"no image")  # reading one fails with another error
-    huge = {"shape": [3, 60_000, 60_000]}
-    with pytest.raises(ResourceError) as disk:
-        made(folder(root, cache="disk", **huge))
-    assert re.fullmatch(
-        r"error: dataset.cache=disk: 342.\d GiB are needed; [\d.]+ .iB, 95 % of what is free on "
-        r"/\S*, are allowed; choose another dataset.cache_dir or a smaller dataset.shape",
-        str(disk.value),
-    )
-    assert not list((root.parent / "cache").iterdir())
-    with pytest.raises(DataError, match="no usable image"):
-        made(folder(root, cache="disk"))
+    with pytest.raises(ResourceError, match=r"dataset.cache=disk: 342.\d GiB are needed; "):
+        made(folder(root, cache="disk", shape=[3, 60_000, 60_000]))
+    assert left(root) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -236,52 +201,37 @@ def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(
     with pytest.raises(DataError) as cached:
         made(replace(plain, cache="disk"), threads)
     assert str(cached.value) == str(uncached.value)
-    assert not (root.parent / "cache").exists() or not list((root.parent / "cache").iterdir())
+    assert left(root) == []
 
 
 class Odd:
-    """Examples that fail in ways of their own when they are decoded."""
-
-    def __init__(self, fault: str) -> None:
-        self.fault = fault
+    """Examples of which a batch is not what the first one promises."""
 
     shape = (4, 3, 8, 9)
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
 
     def __len__(self) -> int:
         return 4
 
     def __getitem__(self, rows: Any) -> npt.NDArray[Any]:
-        if len(rows) > 1 and self.fault == "exception":
+        if len(rows) > 1 and self.batch is None:
             raise RuntimeError("a line of the user's")
-        if len(rows) > 1 and self.fault == "shape":
-            return np.zeros((len(rows), 3, 9, 8), np.uint8)
-        if len(rows) > 1 and self.fault == "dtype":
-            return np.zeros((len(rows), 3, 8, 9), np.float32)
-        return np.zeros((len(rows), 3, 8, 9), np.uint8)
+        return np.zeros((1, 3, 8, 9), np.uint8) if len(rows) == 1 else np.asarray(self.batch)
 
 
 @pytest.mark.parametrize(
-    ("fault", "line"),
+    ("batch", "line"),
     [
-        ("exception", "RuntimeError: a line of the user's; the dataset raised it for one of"),
-        ("shape", r"examples from 0 on are uint8 \[3, 9, 8\]; the others are uint8 \[3, 8, 9\]"),
-        ("dtype", r"examples from 0 on are float32 \[3, 8, 9\]; the others are uint8"),
+        (None, "RuntimeError: a line of the user's; the dataset raised it for one of"),
+        (np.zeros((4, 3, 9, 8), np.uint8), r"0 on are uint8 \[3, 9, 8\]; the others are uint8 \["),
+        (np.zeros((4, 3, 8, 9)), r"0 on are float64 \[3, 8, 9\]; the others are uint8"),
     ],
+    ids=["exception", "shape", "dtype"],
 )
 def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(
-    root: Path, fault: str, line: str
+    tmp_path: Path, batch: Any, line: str
 ) -> None:
-    from ninefold.dataset.packing import npy_file, pack
-
-    path = root / "odd.npy"
-    path.touch()
-    with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: {line}"):
-        pack([npy_file("odd.npy", Odd(fault))], [str(path)], 1, lambda *_: None)
-
-
-def test_a_full_disk_is_one_line(root: Path) -> None:
-    from ninefold.dataset.packing import npy_file, pack
-
-    part = npy_file("full.npy", Odd(""))
-    with pytest.raises(ResourceError, match=r"error: dataset.cache_dir=/dev/full: .*; .*; free "):
-        pack([part], ["/dev/full"], 1, lambda *_: None)
+    with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: .*{line}"):
+        write(tmp_path / "cache", {"odd.npy": Odd(batch)}, {"source": "x"}, 1)  # type: ignore[dict-item]

@@ -17,13 +17,14 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from ninefold.dataset import Dataset, Examples, as_dataset, checked
+from ninefold.dataset import Dataset, Examples, as_dataset
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.folder import Folder
-from ninefold.dataset.images import ENDINGS, spread
+from ninefold.dataset.images import ENDINGS
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
+from tests.faults.refusals import refuses
 
 COUNT = 10_000  # in each file of CIFAR-10
 NAMES = ["test_batch", *(f"data_batch_{k}" for k in range(1, 6))]
@@ -55,47 +56,29 @@ def test_a_class_without_the_base_has_the_defaults_of_dataset_for_what_it_lacks(
     assert as_dataset(found) is found
 
 
-# Digits
+# Digits, synthetic
 
 
-def test_the_digits_are_scikit_learns() -> None:
+def test_the_digits_are_scikit_learns_every_fifth_for_testing() -> None:
     theirs = load_digits()
     train, test = Digits().load("train"), Digits().load("test")
     rows = np.arange(1797)
     for examples, own in ((train, rows % 5 != 0), (test, rows % 5 == 0)):
         expected = np.round(theirs.images[own] * 255 / 16)
+        assert examples.inputs.dtype == np.uint8
         assert np.array_equal(examples.inputs[:, 0], expected)
         assert np.array_equal(examples.targets, theirs.target[own])
 
 
-def test_the_digits_are_1437_for_training_and_360_for_testing() -> None:
-    train, test = Digits().load("train"), Digits().load("test")
-    assert (train.inputs.shape, train.inputs.dtype) == ((1437, 1, 8, 8), np.uint8)
-    assert (test.inputs.shape, test.targets.dtype) == ((360, 1, 8, 8), np.int64)
-    assert train.inputs.max() == 255
-
-
-def test_the_digits_are_there_once_scikit_learn_is() -> None:
-    Digits().prepare()
-
-
-# Synthetic
-
-
-def test_synthetic_examples_are_the_same_in_every_run() -> None:
-    for split in ("train", "test"):
-        first, second = Synthetic().load(split), Synthetic().load(split)  # type: ignore[arg-type]
-        assert np.array_equal(first.inputs, second.inputs)
-        assert np.array_equal(first.targets, second.targets)
-
-
-def test_synthetic_examples_have_the_shape_classes_and_counts_asked_for() -> None:
+def test_synthetic_examples_are_what_was_asked_for_and_always_the_same() -> None:
     dataset = Synthetic(train_count=50, test_count=20, classes=3, shape=[1, 5, 7])
     train, test = dataset.load("train"), dataset.load("test")
     assert (train.inputs.shape, train.inputs.dtype) == ((50, 1, 5, 7), np.uint8)
     assert (test.inputs.shape, test.targets.dtype) == ((20, 1, 5, 7), np.int64)
     assert set(train.targets) == {0, 1, 2}
     assert not np.array_equal(train.inputs[:20], test.inputs)
+    assert np.array_equal(dataset.load("train").inputs, train.inputs)
+    assert np.array_equal(dataset.load("train").targets, train.targets)
 
 
 # What all of them promise
@@ -107,9 +90,6 @@ def test_a_limit_cuts_the_training_examples_only() -> None:
         assert np.array_equal(dataset.load("train").inputs, whole.load("train").inputs[:7])
         assert np.array_equal(dataset.load("train").targets, whole.load("train").targets[:7])
         assert len(dataset.load("test")) == test_count
-
-
-def test_a_limit_above_the_set_is_all_of_it() -> None:
     assert len(Digits(limit=10**6).load("train")) == 1437
 
 
@@ -117,6 +97,7 @@ def test_a_limit_above_the_set_is_all_of_it() -> None:
     ("dataset", "message"),
     [
         (Digits(classes=9), "dataset.classes=9: .* labels from 0 to 9; .* set dataset.classes=10"),
+        (Digits(classes=0), "dataset.classes=0: .* set dataset.classes=10"),
         (Digits(shape=[3, 8, 8]), r"dataset.shape=\[3, 8, 8\]: .* found \[1, 8, 8\]"),
     ],
 )
@@ -124,12 +105,6 @@ def test_a_set_that_is_not_as_configured_is_refused(dataset: Digits, message: st
     with pytest.raises(DataError, match=message) as caught:
         dataset.load("test")
     assert caught.value.code == 4
-
-
-def test_a_negative_label_is_refused() -> None:
-    examples = Examples(np.zeros((2, 1, 8, 8), np.uint8), np.array([-1, 3]))
-    with pytest.raises(DataError, match="labels from -1 to 3"):
-        checked("digits", Digits(), examples)
 
 
 # CIFAR-10, from folders in the official formats
@@ -145,24 +120,6 @@ def records(content: int) -> npt.NDArray[np.uint8]:
     return made
 
 
-def python2_pickle(batch: npt.NDArray[np.uint8]) -> bytes:
-    """What cPickle of Python 2, which wrote the official files, makes of a batch."""
-    labels = b"".join(b"K" + bytes([label]) for label in batch[:, 0].tolist())
-    pixels = np.ascontiguousarray(batch[:, 1:]).tobytes()
-    shape = b"M" + COUNT.to_bytes(2, "little") + b"M" + (3072).to_bytes(2, "little") + b"\x86"
-    dtype = (
-        b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNN"
-        + 2 * b"J\xff\xff\xff\xff"
-        + b"K\x00tb"
-    )
-    return b"".join([
-        b"\x80\x02}(U\x0bbatch_labelU\x05batchU\x06labels](", labels, b"eU\x04data",
-        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R",
-        b"(K\x01", shape, dtype, b"\x89T", len(pixels).to_bytes(4, "little"), pixels, b"tb",
-        b"U\tfilenames](U\x05a.pngeu.",
-    ])  # fmt: skip
-
-
 @pytest.fixture(scope="session")
 def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with both layouts; 120 MB, removed at the end."""
@@ -171,7 +128,11 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (root / folder).mkdir()
         for content in (0, 1):
             made = records(content)
-            data = made.tobytes() if ending else python2_pickle(made)
+            data = (
+                made.tobytes()
+                if ending
+                else pickle.dumps({b"labels": made[:, 0].tolist(), b"data": made[:, 1:].copy()}, 2)
+            )
             (root / folder / f"content{content}").write_bytes(data)
         for name, content in zip(NAMES, CONTENTS, strict=True):
             os.link(root / folder / f"content{content}", root / folder / f"{name}{ending}")
@@ -208,23 +169,17 @@ def test_cifar10_is_read_in_the_order_of_its_files(cifar10: Path, layout: str) -
     assert train.targets.dtype == np.int64
 
 
-def test_both_layouts_of_cifar10_give_the_same_test_set(cifar10: Path) -> None:
-    binary = CIFAR10(str(cifar10 / BINARY)).load("test")
-    python = CIFAR10(str(cifar10 / PYTHON)).load("test")
-    assert len(binary) == len(python) == COUNT
-    assert np.array_equal(binary.inputs, python.inputs)
-    assert np.array_equal(binary.targets, python.targets)
-
-
-def test_cifar10_is_found_in_its_root_and_under_it(cifar10: Path) -> None:
-    for root in (cifar10, cifar10 / BINARY, cifar10 / PYTHON):
-        CIFAR10(str(root)).prepare()
-
-
-def test_cifar10s_limit_cuts_the_training_examples_only(cifar10: Path) -> None:
-    dataset = CIFAR10(str(cifar10), limit=11)
-    assert len(dataset.load("train")) == 11
-    assert len(dataset.load("test")) == COUNT
+def test_both_layouts_of_cifar10_give_the_same_test_set_from_the_root_and_from_the_folder(
+    cifar10: Path,
+) -> None:
+    first, *others = (
+        CIFAR10(str(root), limit=11).load("test")
+        for root in (cifar10, cifar10 / BINARY, cifar10 / PYTHON)
+    )
+    assert len(first) == COUNT
+    for other in others:
+        assert np.array_equal(other.inputs, first.inputs)
+        assert np.array_equal(other.targets, first.targets)
 
 
 def test_a_missing_folder_is_a_data_error_that_says_where_was_looked(tmp_path: Path) -> None:
@@ -236,21 +191,22 @@ def test_a_missing_folder_is_a_data_error_that_says_where_was_looked(tmp_path: P
         assert f"looked for {BINARY} and {PYTHON} in {tmp_path / 'nowhere'};" in str(caught.value)
 
 
-def test_a_missing_training_file_is_a_data_error_that_names_it(folder_with: FolderWith) -> None:
-    root = folder_with("test_batch.bin", b"")
-    with pytest.raises(DataError, match=r"data_batch_1 cannot be read .*No such file"):
-        CIFAR10(root).load("train")
-
-
 @pytest.mark.parametrize(
-    ("lost", "message"), [(3073, "is not whole; 9999 records found"), (1, "cannot be read")]
+    ("lost", "message"),
+    [
+        (3073, "is not whole; 9999 records found"),
+        (1, "cannot be read"),
+        (0, "has labels .* to 255"),
+    ],
 )
-def test_a_truncated_binary_file_is_a_data_error(
+def test_a_binary_file_that_is_not_whole_or_not_the_set_is_a_data_error(
     folder_with: FolderWith, lost: int, message: str
 ) -> None:
-    root = folder_with("test_batch.bin", bytes(3073 * COUNT - lost))
-    with pytest.raises(DataError, match=rf"test_batch\.bin {message}.*; fetch the set again"):
+    root = folder_with("test_batch.bin", b"\xff" * (3073 * COUNT - lost))
+    with pytest.raises(DataError, match=message):
         CIFAR10(root).load("test")
+    with pytest.raises(DataError, match=r"data_batch_1 cannot be read .*No such file"):
+        CIFAR10(root).load("train")
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.99999])
@@ -260,15 +216,6 @@ def test_a_truncated_python_file_is_a_data_error(
     data = (cifar10 / PYTHON / "test_batch").read_bytes()
     root = folder_with("test_batch", data[: int(len(data) * share)])
     with pytest.raises(DataError, match="test_batch cannot be read"):
-        CIFAR10(root).load("test")
-
-
-@pytest.mark.parametrize("label", [10, 255])
-def test_a_label_out_of_range_is_a_data_error(folder_with: FolderWith, label: int) -> None:
-    made = records(0)
-    made[77, 0] = label
-    root = folder_with("test_batch.bin", made.tobytes())
-    with pytest.raises(DataError, match=f"CIFAR-10 has labels from 0 to {label}; labels below 10"):
         CIFAR10(root).load("test")
 
 
@@ -296,24 +243,15 @@ def test_a_hostile_pickle_is_a_data_error_and_not_run(
 PIXELS = np.zeros((2, 3072), np.uint8)
 
 
-def repr_of_labels(batch: Any) -> str:
-    return f"labels {batch.get(b'labels')}" if isinstance(batch, dict) else repr(batch)
-
-
 @pytest.mark.parametrize(
     "batch",
     [
         {b"data": PIXELS},
-        {b"data": PIXELS, b"labels": [1, 2]},
-        {b"data": PIXELS, b"labels": [1]},
-        {b"data": PIXELS, b"labels": [1, 300]},
-        {b"data": PIXELS, b"labels": [1, -1]},
-        {b"data": PIXELS, b"labels": [1, None]},
+        *({b"data": PIXELS, b"labels": found} for found in ([1, 2], [1], [1, 300], [1, None])),
         {b"data": None, b"labels": [1, 2]},
-        [1, 2],
         None,
     ],
-    ids=repr_of_labels,
+    ids=str,
 )
 def test_a_pickle_of_something_else_is_a_data_error(folder_with: FolderWith, batch: Any) -> None:
     root = folder_with("test_batch", pickle.dumps(batch, protocol=2))
@@ -342,6 +280,13 @@ def folder(root: Path, **options: Any) -> Folder:
     return Folder(str(root), **{"classes": 2, "shape": (1, 12, 12), **options})
 
 
+def added(root: Path, image: Image.Image, ending: str = ".png", **how: Any) -> Path:
+    """The path of one more image of dogs."""
+    path = root / "train" / "dog" / f"new{ending}"
+    image.save(path, **how)
+    return path
+
+
 def decoded(root: Path, file: Path, **options: Any) -> npt.NDArray[np.uint8]:
     """The pixels of one training image, [c, h, w]."""
     files = folder(root, **options).load("train").inputs
@@ -358,13 +303,6 @@ def test_the_files_of_a_folder_are_in_the_order_of_their_names(pictures: Path) -
     assert (train.inputs.shape, train.targets.dtype) == ((6, 1, 12, 12), np.int64)
 
 
-def test_a_folder_named_val_stands_in_for_test(pictures: Path) -> None:
-    before = folder(pictures).load("test").inputs[np.arange(4)]
-    (pictures / "test").rename(pictures / "val")
-    folder(pictures).prepare()
-    assert np.array_equal(folder(pictures).load("test").inputs[np.arange(4)], before)
-
-
 def test_hidden_files_and_other_files_are_no_images(pictures: Path) -> None:
     for name in ("._0.png", "notes.txt", ".hidden/0.png"):
         path = pictures / "train" / "dog" / name
@@ -378,16 +316,14 @@ def test_hidden_files_and_other_files_are_no_images(pictures: Path) -> None:
 @pytest.mark.parametrize("ending", [*ENDINGS, ".JPG"])
 def test_every_ending_of_images_is_read(pictures: Path, ending: str) -> None:
     pixels = np.arange(144, dtype=np.uint8).reshape(12, 12)
-    path = pictures / "train" / "dog" / f"new{ending}"
-    Image.fromarray(pixels).save(path)
+    path = added(pictures, Image.fromarray(pixels), ending)
     folder(pictures).prepare()
     assert np.abs(decoded(pictures, path)[0].astype(int) - pixels).max() <= 8  # JPEG, WebP
 
 
 def test_an_image_of_the_right_size_is_taken_pixel_by_pixel(pictures: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-    path = pictures / "train" / "dog" / "new.png"
-    Image.fromarray(pixels).save(path)
+    path = added(pictures, Image.fromarray(pixels))
     color = decoded(pictures, path, shape=(3, 12, 12))
     assert np.array_equal(color, pixels.transpose(2, 0, 1))
     gray = np.asarray(Image.fromarray(pixels).convert("L"))
@@ -398,8 +334,7 @@ def test_an_image_of_the_right_size_is_taken_pixel_by_pixel(pictures: Path) -> N
 def test_an_image_is_cut_around_its_middle_and_not_squeezed(pictures: Path, tall: bool) -> None:
     pixels = np.zeros((20, 60), np.uint8)
     pixels[:, 20:40] = 200
-    path = pictures / "train" / "dog" / "new.png"
-    Image.fromarray(pixels.T if tall else pixels).save(path)
+    path = added(pictures, Image.fromarray(pixels.T if tall else pixels))
     result = decoded(pictures, path, shape=(3, 10, 10))
     assert (result[:, 1:-1, 1:-1] == 200).all()
     assert (result > 150).all()  # at the border the resizing looks at its neighbors
@@ -410,24 +345,16 @@ def test_an_image_is_cut_around_its_middle_and_not_squeezed(pictures: Path, tall
 def test_gray_color_and_transparent_images_come_in_the_channels_asked_for(
     pictures: Path, mode: str, channels: int
 ) -> None:
-    path = pictures / "train" / "dog" / "new.png"
-    Image.new("RGBA", (12, 12), (255, 255, 255, 128)).convert(mode).save(path)
+    path = added(pictures, Image.new("RGBA", (12, 12), (255, 255, 255, 128)).convert(mode))
     pixels = decoded(pictures, path, shape=(channels, 12, 12))
     assert pixels.shape == (channels, 12, 12)
     assert (pixels == 255).all()
 
 
-def test_a_palette_with_transparency_is_read_without_a_warning(pictures: Path) -> None:
-    path = pictures / "train" / "dog" / "new.png"
-    Image.new("P", (12, 12), 3).save(path, transparency=bytes([128] * 4))
-    assert decoded(pictures, path, shape=(3, 12, 12)).shape == (3, 12, 12)
-
-
 def test_a_photo_much_larger_than_needed_looks_the_same_as_decoded_in_full(pictures: Path) -> None:
     coarse = np.random.default_rng(0).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     photo = Image.fromarray(coarse).resize((1000, 1000), Image.Resampling.BICUBIC)
-    path = pictures / "train" / "dog" / "new.jpg"
-    photo.save(path, quality=95)
+    path = added(pictures, photo, ".jpg", quality=95)
     with Image.open(path) as whole:
         expected = np.asarray(whole.resize((50, 50), Image.Resampling.BILINEAR))
     pixels = decoded(pictures, path, shape=(3, 50, 50)).transpose(1, 2, 0)
@@ -450,11 +377,6 @@ def test_a_limit_leaves_every_class_of_a_folder_its_share(pictures: Path) -> Non
     assert train.inputs[np.arange(4)][:, 0, 0, 0].tolist() == [120, 110, 20, 10]
     assert len(folder(pictures, limit=4).load("test")) == 4
     assert len(folder(pictures, limit=100).load("train")) == 6
-
-
-def test_spread_takes_items_at_even_distances() -> None:
-    assert spread(range(10), 5) == [0, 2, 4, 6, 8]
-    assert spread(range(3), 5) == [0, 1, 2]
 
 
 def png_header(width: int, height: int) -> bytes:
@@ -509,6 +431,16 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a pipe": (
         lambda root: os.mkfifo(root / DOG / "x.png"), r"dog/x.png .*\(it is no regular file\)"
     ),
+    "a class that leads to itself": (
+        lambda root: (root / "train" / "c").symlink_to("c"), "train/c cannot be read; Too many lev"
+    ),
+    "an image that leads to itself": (
+        lambda root: (root / DOG / "x.png").symlink_to("x.png"), "x.png cannot be read; Too many l"
+    ),
+    "a class folder that leads upwards": (
+        lambda root: [(root / split / "c").symlink_to("..") for split in ("train", "test")],
+        "no images in .*/train/c",
+    ),
     "text": (
         lambda root: (root / DOG / "x.png").write_text("text"),
         r"dog/x.png .*\(cannot identify image file",
@@ -516,10 +448,6 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a decompression bomb": (
         lambda root: (root / DOG / "x.png").write_bytes(png_header(30_000, 30_000)),
         r"dog/x.png .*\(Image size \(900000000 pixels\) exceeds limit",
-    ),
-    "an image too large": (
-        lambda root: (root / DOG / "x.png").write_bytes(png_header(10_000, 10_000)),
-        r"dog/x.png .*\(Image size \(100000000 pixels\) exceeds limit",
     ),
     "16 bits": (
         lambda root: Image.new("I;16", (12, 12), 1).save(root / DOG / "x.png"),
@@ -533,14 +461,9 @@ def test_a_folder_that_cannot_be_trained_on_is_refused_in_one_line(
     pictures: Path, name: str
 ) -> None:
     spoil, message = SPOILED[name]
-    folder(pictures).prepare()
+    folder(pictures, classes=None).prepare()
     spoil(pictures)
-    with pytest.raises(DataError, match=message) as caught:
-        folder(pictures).prepare()
-    line = str(caught.value)
-    assert line.startswith(f"error: dataset.root={pictures}: ")
-    assert line.count("; ") >= 2
-    assert "\n" not in line
+    refuses(pictures, folder(pictures, classes=None).prepare, message)
 
 
 @pytest.mark.parametrize(
@@ -567,9 +490,8 @@ def test_a_folder_that_is_not_as_configured_is_refused(
 
 @pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".ppm"])
 def test_a_file_cut_short_is_refused_when_it_is_decoded(pictures: Path, ending: str) -> None:
-    path = pictures / "train" / "dog" / f"new{ending}"
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(path)
+    path = added(pictures, Image.fromarray(pixels), ending)
     whole = path.read_bytes()
     decoded(pictures, path)
     for share in (0.5, 0.9):

@@ -19,15 +19,15 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
-from ninefold.errors import DataError, Failure, ResourceError, Unended
-from ninefold.process import until
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
+from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
-from tests.conftest import ROOT, Shell, metrics, result, wait_until
-from tests.dataset.test_mapped import MINE, RUN, STRATEGY
-from tests.faults.runs import last_step, one_after_another, state_hash
+from tests.conftest import ROOT, Shell, metrics, wait_until
+from tests.dataset.kit import ALONE, epoch, nothing, same
+from tests.dataset.test_mapped import MINE, RUN
+from tests.faults.runs import STRATEGY, last_step
 from tests.forks import exit_code, fork
 
-ALONE = Place(0, 1, torch.device("cpu"))
 BOTH = ("train", "test")
 
 
@@ -53,7 +53,7 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     gc.collect()
     assert children() <= before
-    assert until(lambda: files() <= opened, 5)  # DataLoader's threads close some
+    assert poll_until(lambda: files() <= opened, 5)  # DataLoader's threads close some
 
 
 def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
@@ -68,21 +68,15 @@ def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Ma
 
 def read(
     workers: int, cls: str = "Digits", start: int = 0, place: Place = ALONE, **arguments: Any
-) -> list[torch.Tensor]:
+) -> list[Any]:
     """All that two epochs from a step of each on and an evaluation are given."""
-    dataset = mapped(workers, cls, **arguments)
-    prepare = ImagePreparation(channels=1)
+    dataset, prepare = mapped(workers, cls, **arguments), ImagePreparation(channels=1)
     train, test = (HostSource(dataset.load(split), workers) for split in BOTH)  # type: ignore[arg-type]
-    batches = Batches(train, 8, 5, prepare, place)
     found = []
-    for epoch in (0, 3):
-        found += list(batches.epoch(epoch, start, lambda: None, lambda phase: None))
-        found += list(shard(test, 24, prepare, place))  # larger ones than in training
-    return [tensor for pair in found for tensor in pair]
-
-
-def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+    for number in (0, 3):
+        found += epoch(train, prepare, place, number, start)
+        found += shard(test, 24, prepare, place)  # larger ones than in training
+    return found
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -122,14 +116,12 @@ def test_threads_read_a_class_that_is_declared_thread_safe_and_processes_any_oth
 
 def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:
     """So each opens what a class opens for its first item, as with torch's DataLoader."""
-    (first, *_), before = read(0, "Owned", shape=(1, 1, 1)), children()
-    assert first.shape == (8, 1, 1, 1)
+    before = children()
     dataset = mapped(2, "Owned", shape=(1, 1, 1))
     forked = children() - before
     source = HostSource(dataset.load("train"), 2)
-    for epoch in (0, 1):
-        batches = Batches(source, 8, 0, ImagePreparation(channels=1), ALONE)
-        for _, pids in batches.epoch(epoch, 0, lambda: None, lambda phase: None):
+    for number in (0, 1):
+        for _, pids in epoch(source, ImagePreparation(channels=1), number=number):
             reader, opened_by = pids.unique(dim=0)[0].int().tolist()
             assert reader == opened_by
             assert reader in forked
@@ -142,7 +134,7 @@ def test_a_set_that_is_read_amid_another_changes_neither() -> None:
     train, test = (HostSource(dataset.load(split), 2) for split in BOTH)  # type: ignore[arg-type]
     alone = HostSource(mapped(0, "Digits").load("train"))
     plain, found = (
-        Batches(source, 8, 5, prepare, ALONE).epoch(0, 0, lambda: None, lambda phase: None)
+        Batches(source, 8, 5, prepare, ALONE).epoch(0, 0, nothing, nothing)
         for source in (alone, train)
     )
     for number, (mine, his) in enumerate(zip(found, plain, strict=True)):
@@ -153,12 +145,9 @@ def test_a_set_that_is_read_amid_another_changes_neither() -> None:
 
 
 def failure(how: str, workers: int, patience: float = 60) -> Failure:
-    dataset = mapped(workers, "Failing", patience, how=how)
-    batches = Batches(
-        HostSource(dataset.load("train"), workers), 8, 0, ImagePreparation(channels=1), ALONE
-    )
+    source = HostSource(mapped(workers, "Failing", patience, how=how).load("train"), workers)
     with pytest.raises(Failure) as caught:
-        list(batches.epoch(0, 0, lambda: None, lambda phase: None))
+        epoch(source, ImagePreparation(channels=1))
     return caught.value
 
 
@@ -176,7 +165,11 @@ def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kep
         ("kill", ResourceError, "a worker process was killed (SIGKILL); most"),
         ("crash", DataError, "a worker process died of SIGSEGV; the log has"),
         ("leave", DataError, "a worker process left with exit code 0; the log"),
-        ("hang", Unended, "no batch has come for 1 s; the dataset's class waits for something"),
+        (
+            "hang",
+            ProcessNotEnded,
+            "no batch has come for 1 s; the dataset's class waits for something",
+        ),
     ],
 )
 def test_a_worker_that_ends_or_hangs_is_one_line_that_says_how(
@@ -185,10 +178,6 @@ def test_a_worker_that_ends_or_hangs_is_one_line_that_says_how(
     found = failure(how, 2, patience=1 if how == "hang" else 60)
     assert type(found) is kind
     assert said in str(found)
-
-
-def test_a_child_that_an_item_forks_reads_nothing_and_ends() -> None:
-    assert same(read(2, "Forking"), read(0, "Digits"))
 
 
 def test_workers_ignore_signals_and_end_with_a_process_that_is_killed() -> None:
@@ -208,7 +197,7 @@ def test_workers_ignore_signals_and_end_with_a_process_that_is_killed() -> None:
     workers = [int(number) for number in os.read(reader, 100).split()]
     os.close(reader), os.close(writer)
     assert len(workers) == 2
-    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
+    assert poll_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
 
 
 def test_too_many_worker_processes_are_one_line() -> None:
@@ -250,24 +239,6 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
     assert process.returncode == 75, stderr
     assert not shell.survivors()
     assert 0 < last_step(run) < 18
-
-
-@pytest.mark.slow
-def test_two_processes_with_two_workers_each_train_as_two_without(shell: Shell) -> None:
-    commands = [
-        [
-            "train.py",
-            *RUN,
-            *STRATEGY["ddp2"],
-            f"loader.workers={workers}",
-            f"hydra.run.dir=with-{workers}",
-        ]
-        for workers in (0, 2)
-    ]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    assert state_hash(shell.folder / "with-0") == state_hash(shell.folder / "with-2")
-    assert result(shell.folder / "with-2")["loader_workers"] == 2
 
 
 @pytest.mark.parametrize(

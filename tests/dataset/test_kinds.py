@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,28 +16,36 @@ from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.resident import Resident
-from ninefold.engine.batches import Batches, shard
+from ninefold.engine.batches import shard
 from ninefold.engine.parallel import Place
-from ninefold.errors import ConfigError, DataError
-from ninefold.model import check
+from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.task.own_loss import OwnLoss
+from ninefold.train.trial import Trial
 from ninefold.tree import leaves
 from tests.dataset import kinds
+from tests.dataset.kit import ALONE, CPU, epoch, ranks
+from tests.dataset.mine import made
 
-ALONE = Place(0, 1, torch.device("cpu"))
+LINE = re.compile(r"error: [^=\s]+=.*: .+; .+; .+")
+WORDS = [["ids", "mask"], "label"]
 
 
 def items(kind: str, odd_kind: str | None = None, **more: Any) -> Mapped:
     """A dataset of items of a kind, of which number 17 may be of another."""
     odd = {} if odd_kind is None else {"odd": 17, "odd_kind": odd_kind}
-    node = {"_target_": "tests.dataset.kinds.Items", "kind": kind, **odd}
+    node = {"_target_": "tests.dataset.mine.Item", "kind": kind, **odd}
     return Mapped(train=node, test=node, **more)
 
 
 def batches(dataset: Mapped, place: Place = ALONE) -> list[Any]:
-    prepare = dataset.preparation(channels=None)
-    found = Batches(HostSource(dataset.load("train")), 12, 3, prepare, place)
-    return list(found.epoch(0, 0, lambda: None, lambda phase: None))
+    source = HostSource(dataset.load("train"))
+    return epoch(source, ImagePreparation(channels=None), place, size=12)
+
+
+def evaluated(dataset: Mapped, count: int = 2) -> tuple[Any, Any]:
+    """The first examples of the training set, as an evaluation has them."""
+    source = HostSource(dataset.load("train").first(count))
+    return next(shard(source, count, ImagePreparation(channels=None), ALONE))
 
 
 def test_inputs_keep_their_structure_shape_and_dtype() -> None:
@@ -46,14 +55,13 @@ def test_inputs_keep_their_structure_shape_and_dtype() -> None:
         "image": (np.uint8, (48, 3, 8, 8)),
         "row": (np.float32, (48, 6)),
     }
-    inputs, targets = next(shard(HostSource(found), 2, ImagePreparation(channels=None), ALONE))
+    inputs, targets = evaluated(items("image and row"))
     assert inputs["image"].dtype == torch.float32
-    assert torch.equal(
-        inputs["image"][1], torch.from_numpy(kinds.made("image and row", 1)[0]["image"]) / 255
-    )
-    assert torch.equal(inputs["row"][1], kinds.made("image and row", 1)[0]["row"])
+    image, row = made("image and row", 1)[0].values()
+    assert torch.equal(inputs["image"][1], torch.from_numpy(image) / 255)
+    assert torch.equal(inputs["row"][1], row)
     assert targets.dtype == torch.int64
-    words = items("words", keys=[["ids", "mask"], "label"]).load("train").inputs
+    words = items("words", keys=WORDS).load("train").inputs
     assert [words[key][rows].dtype for key in ("ids", "mask")] == [np.int64, np.bool_]
     pair = items("pair").load("train")
     assert isinstance(pair.inputs, tuple)
@@ -69,9 +77,7 @@ def test_the_order_of_keys_in_an_item_does_not_matter() -> None:
 
 def test_two_processes_have_the_rows_of_one_in_every_tensor() -> None:
     dataset = items("pair")
-    whole, *parts = (
-        batches(dataset, p) for p in (ALONE, Place(0, 2, ALONE.device), Place(1, 2, ALONE.device))
-    )
+    whole, *parts = (batches(dataset, place) for place in (ALONE, *ranks(2)))
     for batch, *some in zip(whole, *parts, strict=True):
         for rank, part in enumerate(some):
             for all_rows, rows in zip(leaves(batch), leaves(part), strict=True):
@@ -89,126 +95,121 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes() -> 
            "train": items("pair").train, "test": items("pair").train, "shape": None}  # fmt: skip
     *_, found = data.prepare(job, "mapped", None)
     assert found == {"shape": [[6], [6]]}
-    with pytest.raises(
-        ConfigError, match=r"null: dataset=mapped cannot count .* task.classes asks"
-    ):
+    with pytest.raises(ConfigError, match=r"null: dataset=mapped cannot count .* task.classes ask"):
         data.prepare(job, "mapped", "task.classes")
     digits = {"_target_": "tests.dataset.mine.Digits", "count": 50}
     *_, found = data.prepare({**job, "train": digits, "test": digits}, "mapped")
     assert found == {"shape": [8, 8, 1], "classes": 10}
-    assert items("alone").item_shape() == [6]
-    image = {"_target_": "tests.dataset.mine.Item", "kind": "hwc"}
-    assert Mapped(train=image, test=image).item_shape() == [3, 6, 4]
+    assert items("hwc").item_shape() == [3, 6, 4]
 
 
 def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
-    first, second, total = kinds.made("three in a row", 5)
+    first, second, total = made("three in a row", 5)
     both = items("three in a row", keys=[[1, 0], 2]).load("train")
+    row = np.array([5])
     assert isinstance(both.inputs, tuple)
-    assert torch.equal(torch.from_numpy(both.inputs[0][np.array([5])][0]), second)
-    assert torch.equal(torch.from_numpy(both.inputs[1][np.array([5])][0]), first)
-    assert both.targets[np.array([5])] == total
+    assert np.array_equal(both.inputs[0][row][0], second)
+    assert np.array_equal(both.inputs[1][row][0], first)
+    assert both.targets[row] == total
     alone = items("labeled", keys=[0])
     alone.prepare()
-    inputs, targets = next(
-        shard(HostSource(alone.load("train")), 2, ImagePreparation(channels=None), ALONE)
-    )
-    assert torch.equal(inputs, targets)
+    assert torch.equal(*evaluated(alone))
 
 
-@pytest.mark.parametrize(
-    ("kind", "odd", "expected"),
-    [
-        ("features", "less", "the input of item 17 is a dict of x_cont; dataset.shape"),
-        ("features", "table", "the input of item 17 is one value; dataset.shape has a dict"),
-        ("table", "features", "the input of item 17 is a dict of x_cont, x_cat; dataset.shape"),
-        ("pair", "three in a tuple", "the input of item 17 is a tuple of 3; dataset.shape has a"),
-        ("features", "longer", "x_cont of item 17 is [7], item 0 [6]; all have one shape;"),
-        ("features", "floats", "x_cat of item 17 is float32, item 0 int64; all have one dtype;"),
-        ("features", "text inside", "the x_cat of item 17 is a str; a PIL image, an array"),
-        ("features", "none inside", "the x_cat of item 17 is a NoneType; a PIL image, an array"),
-        ("features", "int target", "the target of item 17 is int64 [2]; that of item 0 is"),
-        ("alone", "labeled", "item 17 has a target; item 0 has none; return (input,"),
-        ("labeled", "alone", "item 17 has no target; item 0 has one;"),
-        ("table", "other target", "the target of item 17 is float32 [2]; that of item 0"),
-        ("table", "another target", "the target of item 17 is a dict of sum; item 0 has"),
-        ("words", "table", "item 17 has 2 values"),
-    ],
-)  # fmt: skip
+IMAGE = {"shape": (3, 6, 4), "classes": 10}
+ODD: list[tuple[str, str, str]] = [
+    ("features", "less", "the input of item 17 is a dict of x_cont; item 0 has"),
+    ("features", "table", "the input of item 17 is one value; item 0 has a dict"),
+    ("table", "features", "the input of item 17 is a dict of x_cont, x_cat; item 0 has"),
+    ("pair", "three in a tuple", "the input of item 17 is a tuple of 3; item 0 has a tuple of 2"),
+    ("features", "longer", "the x_cont of item 17 is float32 [7]; item 0 has float32 [6];"),
+    ("features", "float categories", "the x_cat of item 17 is float32 [2]; item 0 has int64 [2];"),
+    ("features", "text inside", "the x_cat of item 17 is a str; a PIL image, an array"),
+    ("features", "int target", "the target of item 17 is int64 [2]; item 0 has float32 [3]"),
+    ("alone", "labeled", "the target of item 17 is int64 []; item 0 has float32 [0];"),
+    ("table", "other target", "the target of item 17 is float32 [2]; item 0 has float32 []"),
+    ("table", "another target", "the target of item 17 is a dict of sum; item 0 has one value"),
+    ("words", "table", "the input of item 17 is one value; item 0 has a dict of ids, mask;"),
+    ("hwc", "other shape", "the input of item 17 is uint8 [6, 3, 3]; item 0 has uint8 [3, 6, 4]"),
+    ("hwc", "no target", "the target of item 17 is float32 [0]; item 0 has int64 []"),
+    ("hwc", "none", "item 17 has no target; it is a tuple of 2; return (input, target)"),
+    ("hwc", "three", "item 17 has 3 values; (input, target) is taken; set dataset.keys"),
+    ("hwc", "text", "the target of item 17 is a str; a PIL image, an array of numbers or"),
+    ("hwc", "ragged", "the input of item 17 is no array (setting an array element"),
+    ("hwc", "int64", "the input of item 17 is int64 [3, 6, 4]; item 0 has uint8 [3, 6, 4]"),
+    ("hwc", "palette", "the input of item 17 is a PIL image of mode P; L and RGB are allowed;"),
+    ("hwc", "grad", "the input of item 17 is no array (Can't call numpy() on Tensor that requi"),
+    ("hwc", "negative mask", "mask of item 17 has the value -1 in 24 pixels; 0 to 9 and ignor"),
+    ("hwc", "large mask", "mask of item 17 has the value 12 in 24 pixels; 0 to 9 and ignore=255 "
+     "are allowed; set dataset.classes=13 or dataset.ignore=12"),
+    ("hwc", "vector", "the target of item 17 is int64 [1]; item 0 has int64 []"),
+    ("hwc", "mask", "the target of item 17 is uint8 [6, 4]; item 0 has int64 []"),
+    ("hwc", "mapping", "item 17 is a mapping; it has image, label, name; set dataset.keys="),
+    ("mapping", "no label", "item 17 has no label; it has image; correct dataset.keys"),
+    ("hwc", "exit", "item 17 raised SystemExit: 3; "),
+    ("hwc", "large class", "item 17 of dataset.train has the class 12; 0 to 9 are allowed"),
+    ("hwc", "negative class", "item 17 of dataset.train has the class -1; 0 to 9 are allowed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "odd", "expected"), ODD, ids=lambda text: text[:20])
 def test_an_item_unlike_the_first_is_named(kind: str, odd: str, expected: str) -> None:
-    keys = [["ids", "mask"], "label"] if kind == "words" else None
-    if (kind, odd) == ("words", "table"):
-        expected = "the input of item 17 is one value; dataset.shape has a dict of ids, mask;"
-    found = items(kind, odd, keys=keys).load("train")
-    with pytest.raises(DataError) as caught:
-        leaves(found.inputs)[0][np.arange(16, 20)]
-    line = str(caught.value)
-    assert line.startswith(f"error: dataset.train=tests.dataset.kinds.Items: {expected}")
-    assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [
-        ("empty dict", "the input of item 0 is a dict with the keys (none); names are allowed"),
-        ("numbers as keys", "the input of item 0 is a dict with the keys 1; names are allowed"),
-        ("no values", "item 0 is [0]; it has no values"),
-        ("words", "item 0 is a mapping; it has ids, mask, label, name; set dataset.keys="),
-    ],
-)
-def test_a_first_item_that_cannot_be_an_example_is_one_line(kind: str, expected: str) -> None:
-    with pytest.raises(DataError) as caught:
-        items(kind).prepare()
-    assert str(caught.value).startswith(
-        f"error: dataset.train=tests.dataset.kinds.Items: {expected}"
-    )
+    keys = {"words": WORDS, "mapping": ["image", "label"]}.get(kind)
+    found = items(kind, odd, keys=keys, **(IMAGE if kind in ("hwc", "mapping") else {}))
+    with pytest.raises(Failure) as caught:
+        leaves(found.load("train").inputs)[0][np.arange(16, 20)]
+    field = "dataset.train=tests.dataset.mine.Item"
+    if odd.endswith(" class"):
+        field = "dataset.classes=10"
+    assert str(caught.value).startswith(f"error: {field}: {expected}")
+    assert LINE.fullmatch(str(caught.value))
+    assert caught.value.code == 4
 
 
 @pytest.mark.parametrize(
     ("kind", "more", "expected"),
     [
+        ("empty dict", {}, "the input of item 0 is a dict; a PIL image, an array"),
+        ("no values", {}, "an input or a target of item 0 has no values"),
+        ("words", {}, "item 0 is a mapping; it has ids, mask, label, name; set dataset.keys="),
         ("table", {"mean": [0.5], "std": [1]}, r"an item's input is float32 \[6\];"),
         ("features", {"mean": [0.5], "std": [1]}, "an item's input is a dict of x_cont, x_cat;"),
-        ("table", {"shape": [7]}, r"item 0 is \[6\], dataset.shape \[7\]; all have one shape"),
+        ("table", {"shape": [7]}, r"the input of item 0 is float32 \[6\]; dataset.shape has \[7\]"),
         ("table", {"shape": {"x": [6]}}, "is one value; dataset.shape has a dict of x;"),
         ("pair", {"shape": [[6], [6], [6]]}, "is a tuple of 2; dataset.shape has a tuple of 3;"),
-        ("features", {"keys": ["x_cont", "y"]}, None),
         ("words", {"keys": [["ids", "masks"], "label"]}, "item 0 has no masks; it has ids, mask,"),
         ("three in a row", {}, r"item 0 has 3 values; .* set dataset.keys to the places"),
         ("three in a row", {"keys": [[0, 1], 3]}, "item 0 has no 3; it has 3 values; correct"),
-        ("three in a row", {"keys": ["x", 2]}, "item 0 has no x; it has 3 values; correct"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_the_items_is_one_line(
-    kind: str, more: dict[str, Any], expected: str | None
+    kind: str, more: dict[str, Any], expected: str
 ) -> None:
-    if expected is None:
-        items(kind, **more).prepare()  # items that are pairs need no keys
-        return
     with pytest.raises((ConfigError, DataError), match=expected):
         items(kind, **more).prepare()
+
+
+def test_items_that_are_pairs_need_no_keys() -> None:
+    items("features", keys=["x_cont", "y"]).prepare()
 
 
 @pytest.mark.parametrize(
     ("kind", "model", "expected"),
     [
         ("features", kinds.Words(), r"it does not take what an item has .*takes ids, mask; return"),
-        ("pair", kinds.Words(), None),
+        ("pair", kinds.Words(), "fails in evaluation mode on examples of"),
         ("pair", kinds.Line(6), r"it does not take what an item has .*inputs are 2, the network"),
         ("words", kinds.Features(), r"inputs are \['ids', 'mask'\], the network takes x_cont"),
     ],
 )
 def test_a_network_that_does_not_take_the_inputs_is_one_line(
-    kind: str, model: nn.Module, expected: str | None
+    kind: str, model: nn.Module, expected: str
 ) -> None:
-    keys = [["ids", "mask"], "label"] if kind == "words" else None
-    found = items(kind, keys=keys).load("train").first(2)
-    inputs, targets = next(shard(HostSource(found), 2, ImagePreparation(channels=None), ALONE))
-    with pytest.raises(
-        ConfigError, match=expected or "fails in evaluation mode on examples of"
-    ) as e:
-        check(model, None, OwnLoss(nn.MSELoss()).loss, inputs, targets, "own")
-    assert "\n" not in str(e.value)
+    found = items(kind, keys=WORDS if kind == "words" else None).load("train").first(2)
+    trial = Trial(model, None, "own", OwnLoss(nn.MSELoss()), "own_loss", None, ALONE)
+    with pytest.raises(ConfigError, match=expected) as caught:
+        trial.evaluation(found, ImagePreparation(channels=None), 2)
+    assert "\n" not in str(caught.value)
 
 
 def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path: Any) -> None:
@@ -222,6 +223,5 @@ def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path: Any) -
     for key in ("x_cont", "x_cat"):
         np.testing.assert_array_equal(cached.inputs[key][rows], expected.inputs[key][rows])
     np.testing.assert_array_equal(cached.targets[rows], expected.targets[rows])
-    resident = Resident.copied(cached, torch.device("cpu"))
-    ((inputs, _),) = resident.batches([rows], torch.device("cpu"))
+    ((inputs, _),) = Resident.copied(cached, CPU).batches([rows], CPU)
     assert torch.equal(inputs["x_cat"], torch.from_numpy(expected.inputs["x_cat"][rows]))

@@ -1,4 +1,4 @@
-"""Loader threads change when examples are read, and nothing else."""
+"""Loader threads change when examples are read, and nothing else; how many, and their memory."""
 
 from __future__ import annotations
 
@@ -7,59 +7,49 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from PIL import Image
-from torch import Tensor
 
 from ninefold.dataset import Examples, Rows
-from ninefold.dataset.loader import HostSource, gathered
+from ninefold.dataset.loader import HostSource, LoaderPlan, gathered, plan_loading
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
-from ninefold.errors import DataError, ResourceError
+from ninefold.errors import ConfigError, DataError, ResourceError
 from ninefold.signals import SIGNALS
-from tests.conftest import Shell, metrics, result
+from tests.conftest import Shell, result
+from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, photos, same
 
-ALONE = Place(0, 1, torch.device("cpu"))
-INPUTS = np.random.default_rng(0).integers(0, 256, (103, 3, 6, 6), dtype=np.uint8)
-EXAMPLES = Examples(INPUTS, np.arange(103))
+GPU = torch.device("cuda", 0)
+EXAMPLES = labeled(103, 3, 6, 6, classes=None)
+INPUTS: Any = EXAMPLES.inputs
 BATCHES = [np.arange(103)[first : first + 4] for first in range(0, 103, 4)]
 
 
-class Answers:
-    """Images whose one pixel is what `answer` says in the thread that reads them."""
+class Made:
+    """Rows of bytes that are made when they are read, after so many seconds."""
 
-    def __init__(self, seconds: float = 0) -> None:
-        self.shape = (103, 1, 1, 1)
-        self.seconds = seconds
+    def __init__(self, *shape: int, seconds: float = 0) -> None:
+        self.shape, self.seconds = (100_000, *shape), seconds
 
     def __len__(self) -> int:
-        return 103
+        return len(range(self.shape[0]))
 
     def __getitem__(self, rows: Rows) -> npt.NDArray[np.uint8]:
         time.sleep(self.seconds)
-        return np.full((len(rows), 1, 1, 1), self.answer(rows), np.uint8)
-
-    def answer(self, rows: Rows) -> int:
-        return 0
+        return np.ones((len(rows), *self.shape[1:]), np.uint8)
 
 
-def epoch(workers: int, start: int = 0, place: Place = ALONE) -> list[tuple[Tensor, Tensor]]:
+def of(workers: int, start: int = 0, place: Place = ALONE) -> list[Any]:
     prepare = ImagePreparation(3, flip=True, crop=2)
-    batches = Batches(HostSource(EXAMPLES, workers), 8, 5, prepare, place)
-    return list(batches.epoch(3, start, lambda: None, lambda phase: None))
-
-
-def same(left: Sequence[tuple[Tensor, ...]], right: Sequence[tuple[Tensor, ...]]) -> bool:
-    pairs = zip(left, right, strict=True)
-    return all(torch.equal(a, c) and torch.equal(b, d) for (a, b), (c, d) in pairs)
+    return epoch(HostSource(EXAMPLES, workers), prepare, place, 3, start)
 
 
 def loader_threads() -> list[str]:
@@ -74,28 +64,16 @@ def none_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 40])
-def test_the_same_batches_are_trained_on_with_any_number_of_loader_threads(workers: int) -> None:
-    assert same(epoch(workers), epoch(0))
-
-
-def test_the_same_batches_follow_from_any_position_with_loader_threads() -> None:
-    whole = epoch(0)
-    for start in range(len(whole) + 1):
-        assert same(epoch(2, start), whole[start:])
-
-
-def test_each_process_of_a_run_has_its_own_part_with_loader_threads() -> None:
-    for rank in range(2):
-        place = Place(rank, 2, torch.device("cpu"))
-        assert same(epoch(2, place=place), epoch(0, place=place))
+def test_the_same_batches_follow_from_any_position_with_any_number_of_loader_threads(
+    workers: int,
+) -> None:
+    whole = of(0)
+    for start in range(0, len(whole) + 1, 1 if workers == 2 else 5):
+        assert same(of(workers, start), whole[start:])
 
 
 def test_the_same_examples_are_evaluated_with_loader_threads() -> None:
-    parts = [
-        list(shard(HostSource(EXAMPLES, workers), 10, ImagePreparation(3), ALONE))
-        for workers in (0, 2)
-    ]
-    assert same(*parts)
+    assert same(*(shard(HostSource(EXAMPLES, n), 10, ImagePreparation(3), ALONE) for n in (0, 2)))
 
 
 def test_a_batch_is_not_overwritten_while_it_is_in_use() -> None:
@@ -108,34 +86,40 @@ def test_a_batch_is_not_overwritten_while_it_is_in_use() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_loading_draws_nothing_from_torchs_random_state(workers: int) -> None:
     before = torch.get_rng_state()
-    epoch(workers)
+    of(workers)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_error_arrives_as_it_was_raised(workers: int) -> None:
-    class Broken(Answers):
-        def answer(self, rows: Rows) -> int:
-            if 40 in rows:
-                raise DataError("dataset.root", "x", "image 40 is broken; found; mend it")
-            return 0
+    failure = DataError("dataset.root", "x", "image 40 is broken; found; mend it")
 
-    source = gathered([Broken()], BATCHES, workers)
+    class Broken(Made):
+        def __getitem__(self, rows: Rows) -> Any:
+            if 40 in rows:
+                raise failure
+            return super().__getitem__(rows)
+
+    source = gathered([Broken(1, 1, 1)], BATCHES, workers)  # type: ignore[list-item]
     assert len(list(itertools.islice(source, 10))) == 10
     with pytest.raises(DataError) as caught:
         next(source)
-    assert str(caught.value) == "error: dataset.root=x: image 40 is broken; found; mend it"
+    assert caught.value is failure
 
 
 def leave_by_break() -> None:
-    for _ in gathered([Answers(0.1)], BATCHES, 2):
+    for _ in gathered([Made(1, seconds=0.1)], BATCHES, 2):  # type: ignore[list-item]
         break
+
+
+def batches() -> Iterator[Any]:
+    prepare = ImagePreparation(3)
+    return Batches(HostSource(EXAMPLES, 2), 8, 0, prepare, ALONE).epoch(0, 0, nothing, nothing)
 
 
 def leave_by_exception() -> None:
     def train() -> None:
-        batches = Batches(HostSource(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
-        for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
+        for _ in batches():
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -143,44 +127,40 @@ def leave_by_exception() -> None:
 
 
 def leave_by_forgetting() -> None:
-    batches = Batches(HostSource(EXAMPLES, 2), 8, 0, ImagePreparation(3), ALONE)
-    source = batches.epoch(0, 0, lambda: None, lambda phase: None)
+    source = batches()
     next(source)
     del source
 
 
 @pytest.mark.parametrize("leave", [leave_by_break, leave_by_exception, leave_by_forgetting])
-def test_leaving_an_epoch_ends_its_loader_threads(leave: object) -> None:
-    assert callable(leave)
+def test_leaving_an_epoch_ends_its_loader_threads(leave: Callable[[], None]) -> None:
     began = time.monotonic()
     leave()
     assert loader_threads() == []
     assert time.monotonic() - began < 4
 
 
-def test_epochs_leave_no_open_file() -> None:
+def test_reading_ahead_starts_no_process_and_leaves_signals_and_files_as_they_were() -> None:
+    """So that a GPU's process, which is slow to fork, is not forked at each epoch."""
+
+    def state() -> list[object]:
+        lists = Path("/proc/self/task").glob("*/children")
+        children = {number for found in lists for number in found.read_text().split()}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        return [children, mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
+
     def opened() -> set[tuple[str, str]]:
         found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
         return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
 
-    before = opened()  # of which other tests' may be closed at any time
+    before, files = state(), opened()  # of which other tests' may be closed at any time
     for _ in range(3):
-        assert len(list(gathered([INPUTS], BATCHES, 2))) == len(BATCHES)
-    assert opened() <= before
-
-
-def test_reading_ahead_starts_no_process() -> None:
-    """So that a GPU's process, which is slow to fork, is not forked at each epoch."""
-
-    def children() -> set[str]:
-        lists = Path("/proc/self/task").glob("*/children")
-        return {number for found in lists for number in found.read_text().split()}
-
-    before = children()
-    with closing(gathered([INPUTS], BATCHES, 2)) as source:
-        next(source)
-        assert children() <= before
-        assert len(loader_threads()) == 2
+        with closing(gathered([INPUTS], BATCHES, 2)) as source:
+            next(source)
+            assert len(loader_threads()) == 2
+            assert state() == before
+            assert len(list(source)) == len(BATCHES) - 1
+    assert opened() <= files
 
 
 def test_a_loader_thread_that_cannot_be_started_is_a_resource_error() -> None:
@@ -192,17 +172,6 @@ def test_a_loader_thread_that_cannot_be_started_is_a_resource_error() -> None:
         threading.stack_size(before)
 
 
-def test_loading_leaves_the_handlers_and_the_mask_of_signals_as_they_were() -> None:
-    def state() -> list[object]:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        return [mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
-
-    before = state()
-    with closing(gathered([INPUTS], BATCHES, 2)) as source:
-        next(source)
-        assert state() == before
-
-
 def test_a_signal_is_handled_while_a_batch_is_waited_for() -> None:
     called: list[float] = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: called.append(time.monotonic()))
@@ -210,7 +179,7 @@ def test_a_signal_is_handled_while_a_batch_is_waited_for() -> None:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         began = time.monotonic()
-        with closing(gathered([Answers(1.0)], BATCHES[:1], 1)) as source:
+        with closing(gathered([Made(1, seconds=1.0)], BATCHES[:1], 1)) as source:  # type: ignore[list-item]
             next(source)
         timer.join()
     finally:
@@ -218,24 +187,89 @@ def test_a_signal_is_handled_while_a_batch_is_waited_for() -> None:
     assert [when for when in called if when - began < 0.9]
 
 
+# How many threads, and the memory of their batches
+
+MASKED = 32 * 512 * 512 * (3 + 1)  # bytes of 32 images of 512x512x3 and their masks
+IMAGES = Examples(Made(3, 512, 512), Made(512, 512))
+
+
+def plan(place: Place, examples: Examples = IMAGES, **settings: Any) -> LoaderPlan:
+    given: dict[str, Any] = {
+        "workers": "auto", "share": 0.25, "pinned": "auto", "free": 64 * 10**9, "cores": 64,
+    }  # fmt: skip
+    return plan_loading(examples, 32, place, **{**given, **settings})
+
+
+def on(device: torch.device, processes: int = 1) -> Place:
+    return Place(0, processes, device, local_size=processes)
+
+
+def test_a_batch_with_masks_of_bytes_takes_a_fifth_of_one_in_float32_and_int64() -> None:
+    found = plan(on(GPU))
+    assert (found.batch, found.prepared) == (MASKED, 5 * MASKED)
+    assert str(found) == (
+        "loader: 8 thread(s), 17 slots of 33.6 MB (uint8 inputs, uint8 targets, page-locked) = "
+        "570 MB; as float32 and int64 2.85 GB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "settings", "workers"),
+    [
+        (on(GPU), {}, 8),
+        (on(GPU), {"cores": 4}, 3),
+        (on(GPU, 2), {"cores": 8}, 3),
+        (on(GPU), {"cores": 1}, 0),
+        (on(GPU), {"cores": None}, 0),
+        (on(GPU), {"free": 4 * 7 * MASKED}, 3),
+        (on(GPU), {"free": 4 * 7 * MASKED - 4}, 2),
+        (on(GPU, 2), {"free": 2 * 4 * 7 * MASKED}, 3),
+        (on(GPU), {"free": 4 * 7 * MASKED, "share": 0.5}, 6),
+        (on(GPU), {"free": None}, 8),
+        (on(CPU), {}, 1),
+        (on(CPU), {"cores": 1}, 1),
+        (on(CPU, 2), {"free": MASKED}, 0),
+        (on(CPU), {"workers": 0, "free": 1}, 0),
+        (on(CPU), {"workers": 40}, 40),
+    ],
+)
+def test_auto_is_what_memory_and_cores_allow_up_to_eight_threads(
+    place: Place, settings: dict[str, Any], workers: int
+) -> None:
+    assert plan(place, **settings).workers == workers
+
+
+def test_data_in_memory_needs_no_thread() -> None:
+    for examples in (EXAMPLES, EXAMPLES.select(np.arange(20)), EXAMPLES.first(9)):
+        found = plan(on(GPU), examples)
+        assert (found.workers, found.batch) == (0, 32 * (3 * 6 * 6 + 8))
+
+
+def test_more_threads_than_memory_allows_are_one_line_with_the_number_that_fits() -> None:
+    with pytest.raises(ResourceError) as caught:
+        plan(on(GPU), workers=64, free=4 * 1_900_000_000)
+    assert str(caught.value) == (
+        "error: loader.workers=64: 129 slots of 33.6 MB are 4.33 GB; 1.9 GB are allowed "
+        "(loader.share 0.25 of the free memory, for 1 process(es)); use 27 at most, or a smaller "
+        "batch"
+    )
+    assert plan(on(GPU), workers=27, free=4 * 1_900_000_000).workers == 27
+
+
+def test_batches_are_page_locked_on_cuda_alone() -> None:
+    pinned = {asked: plan(on(GPU), pinned=asked).pinned for asked in ("auto", True, False)}
+    assert pinned == {"auto": True, True: True, False: False}
+    assert not any(plan(on(CPU), pinned=asked).pinned for asked in ("auto", False))
+    with pytest.raises(ConfigError, match=r"^error: loader.pinned=true: batches stay in main"):
+        plan(on(CPU), pinned=True)
+
+
 # Real commands
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 training and 12 test images of two classes."""
-    root = tmp_path_factory.mktemp("pictures")
-    random = np.random.default_rng(0)
-    for split, count in (("train", 20), ("test", 6)):
-        for name in ("cat", "dog"):
-            (root / split / name).mkdir(parents=True)
-            for number in range(count):
-                pixels = random.integers(0, 256, (20, 24, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(root / split / name / f"{number}.jpg")
-    return root
-
-
 def options(root: Path) -> list[str]:
+    """Training on the photos in `root`."""
+    photos(root, {"train": 20, "test": 6}, (24, 20), ".jpg")
     return [
         "dataset=folder", f"dataset.root={root}", "dataset.classes=2", "dataset.shape=[3,16,16]",
         "batch_size=8", "epochs=2", "log_every=1", "model.net.width=8", "checkpoint.every=3",
@@ -244,33 +278,27 @@ def options(root: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_with_loader_threads_in_each_of_two_processes(
-    shell: Shell, pictures: Path
+def test_a_run_says_how_many_threads_read_its_images_and_resumes_with_another_number(
+    shell: Shell,
 ) -> None:
-    done = shell.train(
-        "-m", "loader.workers=0,2", *options(pictures), "parallel=ddp", "launch.cpu_processes=2",
-        "hydra.sweep.dir=s",
-    )  # fmt: skip
+    said = [*options(shell.folder / "photos"), "model.input_size=null"]
+    done = shell.train(*said, "max_steps=2", "epochs=1", "hydra.run.dir=run")
     assert done.returncode == 0, done.stderr
-    alone, ahead = sorted((shell.folder / "s").glob("*_ddp_*"))
-    for key in ("loss", "test_loss"):
-        assert metrics(alone, key) == metrics(ahead, key)
-        assert metrics(alone, key)
-    done = shell.evaluate(f"ckpt={ahead}", "loader.workers=2", "hydra.run.dir=eval")
-    assert f"accuracy {result(ahead)['accuracy']:.4f}" in done.stdout
-    assert "  cat  " in done.stdout
+    assert "loader: 1 thread(s), 3 slots of 6.21 kB (uint8 inputs, int64 targets) = " in done.stdout
+    assert result(shell.folder / "run")["loader_workers"] == 1
+    for workers in (2, 0):
+        steps = f"max_steps={5 - workers // 2}"
+        done = shell.train("resume=run", steps, f"loader.workers={workers}")
+        assert done.returncode == 0, done.stderr
+        assert result(shell.folder / "run")["loader_workers"] == workers
 
 
-def test_a_file_cut_short_ends_a_run_with_one_line_that_names_it(
-    shell: Shell, pictures: Path, tmp_path: Path
-) -> None:
-    for path in pictures.rglob("*.jpg"):
-        copy = tmp_path / "set" / path.relative_to(pictures)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_bytes(path.read_bytes())
-    victim = tmp_path / "set" / "train" / "dog" / "7.jpg"
+def test_a_file_cut_short_ends_a_run_with_one_line_that_names_it(shell: Shell) -> None:
+    said = options(shell.folder / "photos")
+    victim = shell.folder / "photos" / "train" / "dog" / "07.jpg"
     victim.write_bytes(victim.read_bytes()[:-300])
-    done = shell.train(*options(tmp_path / "set"), "loader.workers=2", "max_steps=5")
+    done = shell.train(*said, "loader.workers=2", "max_steps=5")
     assert done.returncode == 4
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: dataset.root={tmp_path / 'set'}: {victim} is no usable image")
+    root = shell.folder / "photos"
+    assert line.startswith(f"error: dataset.root={root}: {victim} is no usable image")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from ninefold.checkpoint.store import read
 from ninefold.config import data
 from ninefold.dataset import draws, train_and_val
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.engine.batches import Batches, shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.batches import shard
 from ninefold.errors import ConfigError, DataError
-from tests.conftest import Shell, metrics, result
+from tests.conftest import Shell, metrics
 from tests.dataset import mine
+from tests.dataset.kit import ALONE, epoch
 from tests.dataset.mine import made
-from tests.faults.runs import fault, fired, last_step, one_after_another, state_hash
+from tests.faults.runs import STRATEGY, fault, fired, last_step, one_after_another, state_hash
 
-ALONE = Place(0, 1, torch.device("cpu"))
 MINE = "tests.dataset.mine"
 TRAIN = f"dataset.train={{_target_: {MINE}.Digits, count: 96}}"
 TEST = f"dataset.test={{_target_: {MINE}.Digits, count: 40, seed: 1}}"
@@ -34,10 +31,6 @@ NAMED = ["dataset=mapped", TRAIN, TEST, "task._target_=tests.faults.inject.Task"
 RUN = [*NAMED, "dataset.shape=[1,8,8]", "batch_size=16", "epochs=3", "optimizer=sgd",
        "optimizer.lr=0.05", "clock.warmup=2", "clock.sample=0", "log_every=1",
        "logger=jsonl", "checkpoint.every=2", "device=cpu"]  # fmt: skip
-STRATEGY = {
-    "none": ["parallel=none", "threads=1"],
-    "ddp2": ["parallel=ddp", "parallel.processes=2", "threads=2"],
-}
 
 
 def item(kind: str, **more: Any) -> Mapped:
@@ -51,24 +44,21 @@ def noise(**more: Any) -> Mapped:
     return Mapped(train=node, test=node, shape=(1, 8, 8), **more)
 
 
-def test_a_class_is_built_once_for_each_split_however_often_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    built: list[int] = []
-    monkeypatch.setattr(mine.Item, "__init__", counting(mine.Item.__init__, built))
-    dataset = item("hwc")
-    dataset.prepare()
-    dataset.load("train")
-    dataset.load("test")
-    assert len(built) == 2
+def prepared(dataset: Mapped, count: int = 2, **options: Any) -> tuple[Any, Any]:
+    """The first training examples, as an evaluation has them."""
+    prepare = ImagePreparation(channels=3, **options)
+    return next(shard(HostSource(dataset.load("train").first(count)), count, prepare, ALONE))
 
 
-def test_the_runs_of_a_command_check_the_data_of_one_configuration_once(
+def test_the_class_of_a_configuration_is_built_once_for_each_split_of_all_runs_of_a_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)  # another command's data would be another
     built: list[int] = []
-    monkeypatch.setattr(mine.Item, "__init__", counting(mine.Item.__init__, built))
+    build = mine.Item.__init__
+    monkeypatch.setattr(
+        mine.Item, "__init__", lambda *given, **more: (built.append(1), build(*given, **more))[1]
+    )
     node = {"_target_": f"{MINE}.Item", "kind": "hwc"}
     job = {"_target_": "ninefold.dataset.mapped.Mapped", "_recursive_": False, "classes": 5,
            "train": node, "test": node, "shape": [3, 6, 4]}  # fmt: skip
@@ -77,14 +67,6 @@ def test_the_runs_of_a_command_check_the_data_of_one_configuration_once(
     assert len(built) == 2
     data.prepare({**job, "classes": 6}, "mapped")
     assert len(built) == 4
-
-
-def counting(call: Any, calls: list[int]) -> Any:
-    def counted(*arguments: Any, **options: Any) -> Any:
-        calls.append(1)
-        return call(*arguments, **options)
-
-    return counted
 
 
 @pytest.mark.parametrize("kind", ["hwc", "chw", "pil", "tensor", "mapping"])
@@ -101,33 +83,22 @@ def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> Non
 
 
 def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
-    found = item("floats").load("train").first(2)
-    prepare = ImagePreparation(channels=3, mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
-    ((inputs, _),) = shard(HostSource(found), 2, prepare, ALONE)
+    inputs, _ = prepared(item("floats"), mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
+    plain, _ = prepared(item("floats"))
     expected = np.stack([made("floats", n)[0].transpose(2, 0, 1) for n in (0, 1)])
-    expected = (expected - np.reshape([0.5, 0.4, 0.3], (3, 1, 1))) / np.reshape(
-        [2.0, 1.0, 0.5], (3, 1, 1)
-    )
     assert inputs.dtype == torch.float32
-    np.testing.assert_allclose(inputs.numpy(), expected, rtol=1e-6, atol=1e-6)
-    ((plain, _),) = shard(HostSource(found), 2, ImagePreparation(channels=3), ALONE)
-    np.testing.assert_allclose(plain.numpy()[1], made("floats", 1)[0].transpose(2, 0, 1), rtol=1e-6)
-
-
-def test_bytes_are_normalized_as_those_of_any_dataset() -> None:
-    found = item("hwc").load("train").first(1)
-    ((inputs, _),) = shard(HostSource(found), 1, ImagePreparation(channels=3), ALONE)
-    np.testing.assert_allclose(inputs.numpy()[0], made("chw", 0)[0] / 255, rtol=1e-6)
+    np.testing.assert_allclose(plain.numpy(), expected, rtol=1e-6)
+    mean, std = (np.reshape(v, (3, 1, 1)) for v in ([0.5, 0.4, 0.3], [2.0, 1.0, 0.5]))
+    np.testing.assert_allclose(inputs.numpy(), (expected - mean) / std, rtol=1e-6, atol=1e-6)
 
 
 def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
     masks = item("mask", classes=5).load("train")
     assert masks.targets[np.array([4])].dtype == np.uint8
-    assert masks.targets.shape == (40, 6, 4)
+    assert masks.targets.shape == (48, 6, 4)
     many = item("mask", classes=300, ignore=None).load("train")
     assert many.targets[np.array([4])].dtype == np.int16
-    points = item("points").load("train")
-    ((_, targets),) = shard(HostSource(points.first(2)), 2, ImagePreparation(channels=3), ALONE)
+    _, targets = prepared(item("points"))
     assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
 
 
@@ -143,7 +114,7 @@ def test_a_mask_may_hold_class_numbers_and_the_number_of_void() -> None:
 
 
 def test_black_and_white_masks_are_not_taken_for_void() -> None:
-    said = r"8 masks hold the values 0, 255 only; 255 is void, .*; divide black and white masks by"
+    said = r"8 masks hold the values 0, 255 only; 255 is void .*; divide black and white masks by"
     with pytest.raises(DataError, match=said):
         item("black and white", classes=2).prepare()
     with pytest.raises(DataError, match=r"the value 255 in .*; 0 to 1 are allowed; divide black"):
@@ -194,17 +165,14 @@ def test_an_item_that_alone_draws_has_draws_of_its_own_whatever_was_read_before(
 
 
 def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> None:
-    from tests.dataset import mine
-
     seen: list[int] = []
     read_item = mine.Digits.__getitem__
     monkeypatch.setattr(
         mine.Digits, "__getitem__", lambda self, n: (seen.append(n), read_item(self, n))[1]
     )
-    batches = Batches(HostSource(noise().load("train")), 10, 0, ImagePreparation(channels=1), ALONE)
+    source = HostSource(noise().load("train"))
     seen.clear()
-    for _ in batches.epoch(0, 0, lambda: None, lambda phase: None):
-        pass
+    epoch(source, ImagePreparation(channels=1), size=10)
     assert sorted(seen) == list(range(50))
 
 
@@ -216,32 +184,14 @@ def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
     assert (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()) == expected
 
 
-def test_two_processes_read_what_one_would() -> None:
-    prepare = ImagePreparation(channels=1)
-    whole, *parts = (
-        list(
-            Batches(HostSource(noise().load("train")), 10, 3, prepare, place).epoch(
-                2, 1, lambda: None, lambda phase: None
-            )
-        )
-        for place in (ALONE, *(Place(rank, 2, ALONE.device) for rank in (0, 1)))
-    )
-    for (inputs, targets), one, two in zip(whole, *parts, strict=True):
-        assert torch.equal(inputs[0::2], one[0])
-        assert torch.equal(inputs[1::2], two[0])
-        assert torch.equal(targets[1::2], two[1])
-
-
-def test_a_class_that_draws_is_not_thread_safe_whatever_it_declares() -> None:
-    with pytest.raises(DataError, match=r"thread_safe=true, but item 0 draws from random; .*leave"):
-        noise(thread_safe=True).prepare()
-    item("hwc", thread_safe=True).prepare()
-
-
-def test_a_class_with_random_transforms_is_not_cached_and_one_without_is() -> None:
-    with pytest.raises(DataError, match=r"dataset.cache=disk would keep item 0 .* in the second;"):
-        noise(cache="disk").prepare()
-    item("hwc", cache="disk").prepare()
+@pytest.mark.parametrize("option", [{"thread_safe": True}, {"cache": "disk"}])
+def test_a_class_with_random_transforms_is_neither_cached_nor_read_by_threads(
+    option: dict[str, Any],
+) -> None:
+    (key,) = option
+    with pytest.raises(DataError, match=rf"dataset.{key}=.*, but item 0 is another when it is rea"):
+        noise(**option).prepare()
+    item("hwc", **option).prepare()
 
 
 def test_the_sources_of_a_split_are_the_file_of_its_class() -> None:
@@ -286,50 +236,3 @@ def test_a_run_killed_within_an_epoch_and_resumed_ends_where_the_uninterrupted_o
     assert state_hash(stopped) == state_hash(whole)
     assert metrics(stopped, "loss") == metrics(whole, "loss")
     assert len(set(metrics(whole, "loss"))) == 18
-
-
-@pytest.mark.slow
-def test_nine_cells_of_a_mapped_dataset_train_on_the_same_examples(shell: Shell) -> None:
-    plain = [*RUN, "+model.net.plain=true", "model.net._target_=tests.faults.net.Net"]
-    plain = list({text.partition("=")[0]: text for text in plain}.values())
-    commands = [
-        ["train.py", *plain, f"parallel={parallel}", f"amp={amp}", "launch.cpu_processes=2",
-         f"hydra.run.dir={parallel}-{amp}"]
-        for parallel in ("none", "dp", "ddp") for amp in ("fp32", "autocast", "scaler")
-    ]  # fmt: skip
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    for amp in ("fp32", "autocast", "scaler"):
-        losses = {
-            parallel: metrics(shell.folder / f"{parallel}-{amp}", "loss")
-            for parallel in ("none", "dp", "ddp")
-        }
-        tolerance = 1e-5 if amp == "fp32" else 3e-2
-        for parallel in ("dp", "ddp"):
-            np.testing.assert_allclose(losses[parallel], losses["none"], rtol=0, atol=tolerance)
-    assert result(shell.folder / "ddp-fp32")["processes"] == 2
-
-
-def test_the_class_of_a_run_is_built_only_if_conf_or_the_command_names_it(
-    shell: Shell,
-) -> None:
-    net = NAMED[-1]
-    trained = shell.train(*RUN, "max_steps=4", "hydra.run.dir=run")
-    assert trained.returncode == 0, trained.stderr
-    commands = [
-        ["evaluate.py", "ckpt=run", "hydra.run.dir=unnamed"],
-        ["evaluate.py", "ckpt=run", "hydra.run.dir=named", "dataset=mapped", TRAIN, TEST,
-         "dataset.shape=[1,8,8]", "model=convnet", net, "task=classification",
-         "task._target_=tests.faults.inject.Task", "device=cpu"],
-        ["train.py", "resume=run", "max_steps=5"],
-    ]  # fmt: skip
-    unnamed, named, resumed = one_after_another(shell, *commands)
-    for refused in (unnamed, resumed):
-        assert refused.returncode == 3
-        assert refused.stderr.count("\n") == 1
-        assert "names the target tests." in refused.stderr
-        assert "add trust=true" in refused.stderr
-    assert named.returncode == 0, named.stderr
-    found = json.loads((shell.folder / "named" / "evaluation.json").read_text())
-    assert found["accuracy"] == result(shell.folder / "run")["accuracy"]
-    assert read(shell.folder / "run" / "checkpoints" / "last.pt")["step"] == 4

@@ -16,12 +16,9 @@ from ninefold.dataset import train_and_val
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import LAYOUTS, Masks, nearest
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.engine.batches import Batches
-from ninefold.engine.parallel import Place
-from ninefold.errors import ConfigError, DataError
+from ninefold.errors import DataError
+from tests.dataset.kit import epoch
 from tests.dataset.scenes import CLASSES, COUNTS, VOID, write
-
-ALONE = Place(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture
@@ -63,6 +60,7 @@ def test_images_and_masks_are_those_of_the_files_pixel_by_pixel(root: Path) -> N
 
 def test_without_a_test_split_val_is_the_test_split(tmp_path: Path) -> None:
     dataset = masks(write(tmp_path, counts={"train": 4, "val": 2}))
+    (tmp_path / "test").mkdir()  # images without masks are none
     dataset.prepare()
     assert dataset.splits == ("train", "test")
     assert len(dataset.load("test")) == 2
@@ -70,12 +68,6 @@ def test_without_a_test_split_val_is_the_test_split(tmp_path: Path) -> None:
     assert val is not None
     assert (len(train), len(val)) == (3, 1)
     assert all_of(val.targets).shape == (1, 24, 32)
-
-
-def test_test_images_without_masks_are_no_test_split(tmp_path: Path) -> None:
-    dataset = masks(write(tmp_path, counts={"train": 4, "val": 2}))
-    (tmp_path / "test").mkdir()
-    assert len(dataset.load("test")) == 2
 
 
 def test_a_mask_has_the_name_of_its_image_and_a_suffix(tmp_path: Path) -> None:
@@ -181,18 +173,14 @@ def test_a_crop_leaves_void_in_the_mask_and_black_in_the_image(root: Path) -> No
         Image.fromarray(levels.astype(np.uint8)).convert("RGB").save(path)
     dataset = masks(root, crop=4)
     prepare = dataset.preparation(channels=3, flip=True, crop=4)
-    epoch = Batches(HostSource(dataset.load("train")), 8, 0, prepare, ALONE).epoch(0, 0, no, no)
-    inputs, targets = map(torch.cat, zip(*epoch, strict=True))
+    found = epoch(HostSource(dataset.load("train")), prepare)
+    inputs, targets = map(torch.cat, zip(*found, strict=True))
     levels = (inputs * 255).round().int()[:, 0]
     outside = levels == 0
     assert outside.any()
     assert targets.dtype == torch.uint8
     assert (targets[outside] == VOID).all()
     assert torch.equal(targets[~outside].int() * 20 + 10, levels[~outside])
-
-
-def no(*phase: object) -> None:
-    return None
 
 
 def test_the_input_size_of_a_model_never_touches_the_truth() -> None:
@@ -220,8 +208,3 @@ def test_void_may_be_a_class_that_was_chosen(root: Path) -> None:
     dataset = masks(root, ignore=0)
     dataset.prepare()
     assert 0 in all_of(dataset.load("train").targets)
-
-
-def test_a_crop_without_a_void_number_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dataset.crop=8: pixels outside need a value; .*ignore"):
-        Masks("nowhere", crop=8, ignore=None).prepare()

@@ -5,54 +5,34 @@ What is done on a GPU is done here on the tensors of a CPU.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, to_device
-from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
-from ninefold.engine.batches import Batches, Preparation, Source, shard
-from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.loop import train
+from ninefold.dataset.resident import Resident, resident_bytes, source_of
+from ninefold.engine.batches import shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import Failure
 from tests.conftest import Shell, result
+from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks, same
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-ALONE = Place(0, 1, CPU)
+GPU = torch.device("cuda", 0)
 MUCH = (10**12, 10**12)
-
-
-def labeled(count: int = 43, channels: int = 3) -> Examples:
-    images = np.random.default_rng(0).integers(0, 256, (count, channels, 8, 10), dtype=np.uint8)
-    return Examples(images, np.arange(count) % 10)
-
-
-def masked(count: int = 43) -> Examples:
-    masks = np.random.default_rng(1).integers(0, 4, (count, 8, 10), dtype=np.uint8)
-    return Examples(labeled(count).inputs, masks)
-
-
-def points(count: int = 43) -> Examples:
-    random = np.random.default_rng(2)
-    targets = random.normal(size=(count, 30)).astype(np.float32)
-    return Examples(random.normal(size=(count, 3, 8, 10)).astype(np.float32), targets)
-
-
-def chosen(count: int = 43) -> Examples:
-    return labeled(count + 20).select(np.arange(count)[::-1] + 20)
-
-
-SETS = {"classes": labeled, "masks": masked, "points": points, "chosen": chosen}
+RANDOM = np.random.default_rng(1)
+SETS = {
+    "classes": labeled(),
+    "masks": Examples(labeled().inputs, RANDOM.integers(0, 4, (43, 8, 10), dtype=np.uint8)),
+    "points": Examples(*(RANDOM.normal(size=s).astype("f") for s in ((43, 3, 8, 10), (43, 30)))),
+    "chosen": labeled(63).select(np.arange(43)[::-1] + 20),
+}
 MOVES = {"left": (False, 0), "flipped": (True, 0), "cropped": (False, 2), "both": (True, 2)}
 
 
@@ -60,24 +40,8 @@ def of(kind: str, moved: str) -> tuple[Examples, ImagePreparation]:
     flip, crop = MOVES[moved]
     options: dict[str, Any] = {"flip": flip, "crop": crop, "outside": 3}
     if kind == "points":
-        return points(), ImagePreparation(3, **options)
-    return SETS[kind](), ImagePreparation(3, 12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), **options)
-
-
-def epoch(
-    source: Source, prepare: Preparation, place: Place = ALONE, start: int = 0
-) -> list[tuple[Tensor, Tensor]]:
-    """The third epoch of seed 5, from a batch on; batches of 8."""
-    batches = Batches(source, 8, 5, prepare, place)
-    return list(batches.epoch(2, start, lambda: None, lambda phase: None))
-
-
-def same(left: list[tuple[Tensor, Tensor]], right: list[tuple[Tensor, Tensor]]) -> bool:
-    pairs = zip(left, right, strict=True)
-    return all(
-        torch.equal(a, c) and torch.equal(b, d) and (a.dtype, b.dtype) == (c.dtype, d.dtype)
-        for (a, b), (c, d) in pairs
-    )
+        return SETS[kind], ImagePreparation(3, **options)
+    return SETS[kind], ImagePreparation(3, 12, (0.4, 0.5, 0.6), (0.2, 0.3, 0.4), **options)
 
 
 @pytest.mark.parametrize("moved", MOVES)
@@ -87,26 +51,22 @@ def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
 ) -> None:
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, CPU)
-    for place in (ALONE, Place(0, 2, CPU), Place(1, 2, CPU), Place(3, 4, CPU)):
+    for place in (ALONE, *ranks(2), ranks(4)[3]):
         for start in (0, 3, 5):  # a resumed run starts in the middle of an epoch
-            expected = epoch(HostSource(examples), prepare, place, start)
+            expected = epoch(HostSource(examples), prepare, place, 2, start)
             assert len(expected) == 5 - start
-            assert same(epoch(on_device, prepare, place, start), expected)
-            padded = padded_once(on_device, prepare, MUCH)
-            assert isinstance(padded[1], Padded) == (moved != "left")
-            assert same(epoch(*padded, place, start), expected)
+            assert same(epoch(on_device, prepare, place, 2, start), expected)
 
 
 @pytest.mark.parametrize("kind", SETS)
 def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) -> None:
     examples, prepare = of(kind, "both")
     on_device = Resident.copied(examples, CPU)
-    for rank, size in ((0, 1), (0, 2), (1, 2), (6, 7)):
-        place = Place(rank, size, CPU)
-        expected = list(shard(HostSource(examples), 14, prepare, place))
-        assert same(list(shard(on_device, 14, prepare, place)), expected)
+    for place in (ALONE, *ranks(2), ranks(7)[6]):
+        expected = shard(HostSource(examples), 14, prepare, place)
+        assert same(shard(on_device, 14, prepare, place), expected)
     few = Resident.copied(examples.first(2), CPU)
-    assert list(shard(few, 14, prepare, Place(3, 4, CPU))) == []
+    assert list(shard(few, 14, prepare, ranks(4)[3])) == []
 
 
 def test_a_set_is_copied_to_the_device_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,52 +85,23 @@ def test_a_set_is_copied_to_the_device_piece_by_piece(monkeypatch: pytest.Monkey
     assert np.array_equal(found.targets.numpy(), examples.targets)
 
 
-def test_a_set_is_padded_once_only_where_that_fits_beside_it() -> None:
-    examples, prepare = of("classes", "both")
-    on_device = Resident.copied(examples, CPU)
-    size = 2 * 43 * 3 * 12 * 14
-    assert padded_once(on_device, prepare, (MUCH[0], 16 * size - 1)) == (on_device, prepare)
-    _, padded = padded_once(on_device, prepare, (2 * size, 16 * size))
-    assert isinstance(padded, Padded)
-    assert padded.inputs.nbytes == size
-    host = HostSource(examples)
-    assert padded_once(host, prepare, MUCH) == (host, prepare)
-
-
 BYTES = 43 * (3 * 8 * 10 + 8)
-
-
-class Decoded:
-    """Images that are made when they are read."""
-
-    def __init__(self, inputs: Any) -> None:
-        self.inputs, self.shape = inputs, inputs.shape
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, rows: Rows) -> Any:
-        return self.inputs[rows]
-
-
-FILES = Examples(Decoded(labeled().inputs), labeled().targets)
+SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
 
 
 @pytest.mark.parametrize(
     ("asked", "sets", "device", "memory", "size"),
     [
-        ("auto", [labeled()], GPU, (2 * BYTES, 16 * BYTES), BYTES),
-        ("auto", [labeled()], GPU, (MUCH[0], 16 * BYTES - 1), 0),
-        ("auto", [labeled()], GPU, (2 * BYTES - 1, MUCH[1]), 0),
-        ("auto", [labeled(), labeled()], GPU, (4 * BYTES, 32 * BYTES), 2 * BYTES),
-        ("auto", [labeled(), labeled()], GPU, (MUCH[0], 32 * BYTES - 1), 0),
-        ("auto", [labeled().select(np.arange(43))], GPU, MUCH, BYTES),
-        ("auto", [FILES], GPU, MUCH, 0),
-        ("auto", [labeled(), FILES], GPU, MUCH, 0),
-        ("auto", [labeled()], CPU, (0, 0), 0),
-        (False, [labeled()], GPU, MUCH, 0),
-        (False, [FILES], CPU, (0, 0), 0),
-        (True, [labeled()], GPU, (2 * BYTES, 4 * BYTES), BYTES),
+        ("auto", [SET], GPU, (2 * BYTES, 16 * BYTES), BYTES),
+        ("auto", [SET], GPU, (MUCH[0], 16 * BYTES - 1), 0),
+        ("auto", [SET], GPU, (2 * BYTES - 1, MUCH[1]), 0),
+        ("auto", [SET, SET], GPU, (4 * BYTES, 32 * BYTES), 2 * BYTES),
+        ("auto", [SET, SET], GPU, (MUCH[0], 32 * BYTES - 1), 0),
+        ("auto", [SET.select(np.arange(43))], GPU, MUCH, BYTES),
+        ("auto", [SET, FILES], GPU, MUCH, 0),
+        ("auto", [SET], CPU, (0, 0), 0),
+        (False, [SET], GPU, MUCH, 0),
+        (True, [SET], GPU, (2 * BYTES, 4 * BYTES), BYTES),
     ],
 )
 def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_of_the_gpu(
@@ -180,71 +111,33 @@ def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_
 
 
 @pytest.mark.parametrize(
-    ("sets", "device", "memory", "said"),
+    ("examples", "device", "memory", "said"),
     [
-        ([labeled()], CPU, (0, 0), "there is no GPU to copy the examples to (device cpu); on a CPU "
-         "auto and false are allowed: examples are in its memory anyway; leave it out"),
-        ([FILES], GPU, MUCH, "the examples are no arrays in memory: they are read when they are "
-         "needed; auto and false are allowed for such a dataset; leave it out, or cache it with "
-         "dataset.cache=disk"),
-        ([labeled()], GPU, (2 * BYTES - 2, MUCH[1]), "the examples take 10.7 kB; 10.7 kB are "
-         "allowed (0.5 of the free memory of the GPU); leave it out"),
+        (SET, CPU, (0, 0), "there is no GPU to copy the examples to (device cpu); "),
+        (FILES, GPU, MUCH, "the examples are no arrays in memory: they are read when they are "),
+        (SET, GPU, (2 * BYTES - 2, MUCH[1]), "the examples take 10.7 kB; 10.7 kB are allowed (0.5"),
     ],
 )  # fmt: skip
 def test_a_set_that_must_be_on_the_gpu_and_cannot_is_one_line(
-    sets: list[Examples], device: torch.device, memory: tuple[int, int], said: str
+    examples: Examples, device: torch.device, memory: tuple[int, int], said: str
 ) -> None:
     with pytest.raises(Failure) as caught:
-        resident_bytes(True, sets, device, memory)
-    assert str(caught.value) == f"error: dataset.resident=true: {said}"
+        resident_bytes(True, [examples], device, memory)
+    assert str(caught.value).startswith(f"error: dataset.resident=true: {said}")
 
 
 def test_the_line_about_the_loader_says_what_is_on_the_gpu() -> None:
     how = LoaderPlan(0, False, 0, 0, ("uint8", "int64"), resident=184_000_000)
-    assert str(how) == (
-        "loader: 184 MB of examples are copied to the GPU once (dataset.resident), and batches "
-        "are taken there"
-    )
-    assert isinstance(source_of(labeled(), how, CPU), Resident)
+    assert str(how).startswith("loader: 184 MB of examples are copied to the GPU once ")
+    assert isinstance(source_of(SET, how, CPU), Resident)
     how = LoaderPlan(2, False, 0, 0, ("uint8", "int64"))
-    examples = labeled()
-    assert source_of(examples, how, CPU) == HostSource(examples, 2)
+    assert source_of(SET, how, CPU) == HostSource(SET, 2)
 
 
 def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:
     text = ours.job("dataset.resident=true").text
     assert "resident: true" in text
     assert "resident" not in untrusted.for_evaluation(text, Path("x.pt"), {})["dataset"]
-
-
-def test_on_a_cpu_a_set_that_must_be_on_a_gpu_is_refused(shell: Shell) -> None:
-    done = shell.train("dataset.resident=true", "device=cpu", "max_steps=1")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: dataset.resident=true: there is no GPU to copy ")
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_training_on_a_set_on_the_device_ends_with_bitwise_the_same_weights(padded: bool) -> None:
-    def trained(on_device: bool) -> tuple[list[Tensor], Evaluations]:
-        with ours.training(
-            "dataset=synthetic", "dataset.shape=[3,8,8]", "dataset.train_count=200",
-            "dataset.flip=true", "dataset.crop=2", "batch_size=16", "model.net.width=8", "epochs=2",
-            "threads=1", "checkpoint.every=null", "logger=quiet",
-        ) as run:  # fmt: skip
-            if on_device:
-                prepare = dataclasses.replace(run.prepare, flip=True, crop=2)  # type: ignore[type-var]
-                source: Source = Resident.copied(ours.examples_of(run.batches.source), CPU)
-                if padded:
-                    source, prepare = padded_once(source, prepare, MUCH)
-                run.batches = Batches(source, 16, 0, prepare, run.place)
-                run.test = Resident.copied(ours.examples_of(run.test), CPU)
-            found = train(run)
-            return [parameter.detach().clone() for parameter in run.state.model.parameters()], found
-
-    (theirs, expected), (own, found) = trained(False), trained(True)
-    assert all(torch.equal(a, b) for a, b in zip(own, theirs, strict=True))
-    assert (found.test.loss, found.test.accuracy) == (expected.test.loss, expected.test.accuracy)
 
 
 @pytest.mark.gpu
@@ -258,9 +151,8 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
     on_device = Resident.copied(examples, GPU)
     expected = epoch(HostSource(examples, pinned=True), prepare, place)
     assert same(epoch(on_device, prepare, place), expected)
-    assert same(epoch(*padded_once(on_device, prepare, MUCH), place), expected)
-    read = list(shard(HostSource(examples), 14, prepare, place))
-    assert same(list(shard(on_device, 14, prepare, place)), read)
+    read = shard(HostSource(examples), 14, prepare, place)
+    assert same(shard(on_device, 14, prepare, place), read)
 
 
 @pytest.mark.gpu

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from ninefold.dataset import Examples, Split, train_and_val
 from ninefold.dataset.digits import Digits
@@ -14,6 +14,7 @@ from ninefold.dataset.folder import Folder
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.errors import DataError
 from tests.conftest import Shell, metrics, result
+from tests.dataset.kit import photos
 
 
 def numbered(count: int, share: float) -> Synthetic:
@@ -40,16 +41,11 @@ def test_the_validation_split_is_a_share_of_the_training_examples_drawn_by_the_s
     assert rows[0] != list(range(10))
 
 
-def test_without_a_share_all_training_examples_are_trained_on() -> None:
-    train, val = train_and_val(numbered(50, 0), 0)
-    assert val is None
-    assert numbers(train) == list(range(50))
-
-
 def test_at_least_one_example_is_for_validation_and_one_for_training() -> None:
     train, val = train_and_val(numbered(50, 0.001), 0)
     assert val is not None
     assert (len(train), len(val)) == (49, 1)
+    assert train_and_val(numbered(50, 0), 0)[1] is None
     with pytest.raises(DataError, match=r"dataset.val=0.9: no training examples are left; 3 ex"):
         train_and_val(numbered(3, 0.9), 0)
 
@@ -66,30 +62,20 @@ def test_images_and_targets_of_a_split_belong_together() -> None:
         assert np.array_equal(part.inputs[3:7][np.array([1])], part.inputs[np.array([4])])
 
 
-def split_folders(root: Path, names: tuple[str, ...]) -> Folder:
-    for number, name in enumerate(names):
-        for kind in ("cat", "dog"):
-            (root / name / kind).mkdir(parents=True)
-            Image.new("L", (4, 4), number + 1).save(root / name / kind / "0.png")
-    return Folder(str(root), classes=2, shape=[1, 4, 4])
-
-
-def test_a_folder_val_beside_test_is_the_validation_split(tmp_path: Path) -> None:
-    dataset = split_folders(tmp_path, ("train", "val", "test"))
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("train", "val")])
+def test_a_folder_val_is_the_validation_split_beside_test_and_else_the_test_split(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    photos(tmp_path, dict(zip(names, (3, 2, 1), strict=False)), (4, 4))
+    dataset = Folder(str(tmp_path), classes=2, shape=[1, 4, 4])
     dataset.prepare()
     _, val = train_and_val(dataset, 0)
-    assert val is not None
-    assert val.inputs[np.arange(2)].max() == 2
-    assert dataset.load("test").inputs[np.arange(2)].max() == 3
-    with pytest.raises(DataError, match=r"dataset.val=0.5: the dataset has a validation split;"):
-        train_and_val(Folder(str(tmp_path), classes=2, shape=[1, 4, 4], val=0.5), 0)
-
-
-def test_a_folder_val_without_test_is_the_test_split(tmp_path: Path) -> None:
-    dataset = split_folders(tmp_path, ("train", "val"))
-    dataset.prepare()
-    assert train_and_val(dataset, 0)[1] is None
-    assert dataset.load("test").inputs[np.arange(2)].max() == 2
+    assert val is None or len(val) == 4
+    assert (val is None) == ("test" not in names)
+    assert len(dataset.load("test")) == (4 if val is None else 2)
+    if val is not None:
+        with pytest.raises(DataError, match=r"dataset.val=0.5: the dataset has a validation split"):
+            train_and_val(replace(dataset, val=0.5), 0)
 
 
 def test_a_run_selects_on_its_validation_split_and_measures_both(shell: Shell) -> None:

@@ -7,44 +7,23 @@ otherwise with `record_property("set", "C2")` and `record_property("cases", 3000
 from __future__ import annotations
 
 import re
-import tempfile
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import end
-from tests.faults.login import Login
-from tests.faults.slurm import Cluster, cluster
+from ninefold.config.parse import last_of_each, quoted
+from ninefold.main import Command
+from tests.faults.refusals import Done
 
 
 @pytest.fixture(scope="session")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where uninterrupted runs are kept, for all sets to compare with."""
     return tmp_path_factory.mktemp("references")
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Cluster]:
-    """A Slurm of two nodes."""
-    with tempfile.TemporaryDirectory(prefix="nf-") as folder, cluster(Path(folder)) as made:
-        yield made
-
-
-@pytest.fixture
-def login(
-    tmp_path: Path, nodes: Cluster, record_property: Callable[[str, str], None]
-) -> Iterator[Login]:
-    """A shell on nodea; the test fails if it leaves a job or a process behind."""
-    record_property("set", "F")
-    shell = Login(tmp_path, cluster=nodes)
-    yield shell
-    left = [] if nodes.running() else shell.survivors()
-    nodes.clear()
-    end(shell.survivors())  # of a job that the test did not wait for
-    assert not left, f"processes left behind: {left}"
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -71,3 +50,21 @@ def set_of(nodeid: str, said: Mapping[str, Any]) -> str | None:
     """The set that a test belongs to, or None."""
     letter = re.search(r"faults/test_([a-g])_", nodeid)
     return str(said["set"]) if "set" in said else letter and letter.group(1).upper()
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """What a command that must be refused comes to, in this process: command(folder, name, ...)."""
+
+    def run(folder: Path, name: str, *words: str) -> Done:
+        argv = last_of_each(quoted(words))
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *argv])
+        given = Command(name, argv)
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "1")  # as main does: Hydra then raises
+        code = given.execute()
+        return Done(argv, code, *capsys.readouterr())
+
+    return run

@@ -16,7 +16,6 @@ from torch import Tensor
 from ninefold import signals
 from ninefold.engine.batches import Batches
 from ninefold.engine.state import State
-from ninefold.launch import rendezvous
 
 
 def changed_content(change: Callable[[dict[str, Any]], None]) -> None:
@@ -65,18 +64,6 @@ def drop_position() -> None:
 def no_leash() -> None:
     """Processes outlive their parents. To be applied before anything of ours is imported."""
     signals.follow_parent = lambda parent=None: None
-
-
-def no_agreement() -> None:
-    """Hosts are not compared."""
-    rendezvous.difference = lambda mine, other: None
-
-
-def unbounded_store() -> None:
-    """A request to the store takes as long as it takes."""
-    rendezvous.Rendezvous._answer = (  # type: ignore[method-assign]
-        lambda self, request, seconds: request()
-    )
 
 
 def apply() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -46,8 +45,6 @@ def again(path: Path, **how: Any) -> None:
 
 
 FILES: dict[str, tuple[Spoil, str]] = {
-    "no root": (shutil.rmtree, "no such folder; looked for /"),
-    "a file as root": (lambda r: (shutil.rmtree(r), r.write_text("")), "not a folder"),
     "an empty root": (
         lambda r: (shutil.rmtree(r), r.mkdir()),
         "no training images with masks are found; found nothing; .*trainannot",
@@ -69,11 +66,11 @@ FILES: dict[str, tuple[Spoil, str]] = {
         "no images in .*train; found nothing",
     ),
     "an image without a mask": (
-        lambda r: (r / MASK).unlink(), r"1 image has no mask; first scene_001\.png; looked for"
+        lambda r: (r / MASK).unlink(), r"1 of 4 images have no mask; looked for scene_001 in"
     ),
     "images without masks": (
         lambda r: [path.unlink() for path in (r / "testannot").iterdir()],
-        r"2 images have no mask; first scene_000\.png",
+        r"2 of 2 images have no mask; looked for scene_000 in",
     ),
     "two masks for an image": (
         lambda r: again(r / MASK, suffix=".bmp"),
@@ -87,7 +84,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "a value of 255": (
         lambda r: paint(r / MASK, 255), r"has the value 255 in 768 pixels; .*dataset.values=\[0,255"
     ),
-    "masks of void": (lambda r: paint_all(r, VOID), "all pixels of 8 masks are void; found 11"),
+    "masks of void": (lambda r: paint_all(r, VOID), "8 masks hold the values 11 only; 11 is"),
     "a mask in color": (
         lambda r: Image.new("RGB", (32, 24)).save(r / MASK),
         rf"mask .*{MASK} is RGB; one channel of class numbers is allowed",
@@ -110,24 +107,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
         lambda r: Image.new("L", (16, 12)).save(r / MASK),
         rf"{IMAGE} is 32x24, its mask 16x12; .*{MASK} must have a pixel for each",
     ),
-    "an empty mask": (lambda r: (r / MASK).write_bytes(b""), rf"{MASK} .*\(it has 0 bytes\)"),
     "a mask cut short": (lambda r: cut_short(r / MASK), rf"{MASK} is no usable image"),
-    "a mask that is text": (
-        lambda r: (r / MASK).write_text("text"), rf"{MASK} .*\(cannot identify image file"
-    ),
-    "a dangling link": (
-        lambda r: ((r / MASK).unlink(), (r / MASK).symlink_to("nowhere")), rf"{MASK} .*\(No such"
-    ),
-    "a pipe": (
-        lambda r: ((r / MASK).unlink(), os.mkfifo(r / MASK)), r"\(it is no regular file\)"
-    ),
-    "an image that is text": (
-        lambda r: (r / IMAGE).write_text("text"), rf"{IMAGE} .*\(cannot identify image file"
-    ),
-    "an empty image": (lambda r: (r / IMAGE).write_bytes(b""), rf"{IMAGE} .*\(it has 0 bytes\)"),
-    "an image of 16 bits": (
-        lambda r: Image.new("I;16", (32, 24)).save(r / IMAGE), "have more than 8 bits"
-    ),
 }  # fmt: skip
 
 
@@ -163,9 +143,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
     ),
     "classes": ({"classes": 40_000}, ConfigError, "dataset.classes=40000: .*32767 classes at most"),
     "channels": ({"shape": [4, 8, 8]}, DataError, r"dataset.shape=\[4, 8, 8\]: .*1 or 3 channels"),
-    "volumes": ({"shape": [1, 8, 8, 8]}, DataError, r"dataset.shape=\[1, 8, 8, 8\]: images cannot"),
-    "suffix": ({"mask_suffix": "_L"}, DataError, r"4 images have no mask; .*scene_000_L\.png"),
-    "no root": ({"root": None}, DataError, "dataset.root=null: no folder is given; .*=FOLDER"),
+    "suffix": ({"mask_suffix": "_L"}, DataError, r"4 of 4 images have no mask; .*scene_000_L in"),
 }  # fmt: skip
 
 

@@ -15,6 +15,8 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT, Shell, wait_until
+from tests.dataset.kit import photos as written
+from tests.faults.refusals import Key, mistaken, mistakes
 
 SHAPE = "dataset.shape=[3,700,700]"
 DATA = (
@@ -42,8 +44,10 @@ def photos(shell: Shell) -> Path:
     return root
 
 
-def left(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+def left(folder: Path) -> list[Path]:
+    """What is in the folder of caches, but for locks."""
+    found = folder.iterdir() if folder.exists() else []
+    return [path for path in found if path.suffix != ".lock"]
 
 
 def wait_for_packing(folder: Path, process: subprocess.Popen[str]) -> None:
@@ -60,7 +64,7 @@ def packed(shell: Shell) -> dict[str, str]:
     """Pack, and check that the result is whole; returns the hash of each file."""
     done = shell.run(*PACK, env=ENV)
     assert done.returncode == 0, done.stderr
-    (folder,) = (shell.folder / "cache").iterdir()
+    (folder,) = left(shell.folder / "cache")
     assert np.load(folder / "train.inputs.npy")[-1].any()
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
@@ -97,26 +101,20 @@ def test_a_signal_while_packing_leaves_nothing(
 
 
 @pytest.mark.slow
-def test_a_packing_command_that_is_killed_leaves_no_process_and_the_next_one_is_right(
-    shell: Shell, photos: Path
+@pytest.mark.parametrize("another", [False, True])
+def test_a_packing_command_that_is_killed_leaves_nothing_that_the_next_one_does_not_remove(
+    shell: Shell, photos: Path, another: bool
 ) -> None:
     process = shell.start(*PACK, env=ENV)
     wait_for_packing(shell.folder / "cache", process)
     shell.kill(process)
-    assert any(name.endswith(".tmp") for name in left(shell.folder / "cache"))
+    assert any(path.suffix == ".tmp" for path in left(shell.folder / "cache"))
+    if another:  # cache, with another key
+        os.utime(photos / "train" / "cat" / "0.png", ns=(1, 1))
     first = packed(shell)
+    assert len(left(shell.folder / "cache")) == 1
     (shell.folder / "cache").rename(shell.folder / "other")
     assert packed(shell) == first
-
-
-@pytest.mark.slow
-def test_what_a_killed_command_left_of_another_cache_is_removed(shell: Shell, photos: Path) -> None:
-    process = shell.start(*PACK, env=ENV)
-    wait_for_packing(shell.folder / "cache", process)
-    shell.kill(process)
-    os.utime(photos / "train" / "cat" / "0.png", ns=(1, 1))  # another key
-    packed(shell)
-    assert len(left(shell.folder / "cache")) == 1
 
 
 @pytest.mark.slow
@@ -125,7 +123,7 @@ def test_a_command_killed_at_any_rename_is_followed_by_one_that_is_right(
     shell: Shell, photos: Path, number: int
 ) -> None:
     expected = packed(shell)
-    (folder,) = (shell.folder / "cache").iterdir()
+    (folder,) = left(shell.folder / "cache")
     os.truncate(folder / "train.inputs.npy", 1000)  # so that the old one has to make room
     renames = "rename,renameat,renameat2"
     done = subprocess.run(
@@ -197,3 +195,29 @@ def test_a_disk_that_cannot_take_a_cache_is_refused(
         assert done.stderr.count("\n") == 1
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+KEYS: list[Key] = [
+    ("dataset.cache=ram", 2, "dataset.cache=ram", "disk", True),
+    ("dataset.cache=[disk]", 2, "dataset.cache=", "disk", False),
+    ("dataset.cach=disk", 2, "dataset.cach=disk", "did you mean dataset.cache", False),
+    ("dataset.cache=disk dataset.cache_dir=null", 2, "dataset.cache_dir=null", "a folder", False),
+    ("dataset.cache=disk dataset.cache_dir=/dev/null/x", 5, "dataset.cache_dir=/dev/null/x",
+     "Not a directory", False),
+    ("dataset.cache=disk dataset.cache_dir=/proc/none", 5, "dataset.cache_dir=/proc/none",
+     "decoded examples are written there", False),
+    ("dataset=digits dataset.cache=disk", 2, "dataset.cache=disk", "no such key", False),
+]  # fmt: skip
+
+
+@mistakes(KEYS)
+def test_a_mistake_in_the_keys_is_one_line(
+    shell: Shell, options: str, code: int, field: str, hint: str
+) -> None:
+    written(shell.folder / "photos", {"train": 4, "test": 4}, (8, 8))
+    usual = ("dataset=folder", "dataset.shape=[3,8,8]", "model.input_size=null", "batch_size=4",
+             "dataset.cache_dir=cache", "dataset.root=photos")  # fmt: skip
+    if "digits" in options:
+        usual = ("batch_size=4",)
+    mistaken(shell, usual, options, code, field, hint)
+    assert left(shell.folder / "cache") == []

@@ -27,7 +27,6 @@ from tests.faults.writer import (
     KEEP,
     Beside,
     Outcome,
-    Together,
     Writer,
     calls_of,
     content,
@@ -94,12 +93,11 @@ def crashes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Beside, Together])
 @pytest.mark.parametrize("earlier", [(), (1,), (1, 2)], ids=len)
 def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
-    tmp_path: Path, earlier: tuple[int, ...], kind: type[Checkpoints], record_property: Record
+    tmp_path: Path, earlier: tuple[int, ...], record_property: Record
 ) -> None:
-    cases, wrong = crashes(tmp_path, earlier, kind)
+    cases, wrong = crashes(tmp_path, earlier, Beside)
     record_property("set", "C1")
     record_property("cases", cases)
     assert cases > 50
@@ -160,29 +158,15 @@ def stamps(folder: Path) -> set[tuple[str, int, int]]:
     return {(name, stat.st_mtime_ns, stat.st_size) for name, stat in found}
 
 
-def require_survivals(
-    folder: Path,
-    number: int,
-    size: int,
-    record_property: Record,
-    kind: type[Checkpoints] = Beside,
-) -> None:
+def require_survivals(folder: Path, number: int, size: int, record_property: Record) -> None:
     """No unreadable run, and none older than its last save, in `number` kills."""
     record_property("set", "C2")
     record_property("cases", number)
-    hit, wrong = kills(folder, number, size, kind)
+    hit, wrong = kills(folder, number, size, Beside)
     record_property("kills", dict(hit))
     print(f"C2, {size} numbers: {dict(hit)}")
     assert wrong == []
     assert hit["during"] > number / 4, f"the moments were no test: {hit}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [Beside, Together])
-def test_30_writers_killed_at_random_leave_readable_runs(
-    tmp_path: Path, kind: type[Checkpoints], record_property: Record
-) -> None:
-    require_survivals(tmp_path, 30, 10, record_property, kind)
 
 
 @pytest.mark.slow
@@ -218,25 +202,19 @@ def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [*((error, Beside) for error in ("ENOSPC", "EIO", "EDQUOT", "EINTR")), ("ENOSPC", Together)],
-)
-def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
-    tmp_path: Path, error: str, kind: type[Checkpoints], record_property: Record
-) -> None:
-    base = tmp_path / "base"
+def refusals(folder: Path, error: str, kind: type[Checkpoints]) -> tuple[int, list[str]]:
+    """Refuse a save each of its system calls in turn: their number, and what was wrong then."""
+    base = folder / "base"
     saved(base, 1, 2)
-    kind(tmp_path / "warm", KEEP).save(content(2), best=False)
+    kind(folder / "warm", KEEP).save(content(2), best=False)
 
     def save(run: Path) -> Callable[[], None]:
         return lambda: kind(run, KEEP).save(content(3), best=True)
 
-    calls = calls_of(save(twin(base, tmp_path / "whole")), tmp_path / "whole.log")
+    calls = calls_of(save(twin(base, folder / "whole")), folder / "whole.log")
     wrong = []
     for number, (call, k) in enumerate(calls):
-        run, log = twin(base, tmp_path / f"{number}"), tmp_path / "log"
+        run, log = twin(base, folder / f"{number}"), folder / "log"
         writer = Writer(save(run))
         with traced(writer, log, f"{call}:error={error}:when={k}"):
             writer.start()
@@ -245,9 +223,18 @@ def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
         found = wrong_refusal(run, outcome, r"[\w /]+") + wrong_later(run, 4)
         wrong += [f"{call} {k}: {what}" for what in found]
         shutil.rmtree(run)
+    return len(calls), wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EINTR"])
+def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
+    tmp_path: Path, error: str, record_property: Record
+) -> None:
+    cases, wrong = refusals(tmp_path, error, Beside)
     record_property("set", "C3")
-    record_property("cases", len(calls))
-    assert len(calls) > 50
+    record_property("cases", cases)
+    assert cases > 50
     assert wrong == []
 
 

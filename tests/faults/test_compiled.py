@@ -9,35 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.checkpoint.store import read
-from tests.conftest import ROOT, Shell, metrics, result, wait_until
-
-
-@pytest.mark.slow
-def test_all_nine_cells_train_compiled_on_the_same_thing_and_say_how_long_it_took(
-    shell: Shell,
-) -> None:
-    for way, compiled in (("compiled", "true"), ("plain", "false")):
-        done = shell.train(
-            "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler",
-            "study.ask=[accuracy]", f"compile={compiled}",
-            "launch.cpu_processes=2", "max_steps=20", "log_every=1", "logger=quiet",
-            f"hydra.sweep.dir={way}",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    for run in (path.parent for path in (shell.folder / "compiled").glob("*/result.json")):
-        plain = shell.folder / "plain" / run.name
-        found = result(run)
-        assert found["compile_seconds"] > 0
-        assert result(plain)["compile_seconds"] is None
-        tolerance = 1e-4 if found["amp"] == "fp32" else 3e-2
-        losses = metrics(run, "loss")
-        assert len(losses) == 20
-        assert losses == pytest.approx(metrics(plain, "loss"), abs=tolerance, rel=0)
-        keys, others = (list(read(where / "checkpoints" / "last.pt")["model"])
-                        for where in (run, plain))  # fmt: skip
-        assert keys == others
-    assert len(list((shell.folder / "compiled").glob("*/result.json"))) == 9
+from tests.conftest import ROOT, Shell, result, wait_until
 
 
 def compiles(cache: Path) -> bool:

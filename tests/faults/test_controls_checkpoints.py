@@ -12,8 +12,7 @@ import torch
 from ninefold.checkpoint import store
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.files import sha256_of
-from tests.checkpoint import test_sharded
-from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
+from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages
 
 pytestmark = pytest.mark.slow
 Record = Callable[[str, object], None]
@@ -57,11 +56,6 @@ def test_c1_sees_a_writer_that_lists_a_file_too_late(tmp_path: Path) -> None:
     assert any("it was said" in what for what in wrong), wrong  # step 1 is taken, with a warning
 
 
-def test_c2_sees_a_writer_that_writes_in_place(tmp_path: Path) -> None:
-    _, wrong = kills(tmp_path, 500, 2**16, InPlace)
-    assert wrong
-
-
 def believe(path: Path) -> str | None:
     """What the manifest says, without a look into the file or folder."""
     entries = Checkpoints(path.parent, 2).manifest().get(path.name)
@@ -75,12 +69,3 @@ def test_c4_sees_that_a_checksum_is_not_looked_at(
     cases, wrong = damages(tmp_path, DAMAGE)
     assert len(wrong) > cases / 2
     assert any("flipped" in what and "was not detected" in what for what in wrong)
-
-
-def test_the_damages_show_that_checksums_of_sharded_checkpoints_are_not_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store, "digest", believe)
-    wrong = test_sharded.damages(tmp_path)
-    assert "__0_0.distcp flipped: read" in wrong, wrong
-    assert "__0_0.distcp a link: read" in wrong, wrong

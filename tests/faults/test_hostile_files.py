@@ -115,17 +115,27 @@ def touch(folder: Path) -> str:
     return f"touch {folder / 'canary'}"
 
 
-@case
-def a_pickle_that_calls_a_shell(folder: Path, run: Path) -> Case:
-    torch.save({"model": Evil(os.system, touch(folder))}, folder / "x.pt")
-    return evaluating(folder / "x.pt", "cannot be read")
+def loading(name: str, value: Callable[[Path], Any]) -> None:
+    """A case whose checkpoint is `value(folder)`, saved by torch."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        torch.save(value(folder), folder / "x.pt")
+        return evaluating(folder / "x.pt", "cannot be read")
+
+    CASES[name] = prepare
 
 
-@case
-def a_pickle_that_evaluates(folder: Path, run: Path) -> Case:
-    code = f"__import__('os').system({touch(folder)!r})"
-    torch.save({"model": Evil(eval, code), "x": Evil(exec, code)}, folder / "x.pt")
-    return evaluating(folder / "x.pt", "cannot be read")
+def evaluated(folder: Path) -> str:
+    return f"__import__('os').system({touch(folder)!r})"
+
+
+loading("a_pickle_that_calls_a_shell", lambda folder: {"model": Evil(os.system, touch(folder))})
+loading("a_pickle_that_evaluates", lambda folder: {
+    "model": Evil(eval, evaluated(folder)), "x": Evil(exec, evaluated(folder))})  # fmt: skip
+loading("a_tensor_subclass_that_rebuilds_itself_with_a_shell", lambda folder: {
+    "model": {"weight": Evil(
+        torch._tensor._rebuild_from_type_v2,  # type: ignore[attr-defined]
+        os.system, torch.Tensor, (touch(folder),), {})}})  # fmt: skip
 
 
 @case
@@ -152,28 +162,93 @@ def a_zip_whose_pickle_loads_from_a_hub(folder: Path, run: Path) -> Case:
 
 
 @case
-def a_tensor_subclass_that_rebuilds_itself_with_a_shell(folder: Path, run: Path) -> Case:
-    rebuild = torch._tensor._rebuild_from_type_v2  # type: ignore[attr-defined]
-    evil = Evil(rebuild, os.system, torch.Tensor, (touch(folder),), {})
-    torch.save({"model": {"weight": evil}}, folder / "x.pt")
-    return evaluating(folder / "x.pt", "cannot be read")
-
-
-@case
 def a_distributed_checkpoint_whose_metadata_is_a_pickle(folder: Path, run: Path) -> Case:
     (folder / "dcp").mkdir()
     (folder / "dcp" / ".metadata").write_bytes(pickle.dumps(Evil(os.system, touch(folder))))
     return evaluating(folder / "dcp", "no such checkpoint")
 
 
-@case
-def a_manifest_that_points_elsewhere(folder: Path, run: Path) -> Case:
-    shutil.copytree(run, folder / "run")
-    entry = {"sha256": "0" * 64, "size": 1, "step": 10**9}
-    manifest = {"format": 2, "files": {"../../../x.pt": [entry], "last.pt": "x", "/etc/passwd": 7}}
-    (folder / "run" / "checkpoints" / "manifest.json").write_text(json.dumps(manifest))
-    command = ["train.py", f"resume={folder}/run", "max_steps=2"]
-    return Case(command, (0, 3), "")
+def listing(name: str, manifest: str) -> None:
+    """A case that resumes a run with this manifest: from no file that it should not list."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        shutil.copytree(run, folder / "run")
+        (folder / "run" / "checkpoints" / "manifest.json").write_text(manifest)
+        return Case(["train.py", f"resume={folder}/run", "max_steps=2"], (3,), "error: resume=")
+
+    CASES[name] = prepare
+
+
+listing("a_manifest_that_points_elsewhere", json.dumps({"format": 2, "files": {
+    "../../../x.pt": [{"sha256": "0" * 64, "size": 1, "step": 10**9}], "last.pt": "x",
+    "/etc/passwd": 7}}))  # fmt: skip
+for number, text in enumerate(("", "[]", '{"files": ', '{"format": 2, "files": {"last.pt": 5}}')):
+    listing(f"a_manifest_of_nonsense_{number}", text)
+
+
+# Checkpoints that are damaged, or of something else
+
+
+def damaged(name: str, change: Callable[[bytes], bytes], hint: str = "cannot be read") -> None:
+    """A case whose checkpoint is ours with its bytes changed."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        (folder / "x.pt").write_bytes(change((run / "checkpoints" / "last.pt").read_bytes()))
+        return evaluating(folder / "x.pt", hint)
+
+    CASES[name] = prepare
+
+
+def holding(name: str, change: Callable[[dict[str, Any]], Any], hint: str, *more: str) -> None:
+    """A case whose checkpoint holds what `change` makes of the content of ours."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        torch.save(change(read(run / "checkpoints" / "last.pt")), folder / "x.pt")
+        return evaluating(folder / "x.pt", hint, *more)
+
+    CASES[name] = prepare
+
+
+def flipped(data: bytes) -> bytes:
+    """One bit of the largest tensor is another: the middle of the file is within it."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
+
+
+def cast(content: dict[str, Any], to: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
+    model = {k: to(v) if v.is_floating_point() else v for k, v in content["model"].items()}
+    return {**content, "model": model}
+
+
+def configured(before: str, after: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda content: {**content, "config": re.sub(before, after, content["config"])}
+
+
+BARE = ("model=convnet", "dataset=digits")
+damaged("0_bytes", lambda data: b"")
+damaged("truncated", lambda data: data[: len(data) // 2])
+damaged("HTML", lambda data: b"<html>not found</html>")
+damaged("a_flipped_bit", flipped, "it is damaged")
+holding("a_list", lambda c: [1, 2], "a dictionary is expected")
+holding("another_frameworks", lambda c: {"epoch": 1, "states": []}, "11 missing", *BARE)
+holding("a_missing_key", lambda c: {k: v for k, v in c["model"].items() if "bias" not in k},
+        "4 missing", *BARE)  # fmt: skip
+holding("an_extra_key", lambda c: {**c["model"], "extra": torch.ones(2)},
+        "1 unexpected (extra)", *BARE)  # fmt: skip
+holding("a_tensor_twice", lambda c: {**c["model"], "module.classifier.bias": torch.ones(10)},
+        "1 unexpected (module.classifier.bias)", *BARE)  # fmt: skip
+holding("100_classes", lambda c: {**c["model"], "classifier.bias": torch.ones(100)},
+        "1 mismatched (classifier.bias: [100] for [10])", *BARE)  # fmt: skip
+holding("complex", lambda c: cast(c, lambda t: t.to(torch.complex64)), "complex64 for float32")
+holding("float8", lambda c: cast(c, lambda t: t.to(torch.float8_e4m3fn)), "float8_e4m3fn for")
+holding("sparse", lambda c: cast(c, torch.Tensor.to_sparse), "sparse for plain")
+holding("a_newer_format", lambda c: {**c, "format": 99}, "newer format version")
+holding("a_configuration_that_is_a_list", configured(r"(?s)\A.*", "- 1"), "cannot be read")
+holding("a_configuration_of_another_kind", configured(r"(?s)\A.*", "model: 3\nchoices: 5"),
+        "its configuration is not used")  # fmt: skip
+holding("a_configuration_that_refers_elsewhere", configured("dtype: float32", "dtype: ${nowhere:}"),
+        "refers to something in amp.dtype")  # fmt: skip
+holding("a_configuration_of_100_classes", configured("classes: 10", "classes: 100"), "[10] for")
 
 
 # Configurations in checkpoints
@@ -315,47 +390,32 @@ def a_tensor_name_that_a_terminal_would_obey(folder: Path, run: Path) -> Case:
 # Run folders to go on with
 
 
-def resuming(folder: Path, run: Path, change: Callable[[Any], None], *more: str) -> list[str]:
-    shutil.copytree(run, folder / "run")
-    path = folder / "run" / "config.yaml"
-    tree = OmegaConf.to_container(OmegaConf.load(path))
-    change(tree)
-    path.write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
-    return ["train.py", f"resume={folder}/run", "max_steps=2", *more]
+def resumed(name: str, place: str, value: Callable[[Path], Any], hint: str, *more: str) -> None:
+    """A case that resumes a run with `value(folder)` at the dotted `place` of its config.yaml."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        shutil.copytree(run, folder / "run")
+        path = folder / "run" / "config.yaml"
+        tree = OmegaConf.load(path)
+        OmegaConf.update(tree, place, OmegaConf.create({"": value(folder)})._get_node(""))
+        path.write_text(OmegaConf.to_yaml(tree))
+        command = ["train.py", f"resume={folder}/run", "max_steps=2", *more]
+        return Case(command, (2,) if more else (3,), hint)
+
+    CASES[name] = prepare
 
 
-@case
-def resuming_what_names_a_target(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["scheduler"] = {"_target_": "shutil.os.system", "_args_": [touch(folder)]}
-
-    return Case(resuming(folder, run, change), (3,), "names the target shutil.os.system")
-
-
-@case
-def resuming_what_a_resolver_makes(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["scheduler"] = "${oc.create:{_target_:os.system}}"
-
-    return Case(resuming(folder, run, change), (3,), "it refers to something in scheduler")
-
-
-@case
-def resuming_a_target_that_the_user_does_not_repeat(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["optimizer"]["_target_"] = "torch.optim.Adam"
-
-    return Case(resuming(folder, run, change), (3,), "add trust=true if you made it")
-
-
-@case
-def resuming_a_target_that_the_user_repeats(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["optimizer"]["_target_"] = "torch.optim.Adam"
-
-    # Which is not what the checkpoint was trained with: a run does not go on as another.
-    command = resuming(folder, run, change, "optimizer._target_=torch.optim.Adam")
-    return Case(command, (2,), "its config.yaml was edited: optimizer._target_")
+resumed("resuming_what_names_a_target", "scheduler", lambda folder: {
+    "_target_": "shutil.os.system", "_args_": [touch(folder)]},
+    "names the target shutil.os.system")  # fmt: skip
+resumed("resuming_what_a_resolver_makes", "scheduler", lambda folder: (
+    "${oc.create:{_target_:os.system}}"), "it refers to something in scheduler")  # fmt: skip
+resumed("resuming_a_target_that_the_user_does_not_repeat", "optimizer._target_", lambda folder: (
+    "torch.optim.Adam"), "add trust=true if you made it")  # fmt: skip
+# Which is not what the checkpoint was trained with: a run does not go on as another.
+resumed("resuming_a_target_that_the_user_repeats", "optimizer._target_", lambda folder: (
+    "torch.optim.Adam"), "its config.yaml was edited: optimizer._target_",
+    "optimizer._target_=torch.optim.Adam")  # fmt: skip
 
 
 # Archives and data
@@ -458,30 +518,25 @@ def a_sweep_over_options_out_of_their_folder(folder: Path, run: Path) -> Case:
     return climbing(folder, "parallel=none,../x", f"hydra.sweep.dir={folder}/a/canary", sweep=True)
 
 
-@case
-def a_seed_that_is_a_path_in_a_sweep(folder: Path, run: Path) -> Case:
-    command = ["train.py", "-m", *SMALL, "seed=../../../canary", f"hydra.sweep.dir={folder}/a/b"]
-    return Case(command, (2,), "error: seed=../../../canary: not allowed")
+def typing(name: str, codes: tuple[int, ...], hint: str, *words: str) -> None:
+    """A case that trains with `words`, in which FOLDER and TOUCH stand for those of the case."""
+
+    def prepare(folder: Path, run: Path) -> Case:
+        said = [
+            word.replace("FOLDER", str(folder)).replace("TOUCH", touch(folder)) for word in words
+        ]
+        return Case(["train.py", *SMALL, *said], codes, hint)
+
+    CASES[name] = prepare
 
 
-@case
-def a_value_for_a_shell(folder: Path, run: Path) -> Case:
-    command = ["train.py", *SMALL, f"seed='0;{touch(folder)};$({touch(folder)})'",
-               f"hydra.run.dir={folder}/run"]  # fmt: skip
-    return Case(command, (2,), "not allowed")
-
-
-@case
-def a_folder_for_a_shell(folder: Path, run: Path) -> Case:
-    command = ["train.py", *SMALL, f"hydra.run.dir='{folder}/a;touch canary;$(touch canary)`x`'"]
-    return Case(command, (0,), "")
-
-
-@case
-def a_sweep_for_a_shell(folder: Path, run: Path) -> Case:
-    command = ["train.py", "-m", *SMALL, "seed=0", f"hydra.sweep.dir={folder}/s",
-               f"+dataset.note='$({touch(folder)})'"]  # fmt: skip
-    return Case(command, (2,), "no such key")
+typing("a_seed_that_is_a_path_in_a_sweep", (2,), "error: seed=../../../canary: not allowed",
+       "seed=../../../canary", "hydra.sweep.dir=FOLDER/a/b", "-m")  # fmt: skip
+typing("a_value_for_a_shell", (2,), "not allowed", "seed='0;TOUCH;$(TOUCH)'",
+       "hydra.run.dir=FOLDER/run")  # fmt: skip
+typing("a_folder_for_a_shell", (0,), "", "hydra.run.dir='FOLDER/a;touch canary;$(touch canary)`x`'")
+typing("a_sweep_for_a_shell", (2,), "no such key", "seed=0", "hydra.sweep.dir=FOLDER/s",
+       "+dataset.note='$(TOUCH)'", "-m")  # fmt: skip
 
 
 # Of each kind that is refused in a way of its own, what `make test` tries.
@@ -492,7 +547,7 @@ TRIED = {
     "argument_that_downloads", "a_width_that_fills_the_memory", "laughs_by_the_billion",
     "a_tensor_name_that_a_terminal_would_obey",
     "resuming_what_names_a_target", "resuming_a_target_that_the_user_does_not_repeat",
-    "an_archive_that_climbs", "a_dataset_whose_pickle_calls_a_shell",
+    "a_flipped_bit", "an_archive_that_climbs", "a_dataset_whose_pickle_calls_a_shell",
     "a_dataset_that_links_to_a_private_file", "an_option_out_of_its_folder",
     "a_seed_that_is_a_path_in_a_sweep", "a_folder_for_a_shell",
 }  # fmt: skip

@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from tests.conftest import ROOT, Shell
 from tests.faults.refusals import refused
@@ -173,26 +171,11 @@ def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
     refused(train(shell, mine, "", QUIET, *arguments), 2, field)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "fields"),
-    [
-        (["-m", "seed=range(0)"], 2, ["seed=range(0): it has no values"]),
-        (["-m", "seed=glob(*)"], 2, ["seed=glob(*): it has no values"]),
-        (["-m", "seed=range(0,1,0)"], 2, ["seed=range(0,1,0): its step is 0"]),
-        (["-m", "model=glob(zz*)"], 2, ["model=glob(zz*): it has no values"]),
-        (["-m", "+hydra.sweeper.params={seed:'range(0)'}"], 2, ["seed=range(0): it has no"]),
-        (["find=lr", "find_lr.low=1e-300", "find_lr.high=1e308"], 2,
-         ["find_lr.low=1e-300: float32", "find_lr.high=1e+308: float32"]),
-        (["parallel=ddp", "parallel.processes=300", "batch_size=3000"], 2,
-         ["parallel.processes=300: too many for one command"]),
-    ],
-    ids=lambda value: value[-1] if isinstance(value, list) else None,
-)  # fmt: skip
-def test_what_cannot_be_run_is_refused_before_anything_starts(
-    shell: Shell, arguments: list[str], code: int, fields: list[str]
+def test_more_processes_than_one_command_starts_are_refused_before_anything_starts(
+    shell: Shell,
 ) -> None:
-    done = shell.train(*arguments, QUIET)
-    refused(done, code, *fields)
+    done = shell.train("parallel=ddp", "parallel.processes=300", "batch_size=3000", QUIET)
+    refused(done, 2, "parallel.processes=300: too many for one command")
     assert os.listdir(shell.folder) == []
 
 
@@ -241,33 +224,17 @@ def test_masks_that_are_void_everywhere_are_data_without_a_figure(shell: Shell, 
     refused(done, 4, "dataset=test: no example of the set has a class in any pixel")
 
 
-@pytest.mark.parametrize("words", [("seed: 0", "seed: 1"), ("lr: 0.001", "lr: 0.01")], ids=str)
-def test_a_run_whose_configuration_was_edited_is_not_resumed(
-    shell: Shell, trained: Path, words: tuple[str, str]
-) -> None:
+def test_a_run_whose_configuration_was_edited_is_not_resumed(shell: Shell, trained: Path) -> None:
     subprocess.run(["cp", "-r", str(trained), "run"], cwd=shell.folder, check=True)
     path = shell.folder / "run" / "config.yaml"
     before = path.read_text()
-    path.write_text(before.replace(*words))
-    assert path.read_text() != before
+    path.write_text(before.replace("lr: 0.001", "lr: 0.01"))
     done = shell.train("resume=run", "max_steps=3")
-    key, value = words[1].split(": ")
-    refused(
-        done, 2, f"resume={path.parent}: its config.yaml was edited: ", hint=f"{key}={value} (was 0"
-    )
+    said = "its config.yaml was edited: optimizer.lr=0.01 (was 0.001); "
+    refused(done, 2, f"resume={path.parent}: {said}")
     path.write_text(before)
     done = shell.train("resume=run", "max_steps=3", "log_every=1")  # which may change
     assert done.returncode == 0, done.stderr
-
-
-def test_a_class_folder_that_links_to_itself_is_data(shell: Shell) -> None:
-    for place in ("train/a", "train/b", "test/a", "test/b"):
-        (shell.folder / "data" / place).mkdir(parents=True)
-        image = Image.fromarray(np.zeros((8, 8, 3), np.uint8))
-        image.save(shell.folder / "data" / place / "0.png")
-    (shell.folder / "data" / "train" / "c").symlink_to("c")
-    done = shell.train("dataset=folder", "dataset.root=data", "dataset.shape=[3,8,8]", QUIET)
-    refused(done, 4, "dataset.root=data: ", hint="data/train/c cannot be read")
 
 
 def test_a_folder_with_letters_outside_ascii_needs_no_quotes(shell: Shell) -> None:
@@ -276,27 +243,3 @@ def test_a_folder_with_letters_outside_ascii_needs_no_quotes(shell: Shell) -> No
     assert (shell.folder / "dé" / "数据" / "result.json").exists()
     done = shell.evaluate("ckpt=dé/数据", "hydra.run.dir=é")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.parametrize("name", ["${HOME}", "${oc.env:HOME}"])
-def test_a_working_directory_that_reads_as_a_reference_is_refused(shell: Shell, name: str) -> None:
-    shell.folder = shell.folder / name
-    shell.folder.mkdir()
-    done = shell.train("max_steps=1", QUIET)
-    refused(done, 2, f"directory={shell.folder}: its name holds ${{")
-    assert os.listdir(shell.folder) == []
-
-
-@SLOW
-def test_letters_that_the_locale_cannot_decode_are_told_with_what_to_set(shell: Shell) -> None:
-    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    done = shell.train("hydra.run.dir=dé", "max_steps=1", env=env, fresh=True)
-    refused(done, 2, "arguments=hydra.run.dir='d", hint="set LC_ALL=C.UTF-8 or PYTHONUTF8=1")
-
-
-def test_an_option_of_ones_own_with_the_name_of_ours_is_refused(shell: Shell, mine: Path) -> None:
-    own = mine / "conf" / "model" / "convnet.yaml"
-    own.write_text((mine / "conf" / "model" / "u.yaml").read_text())
-    done = shell.train("--config-dir=mine/conf", "model=convnet", "hydra.run.dir=run")
-    refused(done, 2, f"option={own}", hint=str(ROOT / "conf" / "model" / "convnet.yaml"))
-    assert not (shell.folder / "run").exists()

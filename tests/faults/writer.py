@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 
-from ninefold.checkpoint.sharded_writer import ShardedWriter
 from ninefold.checkpoint.store import STEP, Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.errors import Failure, ResourceError
@@ -60,15 +59,6 @@ class Beside(Checkpoints):
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         writer = AsyncWriter(Checkpoints(self.folder, KEEP), torch.device("cpu"))
-        writer.save(content, best)
-        writer.wait()
-
-
-class Together(Checkpoints):
-    """Sharded checkpoints as a run of one process writes them."""
-
-    def save(self, content: Mapping[str, Any], best: bool) -> None:
-        writer = ShardedWriter(Checkpoints(self.folder, KEEP))
         writer.save(content, best)
         writer.wait()
 

@@ -16,53 +16,30 @@ from typing import Any
 
 import pytest
 
-from ninefold.errors import ConfigError, PeerError
+from ninefold.errors import ConfigError, DataError, Failure, PeerError
 from ninefold.launch import rendezvous
-from ninefold.launch.rank_facts import RankFacts, difference, hosts_of
-from ninefold.launch.rendezvous import Rendezvous
-from ninefold.ranks import Ranks, network_problem
+from ninefold.launch.rendezvous import RankFacts, Rendezvous, hosts_of, require_equal
+from ninefold.ranks import Ranks
 from tests.conftest import ROOT, Shell, result
-
-MEMBER = RankFacts(
-    0, 0, "nodea", {"code": "3f" * 32, "torch": "2.15.0", "torchvision": "0.30"}, ["seed=1"]
-)
-
 
 # Agreeing
 
 
 @pytest.mark.parametrize(
-    ("other", "line"),
+    ("name", "values", "kind", "said"),
     [
-        (
-            {"facts": {**MEMBER.facts, "code": "77" * 32, "torch": "2.14.0"}},
-            "error: hosts=nodeb: its ninefold is another than nodea's (77777777, 3f3f3f3f); all "
-            "hosts run the same code; copy it there",
-        ),
-        (
-            {"facts": {**MEMBER.facts, "torch": "2.14.0"}, "arguments": ["seed=2"]},
-            "error: hosts=nodeb: torch 2.14.0, nodea has 2.15.0; one version is allowed; "
-            "install it there",
-        ),
-        (
-            {"arguments": ["seed=1", "model=alexnet"]},
-            "error: hosts=nodeb: it was started with model=alexnet, nodea without; all hosts are "
-            "given one command; repeat it there",
-        ),
-        (
-            {"arguments": []},
-            "error: hosts=nodeb: it was started without seed=1, which nodea has; all hosts are "
-            "given one command; repeat it there",
-        ),
+        ("arguments", ["seed=1", "seed=1", "seed=2"], ConfigError, "arguments differ from a's (s"),
+        ("data", ["3f" * 32, "3f" * 32, "77" * 32], DataError, "data differ from a's (77777777, 3"),
     ],
-    ids=["code", "torch", "more arguments", "fewer arguments"],
 )
-def test_a_host_that_differs_is_named_with_the_first_difference(
-    other: dict[str, Any], line: str
+def test_the_first_host_that_differs_is_named_with_what_differs(
+    name: str, values: list[str], kind: type[Failure], said: str
 ) -> None:
-    usual = {"facts": MEMBER.facts, "arguments": MEMBER.arguments}
-    assert difference(MEMBER, RankFacts(1, 1, "nodeb", **usual)) is None
-    assert str(difference(MEMBER, RankFacts(1, 1, "nodeb", **{**usual, **other}))) == line
+    members = [RankFacts(rank, rank, host) for rank, host in enumerate("abc")]
+    require_equal(members, [{name: values[0]}] * 3)
+    with pytest.raises(kind) as raised:
+        require_equal(members, [{name: value} for value in values])
+    assert str(raised.value).startswith(f"error: hosts=c: its {said}")
 
 
 def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks() -> None:
@@ -91,19 +68,6 @@ def test_a_request_that_is_not_answered_is_a_failure_after_some_seconds(
         with pytest.raises(PeerError, match=r"^error: MASTER_ADDR=127.0.0.1: rank 0's store does"):
             Rendezvous(Ranks(1, 2))
         assert time.monotonic() - began < 5
-
-
-def test_an_interface_that_is_not_there_and_a_name_of_the_loopback_are_refused() -> None:
-    me = Ranks(0, 2, 0, 1, host="node0")
-    wrong = network_problem(me, {"GLOO_SOCKET_IFNAME": "lo,eth9"}, gpus=False)
-    assert str(wrong).startswith("error: GLOO_SOCKET_IFNAME=lo,eth9: no interface eth9 on node0;")
-    assert network_problem(me, {"GLOO_SOCKET_IFNAME": "lo"}, gpus=False) is None
-    here = Ranks(0, 2, 0, 1, host="localhost")
-    wrong = network_problem(here, {}, gpus=False)
-    assert isinstance(wrong, ConfigError)
-    assert str(wrong).startswith("error: host=localhost: its name leads to 127.0.0.1, where no ")
-    assert network_problem(here, {}, gpus=True) is None
-    assert network_problem(Ranks(0, 2, 0, 2, host="localhost"), {}, gpus=False) is None
 
 
 # Whole commands
@@ -143,7 +107,6 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
     (folder / "start" / "run.rank1.log").mkdir(parents=True)  # where rank 1 writes its log
     cases = {
         "arguments": two(folder / "arguments", only=["seed=7"]),
-        "interface": two(folder / "interface", other={"GLOO_SOCKET_IFNAME": "eth9"}),
         "data": two(
             folder / "data",
             job=IMAGES,
@@ -194,23 +157,14 @@ def lines(ranks: list[dict[str, Any]]) -> list[str]:
 HERE = socket.gethostname()
 
 
-@pytest.mark.slow  # as tests/faults/test_hosts.py shows with real hosts
-@pytest.mark.parametrize(
-    ("name", "begins"),
-    [
-        ("arguments", f"error: hosts={HERE}: it was started with seed=7, {HERE} without; "),
-        ("interface", f"error: GLOO_SOCKET_IFNAME=eth9: no interface eth9 on {HERE}; found "),
-    ],
-)
-def test_what_one_host_has_otherwise_is_one_line_on_all_before_anything_is_written(
-    ended: tuple[Path, dict[str, Any]], name: str, begins: str
+def test_other_arguments_of_one_host_are_one_line_on_all_before_anything_is_written(
+    ended: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, cases = ended
-    assert [rank["code"] for rank in cases[name]] == [2, 2], cases[name]
-    (line,) = lines(cases[name])
-    assert line.startswith(begins)
-    assert HERE in line
-    assert not (folder / name).exists()
+    assert [rank["code"] for rank in cases["arguments"]] == [2, 2], cases["arguments"]
+    (line,) = lines(cases["arguments"])
+    assert line.startswith(f"error: hosts={HERE}: its arguments differ from {HERE}'s (")
+    assert not (folder / "arguments").exists()
 
 
 def test_data_that_one_host_lacks_are_one_line_on_all_before_the_first_step(

@@ -54,9 +54,27 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
             PeerError,
             "error: rank=1: a peer went away or did not answer (socket closed)",
         ),
+        (
+            RuntimeError(
+                "Caught RuntimeError in replica 0\nRuntimeError: pool_backward_cuda does "
+                "not have a deterministic implementation, but you set 'torch.use_"
+            ),
+            ConfigError,
+            "error: deterministic=true: an operation has no deterministic kernel (RuntimeError: p",
+        ),
+        (
+            RuntimeError("could not create a primitive descriptor for the LSTM forward. Run with"),
+            ConfigError,
+            "error: kernel=oneDNN: this CPU has none for a layer in its precision (could not ",
+        ),
+        (
+            OSError(28, "No space left on device", "last.pt"),
+            ResourceError,
+            "error: file=last.pt: No space left on device; traceback in ",
+        ),
     ],
 )
-def test_what_a_gpu_or_nccl_lacks_is_one_line_that_names_it(
+def test_an_error_of_a_library_is_one_line_that_names_what_a_user_can_change(
     error: Exception, kind: type[Failure], line: str, tmp_path: Path
 ) -> None:
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))

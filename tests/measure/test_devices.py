@@ -15,8 +15,6 @@ from ninefold.measure.devices import (
     Load,
     Meter,
     Rapl,
-    gpu_joules,
-    gpu_load,
     gpu_memory,
     meter,
 )
@@ -72,22 +70,6 @@ def test_one_process_of_a_host_counts_the_energy_of_its_cpu(tmp_path: Path) -> N
     powercap(tmp_path, _0=("package-0", 2_000_001))
     assert first.source == "rapl"
     assert (first.joules(), second.joules()) == (2, 0)
-
-
-def test_the_clock_counts_energy_between_its_start_and_its_stop_alone() -> None:
-    used = iter([10.0, 11.0, 50.0, 52.5])
-    clock = Clock(CPU, sample=0, meter=Meter("rapl", lambda: next(used)))
-    clock.start()
-    clock.stop()
-    clock.start()
-    clock.stop()
-    assert clock.joules == 3.5
-
-
-def test_a_gpu_that_tells_nothing_is_written_down_as_nothing() -> None:
-    assert math.isnan(gpu_joules(99))
-    assert math.isnan(gpu_load(99))
-    assert math.isnan(gpu_memory(99))
 
 
 @pytest.mark.gpu

@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ninefold.engine.memory import PeakMemory
+from ninefold import machine
+from ninefold.engine.training import PeakMemory
 
 MIB = 2**20
-
-
-def test_without_gpus_there_is_no_peak() -> None:
-    memory = PeakMemory([])
-    memory.start()
-    with memory.paused():
-        assert memory.bytes() == []
 
 
 @pytest.mark.gpu
@@ -28,3 +22,10 @@ def test_what_an_evaluation_allocates_is_no_peak_of_the_training() -> None:
         torch.empty(32 * MIB, dtype=torch.uint8, device="cuda")
     torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
     assert memory.bytes() == [before + 8 * MIB]
+
+
+def test_free_memory_is_less_than_all_there_is() -> None:
+    free, there = machine.available_memory(), machine._physical()
+    assert free is not None
+    assert there is not None
+    assert 0 < free <= there

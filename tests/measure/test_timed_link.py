@@ -39,13 +39,6 @@ def test_timing_the_link_of_two_processes_changes_no_loss(shell: Shell) -> None:
     assert timed["messages"] >= 1
 
 
-@pytest.mark.slow
-def test_one_process_has_no_link_and_times_its_steps(shell: Shell) -> None:
-    alone, _ = ran(shell, "alone", "clock.link=0.2")
-    assert alone["link"] == {}
-    assert alone["compute_seconds"] > 0
-
-
 def test_a_step_without_communication_ends_when_the_slowest_process_has_ended_it(
     tmp_path: Path,
 ) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 import torch._dynamo  # which the first optimizer of a process imports, in a second
-import torch.distributed.fsdp
-import torch.distributed.tensor
 from torch.distributed import TCPStore
 
 from tests.forks import exit_code, fork

@@ -6,13 +6,15 @@ import copy
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.engine.parallel.dp import GatheredObjective, Replicas
+from ninefold.engine.parallel import Place
+from ninefold.engine.parallel.dp import DP, GatheredObjective, Replicas
 from ninefold.engine.task import Objective, Scores, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
@@ -71,7 +73,7 @@ class OnCPU:
             values.chunk(len(device_ids)) if isinstance(values, Tensor) else [values] * 3
             for values in inputs
         ]
-        parts = [tuple(part) for part in zip(*split, strict=True)]
+        parts = list(zip(*split, strict=False))
         return parts, [kwargs] * len(parts)
 
     def replicate(self, module: Any, device_ids: Any) -> Any:
@@ -104,19 +106,21 @@ def gathered(objective: Objective) -> GatheredObjective:
 
 
 @pytest.mark.parametrize("loss_in_forward", [True, False])
+@pytest.mark.parametrize("count", [7, 2])  # 3, 3 and 1 for three threads, or 1, 1 and none
 @pytest.mark.parametrize("make", [classification, segmentation, landmarks])
-def test_three_threads_of_3_3_and_1_examples_have_the_loss_and_gradients_of_one_pass(
-    make: Any, loss_in_forward: bool
+def test_threads_with_unlike_numbers_of_examples_have_the_loss_and_gradients_of_one_pass(
+    make: Any, count: int, loss_in_forward: bool
 ) -> None:
     torch.manual_seed(0)
     network, task, inputs, targets = make()
+    inputs, targets = inputs[:count], targets[:count]
     one, many = (Objective(copy.deepcopy(network), task) for _ in range(2))
     wrapped = Three(many, 3) if loss_in_forward else gathered(many)
     returned: list[int] = []
     hook = many.register_forward_hook(lambda module, given, output: returned.append(output.numel()))
     truth, loss = one(inputs, targets), wrapped(inputs, targets)
     hook.remove()
-    assert returned == ([1, 1, 1] if loss_in_forward else [])
+    assert returned == ([1] * min(count, 3) if loss_in_forward else [])
     assert abs(loss - truth) < 1e-6
     truth.backward()
     loss.backward()
@@ -140,3 +144,19 @@ def test_training_and_evaluation_modes_reach_the_network(wrap: Any) -> None:
     wrapped.train()
     assert network[1].training
     assert len(list(wrapped.parameters())) == 2
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_dp_on_a_cpu_leaves_the_gpus_of_the_machine_alone(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    torchs = import_module("torch.nn.parallel.data_parallel")
+    monkeypatch.setattr(torchs, "_get_available_device_type", lambda: "cuda")
+    monkeypatch.setattr(torchs, "_get_all_device_indices", lambda: list(range(gpus)))
+    monkeypatch.setattr(torchs, "_get_device_index", lambda device, *how: device)
+    monkeypatch.setattr(torchs, "_check_balance", lambda devices: None)
+    model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
+    wrapped = DP(device="cpu").wrap(model, Place(0, 1, torch.device("cpu")))
+    assert isinstance(wrapped, nn.DataParallel)
+    assert torch.equal(wrapped(inputs), model(inputs))
+    assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]

@@ -26,10 +26,10 @@ from ninefold.config.job import Asked, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
+from ninefold.finders import __main__ as finders
 from ninefold.launch.command import composed
 from ninefold.launch.ready import checked
 from ninefold.study import checks, plan
-from ninefold.study.compose import Composer
 from tests.forked import ROOT
 
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
@@ -51,7 +51,7 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export"):
+    elif name in ("ninefold.report", "ninefold.export", "ninefold.finders"):
         command([name.partition(".")[2], *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
         benches(name, arguments)
@@ -84,6 +84,11 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
+    elif name == "finders" and arguments and ELIDED not in arguments:
+        own, rest = finders.taken(arguments)
+        finders.rates_of(own)
+        for _, job in finders.jobs(rest):
+            run("train", job)
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
@@ -103,7 +108,7 @@ def run(name: str, words: Sequence[str]) -> None:
         require(checks.of_a_run(composition))
         start(asked(composition.config, composition.config.hydra), whole)
         return
-    require(checks.of_a_sweep(composition), plan.problems(composition.config))
+    require(checks.of_a_sweep(composition), checks.wrong_settings(composition.config))
     if composition.choice("hydra/sweeper") == plan.SWEEPER:
         for job in jobs(composition):
             start(job, whole)
@@ -116,7 +121,9 @@ def jobs(composition: Composition) -> list[Asked]:
     (runs,) = BasicSweeper.split_arguments(given, None)
     study = OmegaConf.to_container(config.study, resolve=True)
     assert isinstance(study, dict)
-    found = plan.Plan(covering(runs), Composer(composition.context.config_loader, config), study)
+    found = plan.Plan(
+        covering(runs), plan.Composer(composition.context.config_loader, config), study
+    )
     return [found.job(cell, 0) for cell in found.cells]
 
 

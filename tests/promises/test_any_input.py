@@ -44,7 +44,7 @@ def command(shell: Shell, kind: str, *more: str) -> list[str]:
     folder = shell.folder / "conf" / "model"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "mine.yaml").write_text(f"net: {net}\n")
-    node = f"{{_target_: {HERE}.Items, kind: {kind}"
+    node = f"{{_target_: tests.dataset.mine.Item, kind: {kind}"
     return ["train.py", "--config-dir", str(folder.parent), "model=mine", "dataset=mapped",
             f"dataset.train={node}}}", f"dataset.test={node}, count: 20}}", *said, *QUICK,
             *more]  # fmt: skip

@@ -9,14 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import weights
 from tests.conftest import ROOT, Shell, metrics, result
+from tests.dataset.kit import photos as written
 
 RUN = (
     "dataset=folder", "dataset.root=photos", "dataset.classes=2", "dataset.shape=[3,12,12]",
@@ -31,15 +30,7 @@ IN_MEMORY = "**Examples in memory.**"
 
 @pytest.fixture
 def photos(shell: Shell) -> Path:
-    """36 training and 9 test images of random bytes in each of two classes, 15x14."""
-    draw, root = np.random.default_rng(0), shell.folder / "photos"
-    for split, count in (("train", 36), ("test", 9)):
-        for name in ("cat", "dog"):
-            (root / split / name).mkdir(parents=True)
-            for number in range(count):
-                pixels = draw.integers(0, 256, (14, 15, 3), np.uint8)
-                Image.fromarray(pixels).save(root / split / name / f"{number:02}.png")
-    return root
+    return written(shell.folder / "photos", {"train": 36, "test": 9}, (15, 14))
 
 
 def runs(folder: Path) -> list[Path]:
@@ -56,23 +47,6 @@ def same(folders: list[Path]) -> None:
         assert metrics(other, "loss") == metrics(first, "loss")
         assert result(other)["accuracy"] == result(first)["accuracy"]
         assert result(other)["val_loss"] == result(first)["val_loss"]
-
-
-@pytest.mark.slow
-def test_a_sweep_trains_bitwise_the_same_from_files_and_from_a_cache(
-    shell: Shell, photos: Path
-) -> None:
-    done = shell.train(
-        "-m", *RUN, "study.ask=[accuracy]", "dataset.cache=null,disk", "hydra.sweep.dir=sweep"
-    )
-    assert done.returncode == 0, done.stderr
-    found = runs(shell.folder / "sweep")
-    assert len(found) == 2
-    same(found)
-    assert done.stderr.count("cached photos: 90 files, ") == 1
-    assert {path.name for path in (shell.folder / "cache").iterdir()} == {
-        path.name for path in (shell.folder / "cache").iterdir() if len(path.name) == 64
-    }
 
 
 @pytest.mark.slow

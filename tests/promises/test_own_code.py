@@ -15,7 +15,7 @@ import torch
 from omegaconf import OmegaConf
 
 from ninefold.checkpoint.store import read
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, Shell, result
 from tests.faults.refusals import refused
 
 CODE = """
@@ -295,23 +295,3 @@ def test_the_printed_command_of_a_study_of_ones_own_code_works_pasted(
     assert (
         "train.py --config-dir mine/conf " in (shell.folder / "study/report/report.md").read_text()
     )
-
-
-@pytest.mark.slow
-def test_a_study_of_ones_own_code_resumes_its_runs_by_its_own_command(
-    made: Path, shell: Shell
-) -> None:
-    words = [word.replace("mine/", f"{made}/mine/") for word in TRAIN if "max_steps" not in word]
-    long = ("epochs=100000", "max_steps=1500", "checkpoint.every=50", "study.ask=[accuracy]")
-    study = ("-m", *words, *long, "seed=3", "amp=fp32,autocast")
-    command = (str(ROOT / "train.py"), *study, "hydra.sweep.dir=study")
-    begun = shell.start(*command, env=code_of(made))
-    wait_until(lambda: [*shell.folder.glob("study/*/checkpoints/last.pt")], process=begun)
-    begun.terminate()
-    _, stderr = begun.communicate(timeout=60)
-    assert begun.returncode == 75, stderr
-    (run,) = shell.folder.glob("study/*/checkpoints")
-    assert 0 < read(run / "last.pt")["step"] < 1500
-    done = shell.train(*study, "study.resume=study", env=code_of(made))
-    assert done.returncode == 0, done.stderr
-    assert result(run.parent)["steps"] == 1500

@@ -19,7 +19,6 @@ from benchmarks import ours
 from benchmarks.rivals import raw
 from ninefold.engine.batches import epoch_order
 from ninefold.engine.loop import train
-from ninefold.train import build
 
 AMP = ("fp32", "autocast", "scaler")
 SMALL = (
@@ -95,20 +94,6 @@ def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warm
         torch.use_deterministic_algorithms(False)
     assert 0 < int(run.state.scaler.skipped) < 20
     assert all(parameter.isfinite().all() for parameter in run.state.model.parameters())
-
-
-@pytest.mark.parametrize("how", [{"fused": False}, {"momentum": 0}, {"dampening": 0.1}], ids=str)
-def test_only_a_momentum_that_may_begin_at_zero_does(how: dict[str, Any]) -> None:
-    def optimizer(**how: Any) -> torch.optim.Optimizer:
-        how = {"momentum": 0.9, "fused": True, **how}
-        return torch.optim.SGD(nn.Linear(2, 2).parameters(), **how)
-
-    usual, other = optimizer(), optimizer(**how)
-    for each in (usual, other):
-        build.start_momentum(each)
-    assert not other.state
-    assert len(usual.state) == 2
-    assert not any(state["momentum_buffer"].any() for state in usual.state.values())
 
 
 READS = {"item", "tolist", "numpy", "cpu", "nonzero", "equal", "allclose", "is_nonzero", "__bool__",
@@ -194,11 +179,3 @@ def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str, resident:
             train(run)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-
-
-def test_a_step_that_reads_a_tensor_is_seen() -> None:
-    with counted() as counts:
-        loss = torch.ones(2)
-        assert loss[0]
-        loss.tolist()
-    assert +counts == {"__bool__": 1, "_local_scalar_dense": 1, "tolist": 1}

@@ -12,18 +12,15 @@ import json
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import confusion_matrix
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks import ours
 from benchmarks.rivals import raw
-from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import weights
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.masks import Masks
 from ninefold.dataset.preparation import ImagePreparation
@@ -32,18 +29,14 @@ from ninefold.engine.evaluation import evaluate
 from ninefold.engine.loop import train
 from ninefold.engine.parallel import Place
 from ninefold.engine.task import Objective
-from ninefold.model.unet import UNet
 from ninefold.task.segmentation import Segmentation
-from tests.conftest import Shell, metrics, result
+from tests.conftest import Shell, result
 from tests.dataset.scenes import CLASSES, VOID, write
+from tests.faults.runs import one_after_another
 from tests.promises.test_same_as_the_raw_loop import AMP, Cast
 from tests.task.test_classification import Team
 
 CAMVID = os.environ.get("NINEFOLD_CAMVID")
-STEPS = 50
-# AdamW divides by the size of a gradient: rounding errors of small ones become steps (seen: 1e-4).
-# So does SGD at its rate of 0.1, where the loss swings from step to step (seen: 6e-5).
-SGD = ("optimizer=sgd", "optimizer.lr=0.01")
 COUNTS = {"train": 80, "val": 6, "test": 10}
 SMALL = (
     ("shape=[3,24,32]", "4", "2", "8") if CAMVID is None else ("shape=[3,48,64]", "8", "3", "16")
@@ -87,110 +80,19 @@ def test_the_weights_after_20_steps_are_bitwise_those_of_the_raw_loop(
         assert torch.equal(own, theirs)
 
 
-def trained(scenes: list[str], folder: Path, *more: str, steps: int = STEPS) -> Path:
-    shell = Shell(folder.parent)
-    done = shell.train(
-        *scenes, *SGD, "log_every=1", "epochs=1000", f"max_steps={steps}", "launch.cpu_processes=2",
-        f"hydra.run.dir={folder}", *more,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert not shell.survivors()
-    return folder
-
-
-class InFloat64(UNet):
-    """A U-Net in float64. In float32 rounding errors grow, on some processors to 4e-5 of a loss."""
-
-    def __init__(self, channels: int, classes: int, **options: Any) -> None:
-        super().__init__(channels, classes, **options)
-        self.double()
-
-    def forward(self, images: Tensor) -> Tensor:
-        return super().forward(images.double())
-
-
-FLOAT64 = "model.net._target_=tests.promises.test_segmentation.InFloat64"
-
-
-@pytest.fixture(scope="module")
-def alone(scenes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run without parallelism in fp32, with flips and crops."""
-    return trained(scenes, tmp_path_factory.mktemp("alone") / "run", "dataset.crop=2")
-
-
-@pytest.mark.slow  # tests/task/test_objective.py shows it in one process
-@pytest.mark.parametrize("parallel", ["dp", "ddp"])
-def test_the_first_losses_of_every_strategy_are_alike(
-    scenes: list[str], tmp_path: Path, parallel: str
-) -> None:
-    alone, run = (
-        trained(scenes, tmp_path / each, f"parallel={each}", "dataset.crop=2", FLOAT64)
-        for each in ("none", parallel)
-    )
-    losses = metrics(run, "loss")
-    assert len(losses) == STEPS
-    assert losses == pytest.approx(metrics(alone, "loss"), abs=1e-6, rel=0)
-    assert losses[-1] < losses[0]
-    assert result(run)["processes"] == (2 if parallel == "ddp" else 1)
-
-
-@pytest.mark.slow
-def test_all_nine_cells_train_the_same(scenes: list[str], tmp_path: Path) -> None:
-    """bfloat16 keeps 8 bits, float32 24: other orders of sums differ after a few updates.
-
-    After 50 steps a loss in float32 is 3e-5 from that in float64, of the same cell. In float64 the
-    cells none and ddp differ by 3e-16, so 1e-4 is rounding; 4e-5 was seen on some processors.
-    """
-    shell = Shell(tmp_path)
-    done = shell.train(
-        "-m", *scenes, *SGD, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "log_every=1",
-        "launch.cpu_processes=2", "study.ask=[accuracy]", "epochs=1000", f"max_steps={STEPS}",
-        "hydra.sweep.dir=sweep",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    runs = {
-        (result(path.parent)["parallel"], result(path.parent)["amp"]): path.parent
-        for path in (tmp_path / "sweep").glob("*/result.json")
-    }
-    assert len(runs) == 9
-    for (parallel, amp), run in runs.items():
-        close = 1e-4 if amp == "fp32" else 3e-2
-        expected = metrics(runs["none", amp], "loss")
-        assert metrics(run, "loss") == pytest.approx(expected, abs=close, rel=0), (parallel, amp)
-        keys = tuple(weights(read(run / "checkpoints" / "last.pt")))
-        assert keys == tuple(weights(read(runs["none", "fp32"] / "checkpoints" / "last.pt")))
-
-
-@pytest.mark.slow
-def test_a_run_stopped_in_mid_epoch_and_resumed_is_bitwise_the_one_that_was_not(
-    scenes: list[str], alone: Path, tmp_path: Path
-) -> None:
-    run = trained(scenes, tmp_path / "run", "dataset.crop=2", steps=23)
-    done = Shell(tmp_path).train(f"resume={run}", f"max_steps={STEPS}")
-    assert done.returncode == 0, done.stderr
-    found, expected = (weights(read(r / "checkpoints" / "last.pt")) for r in (run, alone))
-    assert all(torch.equal(found[key], expected[key]) for key in expected)
-    assert metrics(run, "loss") == metrics(alone, "loss")
-
-
 def test_an_evaluation_tells_the_iou_of_each_class_and_draws_the_confusion(
-    scenes: list[str], alone: Path, tmp_path: Path
+    scenes: list[str], shell: Shell
 ) -> None:
-    done = Shell(tmp_path).evaluate(
-        f"ckpt={alone}", "parallel=ddp", "launch.cpu_processes=2", "hydra.run.dir=e"
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
-    assert found["processes"] == 2
-    assert (found["accuracy"], found["scores"]) == (
-        result(alone)["accuracy"], result(alone)["scores"],
-    )  # fmt: skip
+    train = ["train.py", *scenes, "max_steps=20", "hydra.run.dir=run"]
+    trained, done = one_after_another(shell, train, ["evaluate.py", "ckpt=run", "hydra.run.dir=e"])
+    assert trained.returncode == done.returncode == 0, trained.stderr + done.stderr
+    found = json.loads((shell.folder / "e" / "evaluation.json").read_text())
     assert set(found["scores"]) == {"pixel accuracy", "mean Dice"}
     assert f"mean IoU {found['accuracy']:.4f}" in done.stdout
     lines = done.stdout.split("IoU of each:\n")[1].splitlines()
     for line, (name, iou) in zip(lines, found["per_class"].items(), strict=False):
         assert line.split() == [name, "no", "pixels"] if iou is None else [name, f"{iou:.4f}"]
-    assert (tmp_path / "e" / "confusion.png").stat().st_size > 10_000
+    assert (shell.folder / "e" / "confusion.png").stat().st_size > 10_000
 
 
 def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(

@@ -192,7 +192,8 @@ def test_the_commands_work_in_an_empty_folder_and_print_themselves(
 def test_extensions_work_in_an_empty_folder_without_a_flag(
     shell: Shell, installed: Installed
 ) -> None:
-    words = ("model=timm", "model.net.name=test_vit", "model.input_size=32", "batch_size=8")
+    words = ("model=timm", "model.net.name=test_vit", "model.input_size=32", "batch_size=8",
+             "parallel=fsdp", "parallel.checkpoint=sharded")  # fmt: skip
     done = typed(
         shell, installed.bin, "ninefold", "train", *words, "max_steps=2", "hydra.run.dir=run"
     )

@@ -16,7 +16,6 @@ from ninefold.report.data.recording import read_recording
 from ninefold.report.render.templates import page
 from tests.report import test_report
 from tests.report.test_report import built, each_text, failure, recorded, recording, result, sweep
-from tests.report.test_scaling import planted
 
 # Text's contrast with what is behind it, for all that is shown: what is below WCAG's AA.
 PALE = """() => {
@@ -235,7 +234,6 @@ def shapes(folder: Path) -> Iterator[tuple[str, Report]]:
     }
     for name, results in studies.items():
         yield name, built(recorded(sweep(folder / name, *results)))
-    yield "processes", built(recorded(planted(folder / "more", cores=2, counts="1,2,4,8")))
     usual = recording("nine_way")
     yield "no runs", replace(usual, groups=[], runs=[], notes=[])
     yield (

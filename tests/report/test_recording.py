@@ -131,9 +131,9 @@ def test_the_text_of_each_recording_follows_from_its_recorded_files(recording: P
 
 
 def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
-    run = run_of(row_of(result(compile_seconds=1.5, part=1) | {"folder": "a"}))
+    run = run_of(row_of(result(compile_seconds=1.5, round=1) | {"folder": "a"}))
     assert isinstance(run, Result)
-    assert (run.folder, run.part, run.compile_seconds) == ("a", 1, 1.5)
+    assert (run.folder, run.round, run.compile_seconds) == ("a", 1, 1.5)
     assert run.phase_seconds["backward"] == 4.0
     assert run_of(row_of(vars(run))) == run
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from ninefold.stats.statistics import compare
 from ninefold.study_record import StudyRecord
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
 from tests.report.test_answer import runs_of
-from tests.report.test_report import result
+from tests.report.test_report import result, take_turns
 from tests.report.test_scores import SPEED, Written
 
 RMSE = Score("RMSE", "m", "less", 0.5)
@@ -38,7 +39,7 @@ def study(
     ask: Sequence[str] = ("time",),
 ) -> Written:
     """A study of four cells and four seeds, and its report. lost: by none-autocast."""
-    rounds = []
+    rounds, made = [], []
     for seed in range(4):
         runs = []
         for cell, seconds in SPEED.items():
@@ -57,6 +58,7 @@ def study(
                 },
             )  # fmt: skip
             (folder / name / "result.json").write_text(json.dumps(content))
+            made.append(content)
             lines = [
                 {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
                  "test_accuracy": own - score.sign * 5 * noise * (10 - n)}
@@ -65,10 +67,12 @@ def study(
             (folder / name / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
             runs.append(name)
         rounds.append({"round": seed, "seed": seed, "counted": True, "runs": runs})
-    facts = {
+    facts: dict[str, Any] = {
         "wall_seconds": 1.0, "runs": 16, "rounds": rounds,
         "settings": {"report": {"margin": margin, "target": None}, "study": {"ask": list(ask)}},
     }  # fmt: skip
+    if "time" in ask:
+        facts["timing"] = take_turns(folder, *made)
     (folder / "sweep.json").write_text(json.dumps(facts))
     return Written(folder, report.write(folder))
 
@@ -211,9 +215,9 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
 def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
-    assert gather_evidence(group, (), record, None).given_target is None
+    assert gather_evidence(group, (), record, None).target != 54.0
     [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
-    assert gather_evidence(group, (), record, None).given_target == 54.0
+    assert gather_evidence(group, (), record, None).target == 54.0
 
 
 @pytest.mark.parametrize(

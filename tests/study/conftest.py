@@ -19,15 +19,12 @@ from benchmarks import ours
 from ninefold.config.job import as_yaml, asked
 from ninefold.result import Result
 from ninefold.study import start
-from ninefold.study.compose import Composer
-from ninefold.study.plan import Plan, PlannedCell
+from ninefold.study.plan import Composer, Plan
 from ninefold.study.runner import Study
 from ninefold.study.screen import Lines
-from ninefold.study_record import LargestBatch
 from tests.conftest import ROOT
 
 CELLS = [["parallel=none"], ["parallel=dp"], ["parallel=ddp"]]
-FITS = LargestBatch(128, None, "whole_set", "the whole training set fits")
 
 
 @dataclass
@@ -35,7 +32,6 @@ class Sweep:
     """A study in `folder` whose runs take no time: each writes the files of a real run.
 
     statuses: how the runs end, in the order run; ok after the last of them.
-    found: by each search for a largest batch.
     """
 
     folder: Path
@@ -43,7 +39,6 @@ class Sweep:
     statuses: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
-    found: LargestBatch = FITS
     name: str | None = None  # of the study
 
     def plan(self, *overrides: str, seeds: Sequence[int] = (0, 1), **study: Any) -> Plan:
@@ -63,12 +58,7 @@ class Sweep:
             recording = start.begin(
                 self.folder, planned, settings, self.name, "basic", "train.py", now
             )
-        return Study(planned, recording, study, self.launch, self.largest, None, False, Lines())
-
-    def largest(self, cell: PlannedCell) -> LargestBatch:
-        self.names.append(cell.name)
-        time.sleep(0.001)
-        return self.found
+        return Study(planned, recording, study, self.launch, None, False, Lines())
 
     def launch(self, jobs: Sequence[Sequence[str]], number: int) -> None:
         (overrides,) = jobs

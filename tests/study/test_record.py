@@ -13,7 +13,7 @@ from tests.study.conftest import Sweep
 
 def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
     made.name = "nine_way"
-    made.study(max_batch=True).run()
+    made.study().run()
     before = made.file()
     StudyFolder.open(made.folder).write()
     after = made.file()
@@ -40,9 +40,7 @@ def test_a_study_that_an_earlier_version_began_is_refused_in_one_line(made: Swee
     with pytest.raises(KeyboardInterrupt):
         made.study().run()
     content = made.file()
-    assert all("part" in entry and "segment" not in entry for entry in content["rounds"])
-    assert len(content["parts"]) == 1
-    del content["planned_cells"]
+    del content["made_with"]
     (made.folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=r"^error: study.resume=\S+: an earlier version of "):
         made.study(resume=True)

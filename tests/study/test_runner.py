@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-from dataclasses import asdict
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ninefold.study_record import LargestBatch
-from tests.conftest import Shell, result
-from tests.faults.runs import RUN, fired, last_step, one_after_another, state_hash
-from tests.study.conftest import FITS, Sweep
+from tests.study.conftest import Sweep
 
 
 def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
@@ -56,61 +52,43 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
     assert looked == [3, 5]
 
 
-def test_a_study_that_is_killed_and_resumed_equals_one_that_was_not(shell: Shell) -> None:
-    study = ["-m", *RUN, "amp=fp32", "seed=0,1,2", "launch.inline=true", "threads=1"]
-    mark = shell.folder / "mark"
-    kill = {"FAULT": "kill_rank0@step:0:11", "FAULT_MARK": str(mark)}
-    assert shell.train(*study, "hydra.sweep.dir=cut", env=kill).returncode == -signal.SIGKILL
-    assert fired(mark) == 1
-    assert last_step(shell.folder / "cut" / "0_none_fp32_seed0") > 0
-    ends = (f"study.resume=../{shell.folder.name}/cut", "hydra.sweep.dir=whole")
-    for done in one_after_another(shell, *(["train.py", *study, end] for end in ends)):
-        assert done.returncode == 0, done.stderr
-    assert not (shell.folder / "cut" / "superseded").exists()
-    whole, cut = (sorted((shell.folder / name).glob("[0-9]*")) for name in ("whole", "cut"))
-    assert [run.name for run in cut] == [run.name for run in whole]
-    for one, other in zip(whole, cut, strict=True):
-        assert state_hash(one) == state_hash(other), one.name
-        for key in ("status", "accuracy", "best_accuracy", "test_loss", "steps", "seed", "amp"):
-            assert result(one)[key] == result(other)[key], (one.name, key)
+def test_each_round_has_every_cell_once_in_a_random_order(made: Sweep) -> None:
+    made.study(seeds=range(6)).run()
+    cells = [[name.split("_")[1] for name in runs] for (runs,) in made.rounds("runs")]
+    assert all(sorted(names) == ["ddp", "dp", "none"] for names in cells)
+    assert len({tuple(names) for names in cells}) > 2
+    assert made.rounds("round", "seed") == [(number, number) for number in range(6)]
+    assert [int(name.split("_")[0]) for name in made.names] == list(range(18))
 
 
-def test_the_largest_batches_are_searched_once_and_after_the_rounds(made: Sweep) -> None:
-    made.study(seeds=(0,), max_batch=True).run()
-    assert made.names[3:] == ["none-fp32", "dp-fp32", "ddp-fp32"]
-    assert made.file()["max_batch"]["dp-fp32"] == asdict(FITS)
-    made.study(seeds=(0,), max_batch=True, resume=True).run()
-    assert len(made.names) == 6
+def test_a_sweep_without_repetitions_keeps_the_order_of_the_command(made: Sweep) -> None:
+    made.study(seeds=[3]).run()
+    assert made.names == ["0_none_fp32_seed3", "1_dp_fp32_seed3", "2_ddp_fp32_seed3"]
 
 
-def test_the_budget_does_not_include_the_search_for_the_largest_batches(made: Sweep) -> None:
-    made.study(seeds=(0,), max_batch=True).run()
-    file = made.file()
-    assert file["search_seconds"] > 0
-    longer = {name: file[name] + 3600 for name in ("wall_seconds", "search_seconds")}
-    (made.folder / "sweep.json").write_text(json.dumps({**file, **longer}))
-    made.study(seeds=(0, 1), max_batch=True, resume=True, budget=10).run()
-    assert len(made.file()["rounds"]) == 2
-    assert made.file()["search_seconds"] == longer["search_seconds"]
-
-
-def test_a_failed_search_for_the_largest_batch_is_repeated_on_resume(made: Sweep) -> None:
-    made.found = LargestBatch(None, None, "failed", "the search ended: error: file=x: ...")
-    made.study(seeds=(0,), max_batch=True).run()
-    made.found, made.names = FITS, []
-    made.study(seeds=(0,), max_batch=True, resume=True).run()
-    assert made.names == ["none-fp32", "dp-fp32", "ddp-fp32"]
-    assert {found["batch_size"] for found in made.file()["max_batch"].values()} == {128}
-
-
-def test_cells_that_differ_only_in_what_takes_no_memory_have_one_search(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
+def test_no_round_is_begun_that_would_pass_the_budget(
+    made: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keys = "batch_size", "optimizer.lr", "epochs", "model.net.width"
-    values = (32, 0.1, 1, 8), (64, 0.2, 2, 8), (64, 0.2, 2, 16)
-    swept = [[f"{key}={each[n]}" for n, key in enumerate(keys)] for each in values]
-    monkeypatch.setattr("tests.study.conftest.CELLS", swept)
-    made.study(seeds=(0,), max_batch=True).run()
-    first, second, third = cells = made.file()["max_batch"]
-    assert made.names[3:] == [first, third]
-    assert cells[second] == asdict(FITS)
+    study = made.study(seeds=range(5), budget=2.9)  # a round is said to take three minutes
+    study.run()
+    assert len(made.file()["rounds"]) == 1
+    assert "seeds 1, 2, 3, 4 were not run" in capsys.readouterr().out
+    assert not study.finished
+
+
+def test_a_round_that_is_no_longer_planned_is_left_unchanged(made: Sweep) -> None:
+    made.statuses = ["ok"] * 7 + ["killed"]
+    with suppress(KeyboardInterrupt):
+        made.study(seeds=[0], repeats=3).run()
+    made.names = []
+    made.study(seeds=[0], repeats=2, resume=True).run()
+    assert made.names == []
+    assert len(made.file()["rounds"]) == 3
+
+
+def test_a_finished_study_has_nothing_to_resume(made: Sweep) -> None:
+    made.study().run()
+    before, made.names = made.file(), []
+    made.study(resume=True).run()
+    assert made.names == []
+    assert made.file()["rounds"] == before["rounds"]

@@ -48,8 +48,8 @@ def shown(master: int, until: str = "") -> str:
     return found.decode()
 
 
-@pytest.mark.parametrize("columns", [80, pytest.param(140, marks=pytest.mark.slow)])
-def test_a_terminal_shows_one_table_of_all_cells(shell: Shell, columns: int) -> None:
+def test_a_terminal_shows_one_table_of_all_cells(shell: Shell) -> None:
+    columns = 80
     process, master = in_terminal(shell, columns, *SHORT)
     text = shown(master)
     assert process.wait(timeout=60) == 0, text
@@ -82,20 +82,13 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     assert log.count("CPU thread") == log.count("test loss") == 1
 
 
-@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell, terminal: bool) -> None:
+def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell) -> None:
     bad = ["optimizer.lr=1e30", "log_every=1", "amp=fp32"]
-    if terminal:
-        process, master = in_terminal(shell, 100, *bad)
-        text = CONTROL.sub("", shown(master)).replace("\r", "")
-        assert process.wait(timeout=60) == 6
-        assert text.index("error: ") < text.index("run 2 of 2")
-        assert "diverged" in text
-    else:
-        done = shell.train(*STUDY, *bad)
-        assert done.returncode == 6
-        assert "none-fp32 seed 0  diverged" in done.stdout
-        text = done.stderr
+    process, master = in_terminal(shell, 100, *bad)
+    text = CONTROL.sub("", shown(master)).replace("\r", "")
+    assert process.wait(timeout=60) == 6
+    assert text.index("error: ") < text.index("run 2 of 2")
+    assert "diverged" in text
     assert len([line for line in text.splitlines() if line.startswith("error: ")]) == 2
 
 

@@ -17,7 +17,7 @@ from tests.study.conftest import Sweep
 @pytest.mark.parametrize(
     ("repeats", "looks"),
     [
-        ((5, 5), None),
+        ((5, 5), 1),
         ((5, 7, 7), 2),
         (("auto", 25), 6),
         pytest.param((5, 3, 5), 2, marks=pytest.mark.slow),
@@ -26,7 +26,7 @@ from tests.study.conftest import Sweep
     ],
 )
 def test_adding_rounds_to_a_study_counts_as_another_look(
-    made: Sweep, repeats: Sequence[int | str], looks: int | None
+    made: Sweep, repeats: Sequence[int | str], looks: int
 ) -> None:
     for number, each in enumerate(repeats):
         made.study(seeds=[0], repeats=each, budget=0, resume=number > 0).run()
@@ -58,7 +58,7 @@ def test_other_code_launcher_or_machine_is_refused(made: Sweep, key: str) -> Non
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()
     content = made.file()
-    before = content["parts"][0]
+    before = content["made_with"]
     (before if key in before else before["machine"])[key] = "1.0"
     (made.folder / "sweep.json").write_text(json.dumps(content))
     with pytest.raises(ConfigError, match=f"{key}.*changed since"):
@@ -82,3 +82,28 @@ def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
     assert "a sweep has been run into it" in str(failure)
     assert [path.name for path in made.folder.iterdir()] == ["sweep.json"]
     assert (made.folder / "sweep.json").read_bytes() == before
+
+
+def test_another_number_of_visible_gpus_is_another_machine(
+    made: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    made.study(budget=0).run()
+    made.study(resume=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(ConfigError, match=r"visible=2 \(was null\) changed since"):
+        made.study(resume=True)
+    content = made.file()
+    content["made_with"]["machine"]["visible"] = 2
+    (made.folder / "sweep.json").write_text(json.dumps(content))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,1")
+    made.study(resume=True)
+    for none in ("", "-1"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", none)
+        with pytest.raises(ConfigError, match=r"visible=0 \(was 2\) changed since"):
+            made.study(resume=True)
+
+
+def test_a_study_hashes_the_targets_of_its_cells(made: Sweep) -> None:
+    targets = made.plan("+optimizer.more._target_=my_code.Adam").targets()
+    assert {"ninefold.engine.parallel.ddp.DDP", "my_code.Adam"} <= targets

@@ -11,18 +11,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from ninefold.study.load import Load
-from ninefold.study.screen import Announcements
-from ninefold.study.timing import Timing
-from ninefold.study.turn_plan import planned_seconds, steps_of_turn, stretch_steps
+from ninefold.study.load import NeighborLoad
+from ninefold.study.turns import Turn, planned_seconds, spread, stretch_steps
 from tests.conftest import ROOT, Shell, result, wait_until
 
 DEFAULTS = {
@@ -150,33 +147,6 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     assert second == [name.replace("/0/", "/1/") for name in reversed(first)]
 
 
-@pytest.mark.slow
-def test_a_timing_round_tells_what_it_does_while_its_cells_start_and_between_turns(
-    shell: Shell,
-) -> None:
-    code = "from ninefold.study import screen\nscreen.SILENCE = 0\n"
-    (shell.folder / "sitecustomize.py").write_text(code)
-    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
-    done = shell.train(*study("parallel=none,ddp"), env=env, fresh=True)
-    assert done.returncode == 0, done.stderr
-    said = [line.partition("  |  ")[0] for line in done.stdout.splitlines()]
-    first = said[: said.index("timing round 1  2 cells", 2) + 1]  # the second time, when it ends
-    assert first == [
-        "2 cells: none-fp32, ddp-fp32",
-        "timing round 1  2 cells",
-        *(f"timing round 1  2 cells  starting {cell}" for cell in order(first)),
-        *(f"timing round 1  2 cells  turn {number}" for number in (1, 2)),
-        "timing round 1  2 cells",
-    ]
-
-
-def order(said: list[str]) -> list[str]:
-    """The cells in the order in which they are said to start."""
-    found = [line.rpartition("  starting ")[2] for line in said if "  starting " in line]
-    assert sorted(found) == ["ddp-fp32", "none-fp32"]
-    return found
-
-
 def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     done = timed.train(
         *study("model.net._target_=ninefold.model.convnet.ConvNet,own.Slow"),
@@ -216,7 +186,6 @@ def test_a_cell_whose_steps_are_twice_as_fast_with_one_thread_says_so_once(
 @pytest.mark.parametrize(
     ("bad", "strategies"),
     [
-        ("own.Late", ["none"]),
         ("own.Late", ["none", "ddp"]),
         ("own.Bad", ["none", "ddp"]),
     ],
@@ -237,24 +206,6 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
     assert [len(entry["runs"]) for entry in sweep["timing"]] == [2 * both, both]
     ended = [timed.folder / "study" / name for name in sweep["timing"][0]["runs"]]
     assert sum(result(folder)["status"] == "failed" for folder in ended) == both
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pairs", ["best", "all"])
-def test_a_resumed_study_measures_no_cell_that_was_out_unless_other_pairs_are_asked(
-    shell: Shell, whole: tuple[Path, str], pairs: str
-) -> None:
-    again = again_from(whole[0], shell)
-    path = shell.folder / "study" / "sweep.json"
-    sweep = json.loads(path.read_text())
-    (out,) = (name for name in sweep["timing"][-1]["runs"] if "ddp" in name)
-    sweep["timing"][-1]["runs"].remove(out)  # as after a look that decided its pairs
-    sweep["timing_seconds"] = 0.0  # so that there is time for another round
-    path.write_text(json.dumps(sweep))
-    done = shell.train(*again, "study.time_budget=0.05", f"study.pairs={pairs}")
-    assert done.returncode == 0, done.stderr
-    third = json.loads(path.read_text())["timing"][2]["runs"]
-    assert len(third) == (1 if pairs == "all" else 2)
 
 
 @pytest.mark.slow
@@ -384,21 +335,17 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
 
 
 def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
-    assert planned_seconds(180, apart=2) == 15  # 12 rounds
-    assert planned_seconds(180, apart=9) == 18  # of which 9 are training
-    assert planned_seconds(48, apart=9) == 12  # 4 rounds: one more than the first look takes
-    assert planned_seconds(0.0, apart=9) > 0
+    assert planned_seconds(180, overhead=2) == 15  # 12 rounds
+    assert planned_seconds(180, overhead=9) == 18  # of which 9 are training
+    assert planned_seconds(48, overhead=9) == 12  # 4 rounds: one more than the first look takes
+    assert planned_seconds(0.0, overhead=9) > 0
 
 
 @pytest.mark.parametrize(
     ("given", "field"),
     [
         ("study.ask=[speed]", "study.ask"),
-        ("study.ask=time", "study.ask"),
-        ("study.pairs=some", "study.pairs"),
-        ("study.slice=0", "study.slice"),
         ("study.turns=1", "study.turns"),
-        ("study.time_budget=-1", "study.time_budget"),
         ("launch.inline=true", "study.ask"),
     ],
 )
@@ -417,7 +364,7 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
     orphan = ["sh", "-c", f"{sys.executable} -c '{spin}' >/dev/null 2>&1 & echo $!"]
     other = int(subprocess.run(orphan, capture_output=True, check=True).stdout)
     try:
-        ours, all_others = Load(), Load()
+        ours, all_others = NeighborLoad(), NeighborLoad()
         with ours.during([other]), all_others.during([]):
             time.sleep(1.5)
     finally:
@@ -427,46 +374,24 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
     assert all_others.others is not None
     # A share of one CPU: it may have little of it beside other tests.
     assert all_others.others > ours.others + 0.15 / len(os.sched_getaffinity(0))
-    unknown = Load()
+    unknown = NeighborLoad()
     with unknown.during([2**30]):
         pass
     assert unknown.others is None
 
 
 def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() -> None:
-    taken: list[str] = []
-
-    class Taker:
-        """A run that only notes its turns."""
-
-        def __init__(self, name: str, seconds: float) -> None:
-            self.name, self.seconds = name, seconds
-
-        def turn(self, lead: int, steps: int, expected: float) -> float:
-            taken.append(self.name)
-            return self.seconds
-
-    settings = {"turns": "auto", "time_budget": 1, "pairs": "all", "slice": 0.04, "seed": 0}
-    plan: Any = SimpleNamespace(cells=[])
-    timing = Timing(plan, Any, settings, Announcements(), lambda *_: None)  # type: ignore[arg-type]
-    timing._began = time.monotonic()
-    cells = [SimpleNamespace(name=name) for name in ("short", "long")]
-    timing._each, timing._steps = (
-        {"short": 0.1, "long": 0.6},
-        dict.fromkeys(("short", "long"), (1, 2)),
-    )
-    runs: Any = [(cell, Taker(cell.name, 0.1)) for cell in cells]
-    found = timing._take_turns(runs, 2.4, "round")
-    assert {name: len(turns) for name, turns in found.items()} == {"short": 12, "long": 2}
+    taken = spread({"short": 12, "long": 2}, lambda n: ["short", "long"])
+    assert Counter(taken) == {"short": 12, "long": 2}
     places = [place for place, name in enumerate(taken) if name == "long"]
     assert 2 <= places[0] <= 4
     assert 8 <= places[1] <= 11
 
 
 def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> None:
-    assert steps_of_turn(0.002, 0.04, several=False) == (20, 20)
-    assert steps_of_turn(0.005, 0.04, several=True) == (60, 60)
-    assert steps_of_turn(1.2, 0.04, several=False) == (1, 2)
+    assert Turn.of("a", 0.002, 0.04, several=False) == Turn("a", 20, 20)
+    assert Turn.of("a", 0.005, 0.04, several=True) == Turn("a", 60, 60)
+    assert Turn.of("a", 1.2, 0.04, several=False) == Turn("a", 1, 2)
 
 
 def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:

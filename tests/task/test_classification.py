@@ -42,26 +42,6 @@ def test_a_prediction_outside_the_classes_is_counted_in_the_last_column() -> Non
     assert counts.tolist() == [[1, 1, 0, 1], [0, 0, 0, 0], [0, 0, 1, 1]]
 
 
-def test_a_network_with_fewer_outputs_than_classes_is_measured_as_well() -> None:
-    counts = Classification(3).measure(torch.eye(2), torch.tensor([0, 2]))
-    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]]
-
-
-def test_the_measure_of_nothing_is_zero() -> None:
-    counts = Classification(3).measure(torch.empty(0, 1), torch.empty(0, dtype=torch.int64))
-    assert counts.shape == (3, 4)
-    assert counts.sum() == 0
-
-
-def test_the_loss_is_the_mean_cross_entropy() -> None:
-    torch.manual_seed(0)
-    output, target = torch.randn(9, 4), torch.randint(0, 4, (9,))
-    expected = -output.log_softmax(1)[torch.arange(9), target].mean()
-    loss = Classification(4).loss(output, target)
-    assert loss.shape == ()
-    assert torch.allclose(loss, expected)
-
-
 def examples(count: int, classes: int = 5) -> Examples:
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (count, 1, 4, 4), dtype=np.uint8)
@@ -125,7 +105,7 @@ class Team(Single):
         self.barrier = threading.Barrier(size, timeout=30)
         self.brought: list[Tensor] = []
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         self.brought.append(values)
         self.barrier.wait()
         total = torch.stack(self.brought).sum(dim=0)
@@ -158,18 +138,9 @@ def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluatio
         return list(pool.map(work, range(size)))
 
 
-@pytest.mark.parametrize(("count", "size"), [(37, 2), (37, 3), (7, 4), (4, 4), (5, 3)])
+@pytest.mark.parametrize(("count", "size"), [(37, 2), (37, 3), (7, 4), (4, 4), (2, 3)])
 def test_an_evaluation_is_the_same_on_any_number_of_processes(count: int, size: int) -> None:
     model, found = network(), examples(count)
-    loss, confusion = expectation(model, found)
-    for evaluation in evaluated_by(size, model, found):
-        assert same_table(evaluation, confusion)
-        assert evaluation.loss == pytest.approx(loss, rel=1e-5)
-
-
-@pytest.mark.parametrize("size", [3, 4, 6])
-def test_more_processes_than_examples_can_evaluate(size: int) -> None:
-    model, found = network(), examples(2)
     loss, confusion = expectation(model, found)
     for evaluation in evaluated_by(size, model, found):
         assert same_table(evaluation, confusion)
@@ -181,12 +152,6 @@ def test_a_class_without_examples_has_no_accuracy() -> None:
     scores = Classification(3).scores(confusion, ["a", "b", "c"])
     assert scores.each == {"a": 0.75, "b": None, "c": 0.5}
     assert scores.score == 4 / 6
-
-
-def test_a_prediction_outside_the_classes_is_wrong() -> None:
-    scores = Classification(2).scores(torch.tensor([[1, 0, 3], [0, 2, 0]]), [])
-    assert scores.score == 0.5
-    assert scores.each == {"0": 0.25, "1": 1.0}
 
 
 @pytest.mark.parametrize("training", [False, True])

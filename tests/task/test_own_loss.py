@@ -13,12 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.config import losses, untrusted
+from ninefold.config import untrusted
 from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
 from ninefold.task.loss import (
-    explained,
     mean_over_examples,
     require_untrained,
     require_usable,
@@ -41,7 +40,6 @@ class Focal(nn.Module):
         return -((1 - log.exp()) ** self.gamma) * log
 """
 OWN = "task.loss={_target_: mylosses.Focal, gamma: 1.5}"
-SMOOTHED = "task.loss={_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1}"
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -74,14 +72,6 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() 
     assert torch.allclose(torch.stack(parts).mean(), whole)
 
 
-def test_tensors_of_a_loss_move_with_the_network() -> None:
-    task = Classification(5, nn.CrossEntropyLoss(weight=torch.ones(5)))
-    objective = Objective(nn.Linear(4, 5), task).to("meta")
-    loss = objective(torch.ones(2, 4, device="meta"), torch.ones(2, dtype=torch.int64).to("meta"))
-    assert loss.is_meta
-    assert [value.is_meta for value in objective.buffers()] == [True]
-
-
 @pytest.mark.parametrize(
     ("values", "found"),
     [
@@ -111,18 +101,13 @@ def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
     require_untrained("task", "a.b", task.requires_grad_(False))
 
 
-def test_a_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
-    with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[7, 5\]"):
-        explained(nn.MSELoss(reduction="none"), "a.b")(*batch())
-
-
 def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_arguments() -> None:
     others = {
         "CosineEmbeddingLoss", "CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss",
         "MarginRankingLoss", "NLLLoss2d", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
     }  # fmt: skip
-    assert set(losses.TORCH) == set(nn.modules.loss.__all__) - others
-    for name, arguments in losses.TORCH.items():
+    assert set(untrusted.TORCH_LOSSES) == set(nn.modules.loss.__all__) - others
+    for name, arguments in untrusted.TORCH_LOSSES.items():
         built = getattr(nn, name)(reduction="none")
         assert all(hasattr(built, argument) for argument in arguments), name
 
@@ -148,15 +133,11 @@ def test_a_strangers_checkpoint_may_have_a_loss_of_torch(loss: str) -> None:
     "loss",
     [
         "{_target_: os.system, command: id}",
-        "{_target_: torch.nn.Linear, in_features: 1}",
-        "{_target_: torch.load, f: x}",
         "{_target_: mylosses.Focal}",
-        "{_target_: torch.nn.MSELoss, size_average: {_target_: os.system, command: id}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.load, f: x}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, data: "
         "{_target_: os.system, command: id}}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, device: cuda}}",
-        "{_target_: torch.nn.CrossEntropyLoss, unknown: 1}",
         "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: '${oc.env:HOME}'}",
     ],
 )
@@ -166,21 +147,14 @@ def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled(
+def test_a_loss_from_a_file_of_the_user_trains_resumes_and_evaluates(
     shell: Shell,
 ) -> None:
     (shell.folder / "mylosses.py").write_text(FOCAL)
     env = {"PYTHONPATH": f"{ROOT}:{shell.folder}"}
     common = ("logger=quiet", "epochs=1")
-    done = shell.train(
-        *common, OWN, "max_steps=3", "hydra.run.dir=run", "profile=true", "log_every=1", env=env
-    )
+    done = shell.train(*common, OWN, "max_steps=3", "hydra.run.dir=run", "log_every=1", env=env)
     assert done.returncode == 0, done.stderr
-    _, _, after = done.stdout.partition("\nloss  ")
-    listed = after.partition("traces of")[0]
-    assert {"aten::_log_softmax ", "aten::_log_softmax_backward_data "} <= {
-        line[2:].partition("  ")[0] + " " for line in listed.splitlines()[1:]
-    }
     done = shell.train("resume=run", "max_steps=4")
     assert done.returncode == 0, done.stderr
     done = shell.evaluate("ckpt=run", "hydra.run.dir=eval")
@@ -188,22 +162,3 @@ def test_a_loss_from_a_file_of_the_user_trains_resumes_evaluates_and_is_profiled
     found = json.loads((shell.folder / "eval" / "evaluation.json").read_text())
     (*_, logged) = metrics(shell.folder / "run", "test_loss")
     assert found["loss"] == pytest.approx(logged, rel=1e-6)  # in batches of another size
-
-
-@pytest.mark.slow
-def test_a_loss_of_torch_trains_alike_in_all_nine_cells_and_evaluates(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "launch.cpu_processes=2",
-        SMOOTHED, "max_steps=5", "epochs=1", "log_every=1", "logger=quiet",
-        "study.ask=[accuracy]", "hydra.sweep.dir=s",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    runs = {path.parent.name: path.parent for path in (shell.folder / "s").glob("*/result.json")}
-    assert len(runs) == 9
-    for name, run in runs.items():
-        amp = name.split("_")[2]
-        (alone,) = (other for key, other in runs.items() if f"_none_{amp}_" in key)
-        tolerance = 1e-5 if amp == "fp32" else 3e-2
-        assert metrics(run, "loss") == pytest.approx(metrics(alone, "loss"), abs=tolerance)
-    done = shell.evaluate(f"ckpt={run}", "hydra.run.dir=eval")
-    assert done.returncode == 0, done.stderr

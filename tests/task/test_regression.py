@@ -76,13 +76,6 @@ def test_losses_are_torchs(loss: object, theirs: Callable[[Tensor, Tensor], Tens
     assert found.item() == pytest.approx(theirs(OUTPUTS, TARGETS).item(), rel=1e-6)
 
 
-def test_a_column_fits_numbers_and_integers_are_numbers() -> None:
-    column, numbers = torch.tensor([[1.0], [4.0]]), torch.tensor([2, 2])
-    task = Regression()
-    assert task.loss(column, numbers).item() == 2.5
-    assert task.loss(column[:, 0], numbers[:, None].double()).item() == 2.5
-
-
 @pytest.mark.parametrize(
     ("output", "target"),
     [

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import confusion_matrix
 from torch import Tensor, nn
 
-from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, DataError
 from ninefold.task.segmentation import Segmentation
 
@@ -46,29 +43,6 @@ def test_an_example_of_void_alone_has_no_loss_and_no_gradient() -> None:
     assert not output.grad.any()
 
 
-def test_parts_of_unlike_sizes_have_the_loss_and_gradients_of_the_whole_batch() -> None:
-    output, target = batch()
-    task = Segmentation(CLASSES, VOID)
-    whole, parts = (output.clone().requires_grad_() for _ in range(2))
-    task.loss(whole, target).backward()
-    for chunk, mask in zip(parts.split(3), target.split(3), strict=True):
-        (task.loss(chunk, mask) * len(mask) / len(target)).backward()
-    assert whole.grad is not None
-    assert parts.grad is not None
-    assert torch.allclose(whole.grad, parts.grad, atol=1e-7)
-
-
-def test_the_measure_is_scikit_learns_confusion_matrix_of_the_valid_pixels() -> None:
-    output, target = batch()
-    counts = Segmentation(CLASSES, VOID).measure(output, target)
-    valid = target != VOID
-    expected = confusion_matrix(target[valid], output.argmax(1)[valid], labels=list(range(CLASSES)))
-    assert counts.dtype == torch.int64
-    assert counts.shape == (CLASSES, CLASSES + 1)
-    assert np.array_equal(counts[:, :-1], expected)
-    assert not counts[:, -1].any()
-
-
 def test_the_mean_iou_is_that_of_torchmetrics() -> None:
     from torchmetrics.classification import MulticlassJaccardIndex  # it takes long to import
 
@@ -88,14 +62,6 @@ def test_classes_that_occur_nowhere_are_left_out_of_the_mean() -> None:
     assert scores.each == {"road": 0.75, "car": 0.0, "sky": None}
     assert scores.score == (0.75 + 0) / 2  # a class that is predicted only counts
     assert scores.figures == {"pixel accuracy": 0.75, "mean Dice": pytest.approx(6 / 7 / 2 * 1.0)}
-
-
-def test_a_prediction_outside_the_classes_is_wrong() -> None:
-    output = F.one_hot(torch.tensor([[[0, 4]]]), 5).permute(0, 3, 1, 2).float()
-    counts = Segmentation(2).measure(output, torch.tensor([[[0, 1]]], dtype=torch.uint8))
-    assert counts.tolist() == [[1, 0, 0], [0, 0, 1]]
-    scores = Segmentation(2).scores(counts, [])
-    assert (scores.score, scores.figures["pixel accuracy"]) == (0.5, 0.5)
 
 
 def test_a_set_of_void_alone_is_refused() -> None:
@@ -159,13 +125,6 @@ def test_torchs_cross_entropy_as_task_loss_is_the_tasks_own() -> None:
     assert (given.ignore_index, given.reduction) == (-100, "mean")  # a copy was changed
 
 
-def test_a_loss_without_a_number_for_each_example_is_refused() -> None:
-    output, target = batch()
-    mean = Segmentation(CLASSES, VOID, lambda logits, masks: logits.mean())
-    with pytest.raises(ConfigError, match=r"task.loss=.*no number for each example"):
-        mean.loss(output, target)
-
-
 @pytest.mark.parametrize(("output", "target"), [((2, 5), (2, 4, 4)), ((2, 5, 4, 4), (2,))])
 def test_what_is_no_segmentation_is_refused_in_one_line(
     output: tuple[int, ...], target: tuple[int, ...]
@@ -173,14 +132,3 @@ def test_what_is_no_segmentation_is_refused_in_one_line(
     task = Segmentation(5)
     with pytest.raises(ConfigError, match=r"task=segmentation: the model's output is \[2, 5"):
         task.loss(torch.zeros(output), torch.zeros(target, dtype=torch.int64))
-
-
-def test_the_objective_sums_what_its_parts_sum() -> None:
-    output, target = batch()
-    objective = Objective(nn.Identity(), Segmentation(CLASSES, VOID))
-    loss, counts = objective.measure(output, target)
-    parts = [
-        objective.measure(*part) for part in zip(output.split(3), target.split(3), strict=True)
-    ]
-    assert torch.equal(sum((part[1] for part in parts), torch.zeros_like(counts)), counts)
-    assert sum(part[0].item() for part in parts) == pytest.approx(loss.item())

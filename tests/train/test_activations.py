@@ -81,21 +81,6 @@ def test_a_forward_pass_keeps_less_for_the_backward_pass() -> None:
     assert saved_bytes(other) < 0.5 * saved_bytes(plain)
 
 
-def test_replicas_compute_with_their_own_weights() -> None:
-    model = network()
-    checkpoint_activations(model, ["0"])
-    assert type(model[0]).__name__ == "Sequential"
-    replica = model[0]._replicate_for_data_parallel()
-    assert type(replica) is type(model[0])
-    replica._modules = dict(copy.deepcopy(model[0])._modules)
-    for parameter in replica._modules["0"].parameters():  # type: ignore[union-attr]
-        parameter.data.zero_()
-    model.eval()
-    replica._modules["1"].eval()  # type: ignore[union-attr]
-    inputs = torch.randn(2, 3, 16, 16)
-    assert not torch.equal(replica(inputs), model[0](inputs))
-
-
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [

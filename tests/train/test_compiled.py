@@ -6,7 +6,6 @@ import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.machine import require_compiler
 from ninefold.measure import profiler
-from ninefold.measure.profiler import Profile, bound, costliest, union, without
-from ninefold.train.compiled import Compiled, require_one_device
+from ninefold.measure.profiler import Profile, bound, union, without
+from ninefold.train.kernels import Compiled, require_one_device
 from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
@@ -127,28 +126,6 @@ def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
     assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
 
 
-def test_the_time_of_a_gpu_is_told_once_under_the_operators_that_it_worked_for() -> None:
-    def average(name: str, device: str, self_time: float, annotation: bool = False) -> Any:
-        kind = getattr(torch.autograd.DeviceType, device)
-        return SimpleNamespace(
-            key=name, count=1, device_type=kind, self_device_time_total=self_time,
-            is_user_annotation=annotation,
-        )  # fmt: skip
-
-    _, *lines = costliest(
-        [
-            average("aten::mm", "CPU", 300.0),
-            average("void cutlass::gemm<...>", "CUDA", 300.0),
-            average("aten::relu", "CPU", 100.0),
-            average("void at::native::vectorized_elementwise_kernel<4>", "CUDA", 100.0),
-            average("training step", "CUDA", 400.0, annotation=True),
-        ],
-        "cuda",
-    )
-    shares = [(line.split()[0], line.split()[-1]) for line in lines]
-    assert shares == [("aten::mm", "75.0%"), ("aten::relu", "25.0%")]
-
-
 def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
     tmp_path: Path,
 ) -> None:
@@ -164,13 +141,14 @@ def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
     profile = Profile(tmp_path / "profile", HERE)
     profile.record(iter([(matrix, matrix)] * 20), step)
     assert taken == profiler.STEPS + 1
-    assert profile.table[1].split()[:2] == ["aten::mm", str(10 * profiler.STEPS)]
+    first = next(line for line in profile.table.splitlines() if "aten::" in line).split()
+    assert (first[0], first[-1]) == ("aten::mm", str(10 * profiler.STEPS))
     assert profile.compute > 0.5
     assert profile.communication == 0
     with gzip.open(tmp_path / "profile" / "rank0.pt.trace.json.gz") as file:
         names = {event.get("name") for event in json.load(file)["traceEvents"]}
     assert {"aten::mm", "batch", "training step"} <= names
-    assert (tmp_path / "profile" / "table.txt").read_text().splitlines() == profile.table
+    assert (tmp_path / "profile" / "table.txt").read_text() == profile.table
 
 
 @pytest.mark.slow
@@ -179,7 +157,7 @@ def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: She
     assert shell.train(*job, "hydra.run.dir=without").returncode == 0
     done = shell.train(*job, "profile=true", "hydra.run.dir=profiled")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "operation " in done.stdout
+    assert "Self CPU %" in done.stdout
     assert done.stdout.count("The run is bound by ") == 1
     without, profiled = shell.folder / "without", shell.folder / "profiled"
     assert len(list((profiled / "profile").glob("rank[01].pt.trace.json.gz"))) == 2

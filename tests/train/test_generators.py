@@ -32,14 +32,3 @@ def test_what_is_drawn_apart_is_the_same_each_time_and_leaves_the_generators_as_
         assert drawn() == first
     with seeded_apart(Place(1, 2, ALONE.device)):
         assert drawn() != first
-
-
-def test_a_block_apart_takes_nothing_from_the_numbers_around_it() -> None:
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    np.random.randn()
-    expected = [random.random(), float(np.random.randn()), float(torch.rand(()))]
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    np.random.randn()
-    with seeded_apart(ALONE):
-        random.random(), np.random.rand(5), torch.rand(3)
-    assert [random.random(), float(np.random.randn()), float(torch.rand(()))] == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ninefold import secrets
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.ddp import DDP
-from ninefold.engine.parallel.fsdp import FSDP
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
@@ -64,13 +62,12 @@ def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:
         load(network(2), job(tmp_path / "w.pt", ["clasifier"]))
 
 
-@pytest.mark.parametrize("strategy", [DDP, FSDP])
-def test_rank_0_alone_needs_the_file(tmp_path: Path, strategy: Callable[..., Parallel]) -> None:
+def test_rank_0_alone_needs_the_file(tmp_path: Path) -> None:
     given = {"counted": torch.tensor(7), **network(1).state_dict()}
     torch.save(given, tmp_path / "w.pt")
 
     def run() -> tuple[list[str], dict[str, Tensor]]:
-        parallel = strategy(device="cpu")
+        parallel = DDP(device="cpu")
         with parallel.join() as place:
             file = tmp_path / ("w.pt" if place.rank == 0 else "elsewhere.pt")
             model = network(2)

@@ -14,7 +14,7 @@ from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
 from ninefold.train import kernels
-from ninefold.train.kernels import choose_kernels, memory_format
+from ninefold.train.kernels import memory_format
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
@@ -73,21 +73,6 @@ def test_a_note_says_where_gradients_of_small_volumes_are_not_what_they_should_b
     assert all("amp=fp32" in note for note in notes)
 
 
-def test_parameters_that_are_spread_are_contiguous_and_a_note_says_so() -> None:
-    for named, layout in (("auto", "contiguous_format"), ("channels_last", "channels_last")):
-        assert memory_format(named, IMAGE, Amp("bfloat16"), GPU, contiguous=True) == layout
-        (note,) = kernels.notes(named, layout, False, GPU, contiguous=True)
-        assert "spread over processes" in note
-    named = "contiguous_format"
-    assert kernels.notes(named, named, False, GPU, contiguous=True) == []
-
-
-def test_a_layout_that_is_named_is_taken_whatever_the_precision_and_the_device() -> None:
-    for named in ("contiguous_format", "channels_last"):
-        for device in (CPU, GPU):
-            assert memory_format(named, IMAGE, Amp("float32"), device) == named
-
-
 def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it() -> None:
     (note,) = kernels.notes("auto", "contiguous_format", False, GPU)
     assert note.startswith("model.memory_format=auto is contiguous here")
@@ -130,13 +115,6 @@ def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused: bool) -> None
         torch.testing.assert_close(ours_, theirs)
         for name in ("exp_avg", "exp_avg_sq"):
             assert other[1].state[theirs][name].stride() == theirs.stride()
-
-
-def test_a_choice_of_kernels_is_set_and_taken_back() -> None:
-    for benchmark in (True, False):
-        choose_kernels(False, benchmark)
-        assert torch.backends.cudnn.benchmark is benchmark
-        assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:

@@ -54,18 +54,6 @@ def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(
     assert losses.bad == 2  # steps ago that it came
 
 
-def test_the_sum_is_the_same_whenever_it_is_read() -> None:
-    """A run that saves amid an epoch reads more often than one that does not."""
-    values = torch.rand(7, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
-    often, once = tracked(skip=False)[2], tracked(skip=False)[2]
-    for value in values:
-        often.add(value.clone())
-        often.read()
-        once.add(value.clone())
-    once.read()
-    assert (often.total, often.last) == (once.total, once.last) == (sum(values.tolist()), values[6])
-
-
 @pytest.mark.parametrize("reads_at_once", [True, False])
 def test_the_next_epoch_counts_anew(reads_at_once: bool) -> None:
     model, optimizer, losses = tracked(skip=False, reads_at_once=reads_at_once)
@@ -107,15 +95,6 @@ def test_the_average_moves_towards_the_weights_by_one_minus_its_decay() -> None:
     with average.in_place():
         assert model.weight.flatten().tolist() == pytest.approx([expected] * 2)
     assert model.weight.flatten().tolist() == [1.0, 1.0]
-
-
-def test_no_decay_keeps_no_average() -> None:
-    model = nn.Linear(2, 1)
-    average = Average(model, None)
-    average.update()
-    with average.in_place():
-        pass
-    assert average.named() == {}
 
 
 def test_the_decay_is_warmed_up_and_goes_on_where_it_was() -> None:

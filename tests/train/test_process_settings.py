@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 CODE = """
 import resource
 import numpy as np
-from ninefold.train.process_settings import give_back_freed, keep_freed
+from ninefold.train.kernels import give_back_freed, keep_freed
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -23,12 +23,6 @@ def faults():
 {}
 faults()
 print(faults())
-"""
-BEGIN = """
-from benchmarks import ours
-from omegaconf import OmegaConf
-from ninefold.train import build
-build.begin(OmegaConf.create(ours.job("parallel={}").text))
 """
 
 
@@ -52,10 +46,3 @@ def test_memory_that_was_freed_is_had_again_without_a_page_fault() -> None:
 @glibc
 def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_back() -> None:
     assert faults("give_back_freed()") > 300  # of huge pages too, if there are any
-
-
-@pytest.mark.slow
-@glibc
-def test_a_run_keeps_freed_memory_unless_its_parameters_are_gathered_for_a_short_time() -> None:
-    assert faults(BEGIN.format("ddp")) < 100
-    assert faults(BEGIN.format("fsdp")) > 300

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.models import googlenet, resnet18
+from torchvision.models import alexnet, googlenet, resnet18
 
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
-from ninefold.engine.evaluation import evaluate
+from ninefold.engine import evaluation
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
+from ninefold.model import Output
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial, evaluated_in, parts
@@ -71,12 +74,33 @@ class Net(nn.Module):
         return self.between(self, output)
 
 
+class AsFloats:
+    def draws(self, seed: int, epoch: int, rows: Any, *_: object) -> list[None]:
+        return [None] * len(rows)
+
+    def __call__(self, inputs: Tensor, targets: Tensor, _: None) -> tuple[Tensor, Tensor]:
+        return inputs.float(), targets
+
+
+def examples(count: int, inputs: Tensor, targets: Tensor) -> Examples:
+    """So many: these ones, over and over."""
+    return Examples(*(np.resize(each, (count, *each.shape[1:])) for each in (inputs, targets)))
+
+
 def trial(network: nn.Module | None = None, task: Any = None, own: str | None = None) -> Trial:
-    return Trial(network or Net().train(), None, "net", task or Own(), "own", own, CPU)
+    place = Place(0, 1, CPU)
+    return Trial(network or Net().train(), None, "net", task or Own(), "own", own, place)
 
 
-def evaluated(of: Trial, sizes: set[int], targets: Tensor = TARGETS) -> None:
-    of.evaluation((INPUTS, targets), lambda count: targets[torch.arange(count) % 2], sizes, "abcde")
+def step(of: Trial, batch_size: int = 2, inputs: Tensor = INPUTS, accumulate: int = 1) -> None:
+    of.step(examples(64, inputs, TARGETS), AsFloats(), 0, batch_size, accumulate)
+
+
+def evaluate(
+    of: Trial, count: int = 65, inputs: Tensor = INPUTS, targets: Tensor = TARGETS
+) -> None:
+    """In batches of 64: with 65 examples the last one has a single one."""
+    of.evaluation(examples(count, inputs, targets), AsFloats(), 64, "abcde")
 
 
 def test_what_is_tried_changes_nothing_and_takes_little_time() -> None:
@@ -87,8 +111,8 @@ def test_what_is_tried_changes_nothing_and_takes_little_time() -> None:
     tried = trial(network, task)
     for _ in range(3):
         began = time.thread_time()
-        tried.step((images, TARGETS), 1, 2)
-        tried.evaluation((images, TARGETS), lambda count: TARGETS, {64, 1})
+        step(tried, 2, images)
+        evaluate(tried, inputs=images)
         took.append(time.thread_time() - began)
     assert min(took) < 1
     assert (random.getstate(), np.random.get_state()[1].tolist()) == drawn[:2]
@@ -99,20 +123,29 @@ def test_what_is_tried_changes_nothing_and_takes_little_time() -> None:
     assert task.calls == 0
 
 
-def test_a_network_that_reads_values_is_tried_as_a_copy() -> None:
-    network = Net(lambda net, x: x + float(x.sum()) * 0)
+def keeping(net: nn.Module, output: Tensor) -> Tensor:
+    """Keeps a tensor on the device of the first inputs that it sees."""
+    if not hasattr(net, "kept"):
+        net.kept = torch.zeros(5, device=output.device)
+    return output + net.kept
+
+
+@pytest.mark.parametrize("between", [lambda net, x: x + float(x.sum()) * 0, keeping])
+def test_a_network_that_reads_values_or_keeps_them_is_tried_as_a_copy(between: Any) -> None:
+    network = Net(between)
     before = network.norm.running_mean.clone()
-    trial(network).step((INPUTS, TARGETS), 2, 2)
-    evaluated(trial(network), {2, 1})
+    step(trial(network), 64)
+    evaluate(trial(network))
     assert network.calls == 0
     assert torch.equal(network.norm.running_mean, before)
+    assert network(INPUTS).device == CPU
 
 
 def test_a_batch_of_one_example_is_tried_where_a_device_computes_one() -> None:
-    trial().step((INPUTS, TARGETS), 2, 64)
+    step(trial(), 64)
     line = r"^error: batch_size=64: a device computes 1 example at a time, .*more than 1 value per"
     with pytest.raises(ConfigError, match=line):
-        trial().step((INPUTS, TARGETS), 1, 64)
+        step(trial(), 64, accumulate=64)
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -136,13 +169,58 @@ def test_a_training_step_that_fails_is_told_before(
     network: nn.Module, task: Any, line: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^error: {line}"):
-        trial(network, task).step((INPUTS, TARGETS), 2, 64)
+        step(trial(network, task), 64)
 
 
 def test_a_model_of_torchvision_with_other_outputs_in_training_is_told_before() -> None:
     network = googlenet(num_classes=5, init_weights=False)
     with pytest.raises(ConfigError, match=r"^error: model=net: the model's output is not a tensor"):
-        trial(network).step((torch.rand(2, 3, 64, 64), TARGETS), 2, 64)
+        step(trial(network), 64, torch.rand(2, 3, 64, 64))
+
+
+class Pairs(nn.Linear):
+    """Returns its output and another one, as torchvision's segmentation models do."""
+
+    def __init__(self, kind: Callable[[Any], Any]) -> None:
+        super().__init__(16, 5)
+        self.kind = kind
+
+    def forward(self, images: Tensor) -> Any:
+        output = super().forward(images.flatten(1))
+        return self.kind([("out", output), ("aux", output)])
+
+
+@pytest.mark.parametrize(
+    ("network", "line"),
+    [
+        (alexnet(num_classes=5), r"model=net: it fails in evaluation mode on .*\[1, 4, 4\]; "),
+        (nn.Bilinear(4, 4, 5), "model=net: it does not take what an item has .*takes input1, inp"),
+        (Pairs(OrderedDict), "model=net: the model's output is not a tensor; .* OrderedDict with "
+         "the keys out, aux; set model.output"),
+        (Pairs(lambda parts: [part for _, part in parts]), "model=net: .* list of 2 parts"),
+        (Pairs(lambda parts: None), "model=net: .* NoneType"),
+        (nn.Conv2d(1, 5, 1), "task=own: its `loss` fails .*, on outputs .*5, 4, 4.* and targets"),
+    ],
+)  # fmt: skip
+def test_a_model_that_does_not_fit_its_examples_or_its_task_is_told_before(
+    network: nn.Module, line: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^error: {line}"):
+        evaluate(trial(network))
+
+
+def test_a_part_of_the_output_can_be_the_prediction() -> None:
+    network = Pairs(dict)
+    evaluate(replace(trial(network), part="out"))
+    assert torch.equal(Output(network, "aux")(INPUTS), network(INPUTS)["aux"])
+    with pytest.raises(ConfigError, match=r"^error: model.output=x: model=net returns no such"):
+        evaluate(replace(trial(network), part="x"))
+
+
+def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
+    own = trial(task=Own(loss=nn.NLLLoss(torch.ones(3))), own="a.b")
+    with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[5\] and"):
+        evaluate(own)
 
 
 def of_two_alone(output: Tensor, target: Tensor) -> Tensor:
@@ -169,7 +247,7 @@ def test_an_evaluation_that_fails_is_told_before(
     methods: dict[str, Callable[..., Any]], line: str
 ) -> None:
     with pytest.raises(ConfigError, match=rf"^error: task=own: .*{line}"):
-        evaluated(trial(task=Own(**methods)), {64, 1})
+        evaluate(trial(task=Own(**methods)))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +262,7 @@ def test_an_evaluation_that_may_go_well_is_not_refused(methods: dict[str, Any]) 
     task = Own(**methods)
     if "scores" not in methods:
         task.scores = lambda sums, names: Scores(0.5)  # type: ignore[method-assign]
-    evaluated(trial(task=task), {64, 32})
+    evaluate(trial(task=task), 96)
 
 
 def test_an_evaluation_of_probabilities_is_not_refused_for_outputs_that_are_none() -> None:
@@ -193,25 +271,25 @@ def test_an_evaluation_of_probabilities_is_not_refused_for_outputs_that_are_none
         return torch.tensor([1, 1])
 
     network = Net(lambda net, x: x.softmax(1)).eval()
-    evaluated(trial(network, Own(measure=measure)), {64, 1})
+    evaluate(trial(network, Own(measure=measure)))
 
 
 def test_classification_refuses_targets_that_are_no_classes() -> None:
     line = r"^error: task=classification: the targets are float32 \[5\]; a class number for each"
     with pytest.raises(ConfigError, match=line):
-        evaluated(trial(task=Classification(5)), {64}, torch.rand(2, 5))
+        evaluate(trial(task=Classification(5)), 64, targets=torch.rand(2, 5))
 
 
 def test_masks_that_are_void_in_the_first_examples_are_not_refused() -> None:
     network = nn.Conv2d(1, 5, 1)
     void = torch.full((2, 4, 4), 255, dtype=torch.uint8)
-    evaluated(trial(network, Segmentation(5, 255)), {64}, void)
+    evaluate(trial(network, Segmentation(5, 255)), 64, targets=void)
 
 
 def test_weights_of_classes_are_tried_on_the_device_of_the_network() -> None:
     task = Classification(5, nn.CrossEntropyLoss(weight=torch.ones(5)))
     network = Net(lambda net, x: net.fail() if not x.is_meta else x)
-    trial(network, task, own="torch.nn.CrossEntropyLoss").step((INPUTS, TARGETS), 2, 64)
+    step(trial(network, task, own="torch.nn.CrossEntropyLoss"), 64)
 
 
 def test_the_sizes_of_batches_are_those_that_processes_and_devices_compute() -> None:
@@ -227,20 +305,11 @@ def test_the_sizes_of_batches_are_those_that_processes_and_devices_compute() -> 
 @pytest.mark.parametrize("method", ["measure", "scores"])
 def test_a_later_error_in_a_users_task_is_named_as_hers(method: str) -> None:
     task = Own(**{method: raising(ValueError("later"))})
-    examples = Examples(np.zeros((4, 1, 4, 4), np.uint8), np.zeros(4, np.int64))
     with pytest.raises(Failure, match=rf"^error: task=Own: its `{method}` failed.*test_trial.py:"):
-        evaluate(
-            Objective(Net(), task), HostSource(examples), task=task, batch_size=2,
-            prepare=AsFloats(), parallel=Single("cpu"), place=Place(0, 1, CPU),
+        evaluation.evaluate(
+            Objective(Net(), task), HostSource(examples(4, INPUTS, TARGETS)), task=task,
+            batch_size=2, prepare=AsFloats(), parallel=Single("cpu"), place=Place(0, 1, CPU),
         )  # fmt: skip
-
-
-class AsFloats:
-    def draws(self, *_: object) -> list[None]:
-        return []
-
-    def __call__(self, inputs: Tensor, targets: Tensor, _: None) -> tuple[Tensor, Tensor]:
-        return inputs.float(), targets
 
 
 FLOATS = """
@@ -264,26 +333,3 @@ def test_float_targets_under_classification_are_told_before_the_first_step(
     )  # fmt: skip
     refused(done, 2, "task=classification: the targets are float32 [5]; a class number")
     assert not (shell.folder / "run" / "metrics.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_a_batch_norm_with_one_item_for_each_process_is_told_before_the_first_step(
-    shell: Shell,
-) -> None:
-    path = shell.folder / "own" / "model" / "norm.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(
-        "net:\n  _target_: torch.nn.Sequential\n  _args_:\n  - {_target_: torch.nn.Flatten}\n"
-        "  - {_target_: torch.nn.Linear, in_features: 64, out_features: 10}\n"
-        "  - {_target_: torch.nn.BatchNorm1d, num_features: 10}\n"
-        "input_channels: 1\ninput_size: null\noutput: null\nmemory_format: auto\n"
-    )
-    for cell in (["parallel=ddp", "batch_size=2"], ["accumulate=4", "batch_size=4"]):
-        done = shell.train(
-            "--config-dir=own",
-            "model=norm",
-            *cell,
-            "launch.cpu_processes=2",
-            f"hydra.run.dir=run{len(cell[0])}",
-        )
-        refused(done, 2, f"{cell[1]}: a device computes 1 example at a time")

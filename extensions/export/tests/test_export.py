@@ -95,7 +95,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
-    task = build.checked_task(job, model, examples, prepare)
+    task = build.checked_task(job, model, examples, prepare, ALONE)
     result = evaluation.evaluate(
         Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), place=ALONE,
@@ -164,7 +164,7 @@ def test_the_score_of_a_file_is_that_of_evaluation_json_by_the_same_decisions(
     assert len(examples) == evaluated["count"]
     model = build.network(job).to(memory_format=getattr(torch, layout)).eval()
     model.load_state_dict(saved["model"])
-    task = build.checked_task(job, model, examples, prepare)
+    task = build.checked_task(job, model, examples, prepare, ALONE)
     assert isinstance(task, Classification | Segmentation)
     rows = np.arange(len(examples))
     raw = torch.from_numpy(np.array(examples.inputs[rows]))

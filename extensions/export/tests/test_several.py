@@ -31,7 +31,7 @@ CASES: dict[str, tuple[nn.Module, list[str], int]] = {
 
 
 def source_of(kind: str, prepares: bool = True) -> graph.Source:
-    node = {"_target_": "tests.dataset.kinds.Items", "kind": kind}
+    node = {"_target_": "tests.dataset.mine.Item", "kind": kind}
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     examples = Mapped(train=node, test=node, keys=keys).load("test")
     inputs, targets = first(examples, 20)
@@ -68,7 +68,7 @@ def test_an_onnx_file_has_the_names_of_the_inputs(tmp_path: Path) -> None:
 
 
 def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:
-    node = {"_target_": "tests.dataset.kinds.Items", "kind": "image and row"}
+    node = {"_target_": "tests.dataset.mine.Item", "kind": "image and row"}
     inputs, targets = first(Mapped(train=node, test=node).load("test"), 4)
     network, prepare = kinds.ImageAndRow(), ImagePreparation(channels=None)
     with pytest.raises(ConfigError, match=r"prepare=true: images among several inputs .*=false"):

@@ -61,7 +61,7 @@ def alone(heads: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(heads, tmp_path_factory.mktemp("alone") / "run")
 
 
-@pytest.mark.slow  # masks of images are trained so in test_segmentation
+@pytest.mark.slow  # masks of images are trained so in test_every_project
 @pytest.mark.parametrize("parallel", ["dp", "ddp"])
 def test_the_first_losses_of_every_strategy_are_alike(
     heads: Path, alone: Path, tmp_path: Path, parallel: str
@@ -147,22 +147,6 @@ def test_cached_volumes_train_bitwise_what_uncached_ones_do(
         run = trained(heads, tmp_path / f"run{number}", *kept)
         assert metrics(run, "loss") == metrics(alone, "loss")
         assert result(run)["scores"] == result(alone)["scores"]
-
-
-@pytest.mark.slow
-def test_the_layout_of_volumes_in_memory_changes_no_loss(
-    heads: Path, alone: Path, tmp_path: Path
-) -> None:
-    run = trained(heads, tmp_path / "run", "model.memory_format=channels_last_3d")
-    assert metrics(run, "loss") == pytest.approx(metrics(alone, "loss"), abs=1e-4, rel=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["mse", "{_target_: torch.nn.SmoothL1Loss}"])
-def test_other_losses_are_trained_with(heads: Path, tmp_path: Path, loss: str) -> None:
-    run = trained(heads, tmp_path / "run", f"task.loss={loss}", lr=1e-5 if loss == "mse" else 0.001)
-    losses = metrics(run, "loss")
-    assert losses[-1] < losses[0]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ninefold.machine import gpus, require_gpus
 
-KERNELS = ("foreach", "fused")  # options of an optimizer that are not the checkpoint's to decide
+KERNELS = ("foreach", "fused")  # options of the running optimizer that a checkpoint keeps
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a process exchanges with the others in a training step, apart from a few numbers.
+    """Bytes that a process exchanges with the others in a training step, but for a few numbers.
 
     sent: bytes that it sends, the mean over the processes.
     messages: collective operations, each of which has a latency.
@@ -126,14 +126,22 @@ class Parallel(ABC):
         """A context for forward and backward of one micro-batch; `last`: the batch's last one."""
         return nullcontext()
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """The sum of `values` over the processes (an all-reduce); `values` are not changed.
 
         Every process must call it. With one process it may be `values` themselves.
         """
         return values
 
-    def whole(self, tensor: Tensor) -> Tensor:
+    def broadcast(self, tree: Any, outlined: Collection[str] = ()) -> Any:
+        """Rank 0's `tree` of plain values and tensors, on every process: tensors on the CPU.
+
+        Every process must call it. With one process it is `tree` itself.
+        outlined: keys of `tree` whose tensors the other processes get on the meta device.
+        """
+        return tree
+
+    def full_tensor(self, tensor: Tensor) -> Tensor:
         """The whole of a tensor that is spread as parameters are (a DTensor), on each process.
 
         Every process must call it.
@@ -143,7 +151,7 @@ class Parallel(ABC):
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        """What a checkpoint holds of `model`, `optimizer` and `average`, by these three names.
+        """Content of a checkpoint for `model`, `optimizer` and `average`, by these three names.
 
         On rank 0 with whole tensors under the plain model's names, live ones or copies; on other
         ranks, if the strategy `shards`, with tensors on the meta device. Every process must call
@@ -161,6 +169,13 @@ class Parallel(ABC):
     ) -> dict[str, Any]:
         """Like `state`, but live tensors of this process; a sharded one is a DTensor."""
         return self.state(model, optimizer, average)
+
+    def writer(self, checkpoints: Any) -> Any:
+        """What writes the strategy's own kind of checkpoints to `checkpoints`, the run's store.
+
+        None: rank 0 writes whole ones. See ninefold.checkpoint.writer.Writer.
+        """
+        return None
 
     def load(
         self,
@@ -187,7 +202,7 @@ class Parallel(ABC):
             value.copy_(saved["average"][name])
 
     def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
-        """What the processes would exchange in a training step at `place`, as calculated.
+        """Calculate what the processes would exchange in a training step at `place`.
 
         None if the model alone does not tell.
 
@@ -204,7 +219,7 @@ class Parallel(ABC):
         return 0
 
     def no_op(self, place: Place) -> bool:
-        """Whether at this place it computes what the plain model does on one device."""
+        """Return whether at this place it computes what the plain model does on one device."""
         return False
 
     def notes(self, place: Place) -> list[str]:
@@ -217,7 +232,7 @@ def size_of(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def here(tensor: Tensor) -> Tensor:
+def local_part(tensor: Tensor) -> Tensor:
     """The part of `tensor` that this process holds: all of it, unless a strategy has spread it."""
     local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
     return tensor if local is None else local()
@@ -281,23 +296,4 @@ def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
         return values[None].cpu()
     rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
     rows[place.rank] = values
-    return parallel.total(rows).cpu()
-
-
-def of_rank_0(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
-    """Rank 0's `values` on the CPU of every process, bit for bit (a broadcast).
-
-    Every process must call it, with the same shape and dtype.
-    """
-    plain = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    mine = plain if place.rank == 0 else torch.zeros_like(plain)
-    shared = parallel.total(mine.to(place.device)).cpu()
-    return shared.view(values.dtype).reshape(values.shape)
-
-
-def of_rank_0_text(text: str, parallel: Parallel, place: Place) -> str:
-    """Rank 0's `text`, on every process."""
-    data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-    size = of_rank_0(torch.tensor([len(data)]), parallel, place)
-    mine = data if place.rank == 0 else torch.zeros(int(size), dtype=torch.uint8)
-    return bytes(of_rank_0(mine, parallel, place).tolist()).decode()
+    return parallel.all_reduce_sum(rows).cpu()

@@ -69,7 +69,7 @@ class Replicas(nn.DataParallel[nn.Module]):
         )
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
-        """What the replicas returned, stacked along a new first dimension."""
+        """Stack what the replicas returned along a new first dimension."""
         if isinstance(outputs[0], Tensor):
             return super().gather([output[None] for output in outputs], output_device)
         return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]
@@ -90,7 +90,7 @@ class GatheredObjective(nn.Module):
 
     def forward(self, inputs: Tree, targets: Tree, measure: bool = False) -> Any:
         objective: Any = self.module
-        return objective.judge(call(self._outputs[0], inputs), targets, measure)
+        return objective.loss(call(self._outputs[0], inputs), targets, measure)
 
 
 class WithoutGPU(nn.DataParallel[nn.Module]):

@@ -1,13 +1,14 @@
-"""What strategies of several processes share: the process group that they belong to."""
+"""Process group, which strategies of several processes share."""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
 from ninefold.errors import ConfigError
+from ninefold.tree import each
 
 # DDP's reducer holds a reference to the process group. If it were the last one, freeing the reducer
 # would delete the group while holding Python's lock, and wait for gloo's threads, one of which may
@@ -89,10 +91,39 @@ class Group(Parallel):
                 with suppress(Exception):  # after an error of the GPU it fails too
                     dist.destroy_process_group()
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         values = values.clone()
         dist.all_reduce(values)
         return values
+
+    def broadcast(self, tree: Any, outlined: Collection[str] = ()) -> Any:
+        if dist.get_world_size() == 1:
+            return tree
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        found = [each(as_meta, tree)]  # so that tensors are never all on the GPU
+        dist.broadcast_object_list(found)
+        if dist.get_rank() == 0:
+            found = [tree]
+
+        def sent(value: Any) -> Any:
+            """A tensor of rank 0, as bytes: gloo knows few dtypes."""
+            if not isinstance(value, Tensor):
+                return value
+            if value.is_meta:
+                data = torch.empty(value.nbytes, dtype=torch.uint8, device=device)
+            else:
+                data = value.detach().contiguous().reshape(-1).view(torch.uint8).to(device)
+            dist.broadcast(data, src=0)
+            return data.cpu().view(value.dtype).view(value.shape) if value.is_meta else value
+
+        if isinstance(found[0], dict):
+            return {k: v if k in outlined else each(sent, v) for k, v in found[0].items()}
+        return each(sent, found[0])
+
+
+def as_meta(value: Any) -> Any:
+    """A tensor on the meta device like `value`, if that is one."""
+    return torch.empty_like(value, device="meta") if isinstance(value, Tensor) else value
 
 
 @torch.no_grad()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from ninefold.errors import one_line
+from ninefold.places import EXTENSIONS
 from ninefold.report.answer import caveats, wording
-from ninefold.report.answer.batches import BatchAnswer, score_per_second
 from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.groups import describe
-from ninefold.report.answer.notes import number_notes
-from ninefold.report.answer.own_loop import own_loop
+from ninefold.report.answer.groups import describe, number_notes
 from ninefold.report.answer.recommend import Recommendation, recommend
-from ninefold.report.answer.scaling import best_of, chips, headline
 from ninefold.report.answer.surer import surer
 from ninefold.report.answer.tree import (
     FORMAT,
@@ -26,16 +24,15 @@ from ninefold.report.answer.tree import (
     Outside,
     Report,
     RunLine,
-    Scaling,
 )
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import left_out, overlay_words
 from ninefold.report.data.recording import Recording
+from ninefold.report.data.retrain_command import command, has_gaps, recorded, trained_with
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.data.words import command, has_gaps, recorded, trained_with
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
@@ -64,7 +61,7 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
     decisions = [recommend(evidence) for evidence in found]
-    batches = score_per_second(found)
+    other = _other_answer(recording, found)
     described = [
         describe(
             evidence,
@@ -72,7 +69,7 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
             recording,
             by_conditions.index(evidence.group),
             found[0].settings.margin,
-            compares=batches is None,
+            compares=other is None,
         )
         for evidence, decision in zip(found, decisions, strict=True)
     ]
@@ -85,9 +82,7 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
         conditions=[one_line(phrase) for phrase in said],
         machine=machine(recording.environment),
         settings=_limits(recording, found),
-        answer=_answer(
-            recording, found, decisions, described[0].scaling if described else None, batches
-        ),
+        answer=_answer(recording, found, decisions, other),
         groups=described,
         notes=_notes(recording.runs, described),
         runs=[_run(run, recording.sweep) for run in recording.runs],
@@ -99,13 +94,13 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
 def _outside(recording: Recording) -> Outside | None:
     """Where the study's time went; None where that is not known, as of concurrent runs."""
     sweep, runs = recording.sweep, recording.runs
-    wall, count, search = sweep.wall_seconds, sweep.runs, sweep.search_seconds
+    wall, count = sweep.wall_seconds, sweep.runs
     if not wall or not count or any(run.timed for run in runs):
         return None
     train = sum(finite(run.train_seconds) or 0.0 for run in runs)
     evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
-    each = (wall - search - train - evaluate) / count
-    return None if each < 0 else Outside(each, wall, count, train, evaluate, search)
+    each = (wall - train - evaluate) / count
+    return None if each < 0 else Outside(each, wall, count, train, evaluate)
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
@@ -123,70 +118,66 @@ def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
     )
 
 
+def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+    """The answer of an extension, to another question than which configuration is the fastest.
+
+    Its module `answer` has a function `answer`, which returns None where that was not asked.
+    """
+    for path in sorted(EXTENSIONS.glob("*/answer.py")) if found else ():
+        module = import_module(f"ninefold.{path.parent.name}.{path.stem}")
+        answer: Answer | None = module.answer(recording, found)
+        if answer is not None:
+            return answer
+    return None
+
+
 def _answer(
     recording: Recording,
     found: Sequence[Evidence],
     decisions: Sequence[Recommendation],
-    scales: Scaling | None,
-    batches: BatchAnswer | None,
+    other: Answer | None,
 ) -> Answer:
-    """The answer. scales: how the cells of the first group scale, where that was asked.
-
-    batches: how its batch sizes compare, where it has several.
-    """
+    """The answer, with what limits it and the command that trains. other: as `_other_answer`."""
     if not found:
         return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
-    first, decision = found[0], decisions[0]
+    first = found[0]
     said = caveats.caveats(first, recording.sweep)
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    if scales is not None:
-        lines = [
-            f"{series.parallel}, {series.amp}: {line}"
-            for series in scales.series
-            for line in series.said
-        ]
-        lead, sure = headline(scales)
-        marks = chips(scales, first)
-        answer = Answer(lead, sure, None, None, marks, lines, said)
-        if sure and (fastest := best_of(scales)):
-            series, best = fastest
-            named = best.cell if (best.speedup or 0.0) > 1 else series.base
-            return replace(answer, train=train_command(recording, named))
+    answer = replace(other or _own_answer(first, decisions[0], recording), caveats=said)
+    cell = answer.cell
+    if not answer.decided or not isinstance(cell, Cell):
         return answer
-    if batches is not None:
-        size = batches.cell
-        return Answer(batches.lead, size is not None, size, None, [], batches.reasons, said)
-    more = surer(first, decision, recording)
-    if not first.asks_time:
-        lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
-        marks = wording.chips_of_scores(first)
-        return Answer(lead, False, None, None, marks, why, said, surer=more)
-    cell = decision.cell
-    answer = Answer(
-        wording.lead(decision),
-        decision.decided,
-        cell,
-        decision.chance if decision.decided else None,
-        wording.chips(decision),
-        wording.reasons(decision),
-        said,
-        surer=more,
-    )
-    if cell is None or not decision.decided:
-        return answer
-    words, overlay = (
-        recorded(recording.environment, str(cell), recording.own),
-        overlay_of(recording, cell),
-    )
+    overlay = overlay_of(recording, cell)
+    words = recorded(recording.environment, str(cell), recording.own)
     if has_gaps(words):
         said.append(caveats.FOLDERS)
     elif not words and (keys := left_out(overlay)):
         said.append(caveats.values_to_give(keys))
     train = train_command(recording, cell)
     trains = wording.trains(first, (overlay or {}).get("values", {}).get("dataset"))
-    return replace(answer, train=train, trains=trains * bool(train), code=own_loop(first, cell))
+    code = wording.own_loop(first, cell)
+    return replace(answer, train=train, trains=trains * bool(train), code=code)
+
+
+def _own_answer(first: Evidence, decision: Recommendation, recording: Recording) -> Answer:
+    """Which configuration is the fastest; of whole runs, which keep the score."""
+    more = surer(first, decision, recording)
+    if not first.asks_time:
+        lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
+        marks = wording.chips_of_scores(first)
+        return Answer(lead, False, None, None, marks, why, [], surer=more)
+    return Answer(
+        wording.lead(decision),
+        decision.decided,
+        decision.cell,
+        decision.chance if decision.decided else None,
+        wording.chips(decision),
+        wording.reasons(decision),
+        [],
+        surer=more,
+    )
 
 
 def train_command(recording: Recording, cell: Cell, typed: str | None = None) -> str | None:
@@ -241,5 +232,4 @@ def _run(run: Run, sweep: StudyRecord) -> RunLine:
         accuracy=of_score(run.scoring).value(run),
         error=None if run.error is None else one_line(run.error),
         why=why_not(run, sweep),
-        on_hosts=run.on_hosts,
     )

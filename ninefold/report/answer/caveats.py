@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import WRAPPER, Evidence
-from ninefold.report.answer.host import host_caveat
+from ninefold.report.answer.evidence import WRAPPER, Evidence, step_seconds
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
-from ninefold.report.data.hosts import listed_hosts
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
-from ninefold.report.stats.measures import SECONDS
 from ninefold.result import ONE_THREAD
-from ninefold.stats.verdicts import FAILED, OTHER_HOSTS, Steady
+from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
@@ -34,27 +31,25 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     found += [
         _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
     ]
-    if evidence.group.timing and not evidence.stretches:
+    if evidence.group.timing and not evidence.comparison.steady:
         found.append(
             "No process trained a long stretch after its turns: how far turns are from a long run "
             "is not known."
         )
     if evidence.uncontrolled:
         found.append(_no_control(evidence))
-    if hosts := _hosts(evidence):
-        found.append(hosts)
     if not evidence.scored:
         found.append(
             "The study asked for times alone: whether a cell's score is as good as "
             "that of the baseline is not known."
         )
-    if evidence.scored and evidence.unmargined and len(evidence.cells) > 1:
+    if evidence.scored and not evidence.settings.margin and len(evidence.cells) > 1:
         name, unit = evidence.group.score, evidence.group.scoring.unit
         found.append(
             f"Nothing says how much of the {name} may be lost: a cell counts as safe only if it is "
             f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
         )
-    if sweep.asked == ["accuracy"] and len(evidence.cells) > 1:
+    if not evidence.asks_time:
         found.append(
             "The times are those of whole runs, not measured in turns. "
             "study.ask=[time] measures them."
@@ -64,39 +59,33 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
             "What changed between the groups of a round does not cancel."
         )
-    timing = sweep.timing_of(evidence.group.part)
-    if evidence.group.timing and (share := others(timing) or 0.0) > BUSY:
+    if evidence.group.timing and (share := others(sweep.timing) or 0.0) > BUSY:
         found.append(
             f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
             "the turns. The times are those of training beside them. Without them cells may be "
             "faster, their order may be another, and it takes fewer rounds to decide."
         )
-    if evidence.different:
-        different = list(evidence.different)
+    if different := list(evidence.other_numerics()):
         others_are = plural(different, "it is another experiment", "they are other experiments")
         found.append(
             f"{_simplest_first(evidence, different)} {plural(different, 'does', 'do')} not compute "
             f"what {label(PLAIN)} does: {others_are}, "
             "not another way of doing this one."
         )
-    if evidence.batch_norm:
-        chunked = [evidence.chunked(cell) for cell in evidence.batch_norm]
+    if batch_norm := evidence.batch_norm():
+        chunked = [evidence.chunked(cell) for cell in batch_norm]
         whole = ["parallel.chunks=1"] * any(chunked)
         whole += ["parallel.sync_batchnorm=true"] * (not all(chunked))
         found.append(
             "Batch norm computes its statistics over a part of each batch in "
-            f"{_simplest_first(evidence, evidence.batch_norm)}: their {evidence.group.score} shows "
+            f"{_simplest_first(evidence, batch_norm)}: their {evidence.group.score} shows "
             f"whether that costs anything ({' or '.join(whole)} uses the whole batch)."
         )
-    if evidence.bad:
-        found.append(f"Not every run ended well: {_simplest_first(evidence, evidence.bad)}.")
-    waiting = [cell for cell in evidence.cells if evidence.waits_for_data(cell)]
-    if waiting:
-        every = waiting == evidence.cells
-        who = "Every configuration" if every else _simplest_first(evidence, waiting)
+    if evidence.failed:
+        found.append(f"Not every run ended well: {_simplest_first(evidence, evidence.failed)}.")
+    if waiting := [cell for cell in evidence.cells if evidence.waits_for_data(cell)]:
         found.append(
-            f"{who} {plural(1 if every else waiting, 'waits', 'wait')} for data: faster loading "
-            "would change the times."
+            f"{_who_waits(evidence, waiting)} for data: faster loading would change the times."
         )
     if any(run.backend == "nccl" and run.peak_memory_bytes for run in evidence.group.runs):
         found.append(
@@ -104,33 +93,12 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             "CUDA's context come on top of it."
         )
     found += _uneven_memory(evidence) + _uneven_load(evidence)
-    if waits := host_caveat(evidence):
-        found.append(waits)
+    if waiting := [cell for cell in evidence.cells if evidence.waits_for_host(cell)]:
+        found.append(_bound_by_host(evidence, waiting))
     if any(run.random_inputs for run in evidence.group.runs):
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
     return found
-
-
-def _hosts(evidence: Evidence) -> str | None:
-    """Which cells ran on which hosts, where not all of their times can be compared."""
-    cells = {cell: dict.fromkeys(hosts.values()) for cell, hosts in evidence.hosts(SECONDS).items()}
-    if len({hosts for own in cells.values() for hosts in own}) < 2:
-        return None
-    if not any(pair.verdict == OTHER_HOSTS for pair in evidence.comparison.seconds):
-        return (
-            "The runs were made on different hosts: two cells are compared in time by those "
-            "rounds alone in which both ran on the same ones."
-        )
-    where = [
-        f"{evidence.label(cell)} on {' or on '.join(map(listed_hosts, sorted(own)))}"
-        for cell, own in cells.items()
-        if own
-    ]
-    return (
-        f"Not every cell ran on the same hosts: {listed_and(where)}. How fast a host is cannot be "
-        "told from how fast a cell is, so their times have no verdict; their scores do."
-    )
 
 
 def _uneven_memory(evidence: Evidence) -> list[str]:
@@ -193,13 +161,29 @@ def _uneven(
     return found
 
 
+def _who_waits(evidence: Evidence, waiting: Sequence[Cell]) -> str:
+    if waiting == evidence.cells:
+        return "Every configuration waits"
+    return f"{evidence.labels(waiting)} {plural(waiting, 'waits', 'wait')}"
+
+
+def _bound_by_host(evidence: Evidence, waiting: Sequence[Cell]) -> str:
+    graphs = any(run.graph for run in evidence.group.runs)
+    change = "a larger batch_size" + ("" if graphs else " or graph=true")
+    return (
+        f"{_who_waits(evidence, waiting)} for the host: the GPU has done a step almost as soon as "
+        f"the host has queued its operations. Fewer or longer operations, as with {change}, would "
+        "change the times."
+    )
+
+
 def _simplest_first(evidence: Evidence, cells: Iterable[Cell]) -> str:
     return evidence.labels(sorted(cells, key=plainness))
 
 
 def _no_control(evidence: Evidence) -> str:
     copies = [second for _, second in evidence.uncontrolled]
-    steps = [evidence.step_seconds(first) for first, _ in evidence.uncontrolled]
+    steps = [step_seconds(evidence.group, first) for first, _ in evidence.uncontrolled]
     shortest = 1e3 * min(step for step in steps if step is not None)
     return (
         f"{_simplest_first(evidence, copies)} {plural(copies, 'repeats', 'repeat')} the work of "

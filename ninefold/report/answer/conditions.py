@@ -15,7 +15,7 @@ from ninefold.report.numbers import capitalized, counted, listed, listed_and, pl
 from ninefold.report.stats.components import components
 
 _THREADS = "threads", "CPU thread"
-LEAST_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
+MIN_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -43,7 +43,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(f"{listed(sorted(counts))} processes under {listed(sorted(names))}")
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
-        rounds = {(run.round, run.part) for run in timing if run.counts}
+        rounds = {run.round for run in timing if run.counts}
         of_rounds = f"in {counted(len(rounds), 'timing round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
         phrases.append("times estimate the mean step of a long run on this host as it is")
@@ -94,7 +94,7 @@ def _noise(timing: Sequence[Run]) -> list[str]:
         return []
     parts = (
         f"{100 * sd:.2g} % between {of}"
-        if sd >= LEAST_NOISE
+        if sd >= MIN_NOISE
         else f"too small to measure between {of}"
         for sd, of in (
             (found.turn, f"the {found.turns} turns of a process"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError, Failure, Slower
-from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group, largest_first
 from ninefold.report.data.cells import groups as sorted_groups
@@ -56,7 +55,7 @@ def share_of(text: str) -> float:
 
 
 def compare(new: Path, old: Path, allowed: float) -> Gate:
-    """Compare the seconds per epoch of each cell in two folders, of a study or a recording.
+    """Compare the seconds per epoch of each cell in two folders, of turns in a study or recording.
 
     The check fails where a cell is slower, and where no cell could be judged. Nothing is written.
     allowed: the share by which a cell may be slower. ConfigError where a folder holds no run that
@@ -64,12 +63,12 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     """
     (before, _), (after, _) = find_recording(old), find_recording(new)
     for folder, recording in ((new, after), (old, before)):
-        if not any(group.ok for group in sorted_groups(recording.runs)):
+        if not _groups(recording):
             raise ConfigError(
                 "folder",
                 folder,
-                "no run of it that counts ended well; a time needs one, of the same cells in both "
-                "folders; fix what failed",
+                "no timing run of it that counts ended well; times of turns, of the same cells in "
+                "both folders; fix what failed, or measure with study.ask=[time]",
             )
     pairs = _pairs(after, before)
     if otherwise := _different_settings(after, before):
@@ -77,7 +76,7 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     warnings = _warnings(after, before) + _unmatched(pairs, after, before)
     compared = []
     for group, other in pairs:
-        now, then = _seconds(group, after), _seconds(other, before)
+        now, then = SECONDS.values(group), SECONDS.values(other)
         found = changes(now, then, allowed)
         compared.append(GroupChanges(group.title, found, then, now))
         warnings += [f"{cell} has no time now" for cell in then if cell not in now]
@@ -86,6 +85,12 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
         ]
     every = [change for group in compared for change in group.changes]
     return Gate(compared, warnings, _failure(every, allowed))
+
+
+def _groups(recording: Recording) -> list[Group]:
+    """The groups of a recording that have times of turns."""
+    found = sorted_groups(recording.runs)
+    return [group for group in found if any(run.ok for run in group.timing)]
 
 
 def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
@@ -111,21 +116,10 @@ def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
     )
 
 
-def _seconds(group: Group, recording: Recording) -> dict[Cell, dict[int, float]]:
-    return gather_evidence(group, (), recording.sweep, None).values(SECONDS)
-
-
 def _pairs(new: Recording, old: Recording) -> list[tuple[Group, Group]]:
     """Return the groups of the same conditions. ConfigError where there are none."""
     now, then = (largest_first(sorted_groups(recording.runs)) for recording in (new, old))
-    pairs = [
-        (group, other)
-        for group in now
-        for other in then
-        if not _differences(group, other)
-        and group.part == max(each.part for each in now if not _differences(each, other))
-        and other.part == max(each.part for each in then if not _differences(group, each))
-    ]
+    pairs = [(group, other) for group in now for other in then if not _differences(group, other)]
     if pairs:
         return pairs
     raise _other_work(_differences(now[0], then[0]))
@@ -163,7 +157,7 @@ def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Record
     return [
         f"{group.title} of the {which} recording is compared with nothing"
         for recording, which in ((new, "new"), (old, "old"))
-        for group in sorted_groups(recording.runs)
+        for group in _groups(recording)
         if group not in compared
     ]
 
@@ -188,7 +182,6 @@ def _conditions(group: Group) -> dict[str, Any]:
         "batch_size": group.batch_size,
         "epochs": group.epochs,
         "overrides": "".join(overrides) or "none",
-        "times": "of turns" if group.timing else "of whole runs",
     }
     if study:
         found["experiments"] = study

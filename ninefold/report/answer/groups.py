@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.host import bound_by_host
-from ninefold.report.answer.max_batch import largest_batches
-from ninefold.report.answer.notes import notes_of, number_notes
 from ninefold.report.answer.recommend import COPY, Recommendation, excluded
-from ninefold.report.answer.scaling import scaling
 from ninefold.report.answer.tree import (
     CellReport,
     Curve,
@@ -22,9 +18,11 @@ from ninefold.report.answer.tree import (
     PairVerdicts,
 )
 from ninefold.report.answer.wording import check
+from ninefold.report.data import cells as data
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
+from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import (
     BYTES,
     ENERGY,
@@ -53,12 +51,8 @@ def describe(
         `own_margin` tells of another one. compares: whether the answer names one of these cells.
     """
     group = evidence.group
-    measures = [
-        *_measures(evidence),
-        largest_batches(group, recording.sweep),
-    ]
-    notes = notes_of(group, number_notes(recording.runs))
-    scales = scaling(evidence)
+    measures = _measures(evidence)
+    notes = _notes_of(group, number_notes(recording.runs))
     return Group(
         title=one_line(group.title),
         dataset=group.dataset,
@@ -66,14 +60,8 @@ def describe(
         batch_size=group.batch_size,
         epochs=group.epochs,
         measures=[info for info, _ in measures],
-        cells=[
-            _cell(found, cell, measures, notes[cell], compares and not scales)
-            for cell in evidence.cells
-        ],
-        pairs=PairVerdicts(
-            evidence.comparison.seconds if evidence.asks_time or scales else [],
-            evidence.comparison.accuracy,
-        ),
+        cells=[_cell(found, cell, measures, notes[cell], compares) for cell in evidence.cells],
+        pairs=PairVerdicts(evidence.comparison.seconds, evidence.comparison.accuracy),
         safety=evidence.comparison.safety,
         control=evidence.comparison.control,
         steady=evidence.comparison.steady,
@@ -84,8 +72,7 @@ def describe(
         score=group.score,
         further=[_further(evidence, measure) for measure in of_figures(group.runs)],
         timing_rounds=len({run.round for run in group.timing}) or None,
-        others=others(recording.sweep.timing_of(group.part)) if group.timing else None,
-        scaling=scales,
+        others=others(recording.sweep.timing) if group.timing else None,
         order=order,
         own_margin=None if evidence.settings.margin == margin else evidence.settings.margin,
         asks_time=evidence.asks_time,
@@ -102,19 +89,19 @@ def _cell(
     """A cell. notes: numbers of those that hold. compares: whether the answer names such a cell."""
     evidence = found.evidence
     why = excluded(cell, evidence)
-    trained = [run for run in evidence.runs(cell) if not run.timed]
+    trained = [run for run in evidence.group.of(cell) if not run.timed]
     return CellReport(
         cell=cell,
-        status=evidence.bad.get(cell),
+        status=evidence.failed.get(cell),
         seeds=len({run.seed for run in trained}),
         measures={info.key: figures.get(cell) for info, figures in measures},
         phases=evidence.phases(cell),
         data_bound=evidence.waits_for_data(cell),
         speedup=evidence.speedup(cell),
-        host_bound=cell in bound_by_host(evidence),
+        host_bound=evidence.waits_for_host(cell),
         notes=notes,
         label=evidence.label(cell),
-        repeats=evidence.copies[cell] if why == COPY else None,
+        repeats=evidence.no_op_of[cell] if why == COPY else None,
         speed=evidence.speed(cell),
         standing=_standing(found, cell) if compares else "",
         excluded=why,
@@ -161,7 +148,8 @@ def _further(evidence: Evidence, measure: Measure) -> Further:
 
 def _figures(evidence: Evidence, measure: Measure) -> dict[Cell, Figures]:
     """A measure of each cell that has values."""
-    relative, sources = evidence.relative(measure), evidence.sources(measure)
+    group = evidence.group
+    relative, sources = measure.relative(group), measure.sources(group)
     return {
         cell: Figures(
             **asdict(estimate(known)),
@@ -169,8 +157,24 @@ def _figures(evidence: Evidence, measure: Measure) -> dict[Cell, Figures]:
             values={str(key): value for key, value in sorted(known.items())},
             tried=len(sources[cell]),
         )
-        for cell, known in evidence.values(measure).items()
+        for cell, known in measure.values(group).items()
     }
+
+
+def number_notes(runs: Sequence[Run]) -> dict[str, int]:
+    """Return every distinct note of the runs that count with its number, in their order."""
+    notes = dict.fromkeys(note for run in runs if run.counts for note in run.notes)
+    return {note: number for number, note in enumerate(notes, start=1)}
+
+
+def _notes_of(group: data.Group, numbers: Mapping[str, int]) -> dict[Cell, list[int]]:
+    """The numbers of the notes that hold for each cell of a group, in order."""
+    found: dict[Cell, set[int]] = {}
+    for run in group.runs:
+        found.setdefault(run.cell, set()).update(
+            numbers[note] for note in run.notes if note in numbers
+        )
+    return {cell: sorted(held) for cell, held in found.items()}
 
 
 def _curves(evidence: Evidence) -> list[Curve]:

@@ -8,20 +8,17 @@ sentences are in `wording`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import combinations
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.pairs import Pairs
 from ninefold.report.data.cell import Cell, plainness
-from ninefold.report.stats.measures import SECONDS
+from ninefold.report.data.rounds import name_of
 from ninefold.stats.best import Standing
-from ninefold.stats.statistics import estimate
-from ninefold.stats.verdicts import OPEN, OTHER_HOSTS
+from ninefold.stats.verdicts import OPEN, UNDECIDED
+from ninefold.study_record import StudyRecord
 
-NO_RUNS, NOTHING_SAFE, APART = "no runs", "nothing safe", "different hosts"
+NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
 
@@ -32,9 +29,7 @@ class Recommendation:
 
     cell: the configuration that is shown to be the one if `decided`, else the fastest so far; None
         where there is none.
-    why_none: NO_RUNS, NOTHING_SAFE or APART where there is none.
-    seconds: per epoch, by cell and round or seed.
-    pairs: the verdicts on these.
+    why_none: NO_RUNS or NOTHING_SAFE where there is none.
     candidates: the acceptable configurations: measured, and their scores shown to be safe.
     chance: the confidence that `cell` is within `Settings.same` of the fastest candidate; None
         where it is the only one, so that none is claimed.
@@ -47,8 +42,6 @@ class Recommendation:
     evidence: Evidence
     cell: Cell | None = None
     why_none: str | None = None
-    seconds: Mapping[Cell, Mapping[int, float]] = field(default_factory=dict)
-    pairs: Pairs | None = None
     candidates: Sequence[Cell] = ()
     chance: float | None = None
     may_be: Sequence[Cell] = ()
@@ -66,28 +59,21 @@ class Recommendation:
     def settled(self) -> bool:
         """Whether more training runs of the same cells cannot change it.
 
-        Where cells are timed in turns, these runs tell their scores alone.
+        They tell its scores alone, as times are those of turns.
         """
-        if self.why_none in (NO_RUNS, NOTHING_SAFE):
-            return False
-        return not self.unscored and (self.decided or self.evidence.timed or self.cell is None)
-
-    @cached_property
-    def means(self) -> dict[Cell, float]:
-        """The mean seconds per epoch of each cell that has some."""
-        means = {cell: estimate(known).mean for cell, known in self.seconds.items()}
-        return {cell: mean for cell, mean in means.items() if mean is not None}
+        return self.cell is not None and not self.unscored
 
 
 def excluded(cell: Cell, evidence: Evidence) -> str | None:
     """Return why a cell is not recommended whatever its numbers are, or None."""
-    if cell in evidence.bad:
+    if cell in evidence.failed:
         return FAILED_RUN
-    if evidence.copies.get(cell) in evidence.cells:
+    if evidence.no_op_of.get(cell) in evidence.cells:
         return COPY
-    if (plain := evidence.needless.get(cell)) is not None and plain not in evidence.bad:
+    plain = evidence.redundant_scaler_of.get(cell)
+    if plain is not None and plain not in evidence.failed:
         return NEEDLESS
-    return OTHER_NUMERICS if cell in evidence.different else None
+    return OTHER_NUMERICS if cell in evidence.other_numerics() else None
 
 
 def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[Cell], Standing]:
@@ -95,11 +81,11 @@ def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[
 
     Named is the one of this module's rule; where it finds none, the fastest so far.
     """
-    stand, pairs = evidence.standing(candidates), evidence.pairs
+    stand = evidence.standing(candidates)
     slower = [
         cell
         for cell in candidates
-        if any(pairs.verdict(cell, other) == "faster" for other in candidates)
+        if any(evidence.verdict(cell, other) == "faster" for other in candidates)
     ]
     may_be = [cell for cell in candidates if cell not in (*stand.out, *slower)] or [stand.lead]
     enough = 1 - evidence.settings.level
@@ -110,34 +96,29 @@ def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[
 
 def recommend(evidence: Evidence) -> Recommendation:
     """Return the recommendation for a group of runs."""
-    seconds = evidence.values(SECONDS)
-    if not seconds:
+    if not evidence.seconds:
         return Recommendation(evidence, why_none=NO_RUNS)
-    pairs = evidence.pairs
-    possible = [cell for cell in seconds if excluded(cell, evidence) is None]
+    verdict = evidence.verdict
+    possible = [cell for cell in evidence.seconds if excluded(cell, evidence) is None]
     safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=plainness)
     unknown = [cell for cell in possible if evidence.safe[cell] == OPEN]
     if not safe:
-        return Recommendation(evidence, None, NOTHING_SAFE, seconds, pairs, unscored=unknown)
-    if any(pairs.verdict(*pair) == OTHER_HOSTS for pair in combinations([*safe, *unknown], 2)):
-        return Recommendation(evidence, None, APART, seconds, pairs, safe, unscored=unknown)
+        return Recommendation(evidence, None, NOTHING_SAFE, unscored=unknown)
     cell, may_be, stand = fastest(evidence, safe)
     slower = [
         *evidence.standing([*safe, *unknown], by=safe).out,
-        *(other for other in unknown if any(pairs.verdict(one, other) == "slower" for one in safe)),
+        *(other for other in unknown if any(verdict(one, other) == "slower" for one in safe)),
     ]
     unscored = [
         other
         for other in unknown
         if other not in slower
-        and (pairs.verdict(cell, other) != "tie" or plainness(other) < plainness(cell))
+        and (verdict(cell, other) != "tie" or plainness(other) < plainness(cell))
     ]
     return Recommendation(
         evidence,
         cell,
         None,
-        seconds,
-        pairs,
         safe,
         stand.chance[cell] if len(safe) > 1 else None,
         sorted({*may_be, *unscored}, key=plainness),
@@ -145,6 +126,78 @@ def recommend(evidence: Evidence) -> Recommendation:
         [
             one
             for one in (*safe, *unknown)
-            if one not in (cell, *may_be, *unscored) and pairs.verdict(cell, one) != "tie"
+            if one not in (cell, *may_be, *unscored) and verdict(cell, one) != "tie"
         ],
     )
+
+
+@dataclass(frozen=True)
+class TimingState:
+    """What is known after the timing rounds so far.
+
+    cells: those to measure further, as the study names them
+    settled: whether further timing rounds could not change the answer
+    named: the best cell so far, of those whose score is not shown to be worse, as the study names
+        it; None without a time
+    chance: the confidence that `named` is within `report.same` of the best of them
+    """
+
+    cells: list[str]
+    settled: bool
+    named: str | None
+    chance: float | None
+
+
+def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> TimingState:
+    """Return what is known. found: evidence of the groups in which cells are timed, largest first.
+
+    pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
+    """
+    if not found:
+        return TimingState(sweep.cell_names, False, None, None)
+    left = [_left(evidence, pairs) for evidence in found]
+    cells = {
+        name: run.cell
+        for evidence, open_cells in zip(found, left, strict=True)
+        for run in evidence.group.timing
+        if run.cell in open_cells and (name := name_of(run, sweep))
+    }
+    candidates = _candidates(found[0])
+    best, _, stand = fastest(found[0], candidates) if candidates else (None, None, None)
+    runs = [run for run in found[0].group.timing if run.cell == best]
+    return TimingState(
+        sorted(cells, key=lambda name: (plainness(cells[name]), name)),
+        not any(left),
+        next(filter(None, (name_of(run, sweep) for run in runs)), best and str(best)),
+        stand.chance[best] if best and stand else None,
+    )
+
+
+def _left(evidence: Evidence, pairs: str) -> list[Cell]:
+    """The cells of a group that are to be measured further; empty if it is settled."""
+    if pairs == "all":
+        unclear = {
+            cell
+            for pair in evidence.comparison.seconds
+            if pair.verdict in UNDECIDED and not evidence.failed.keys() & {pair.first, pair.second}
+            for cell in (pair.first, pair.second)
+        }
+        return [cell for cell in evidence.cells if cell in unclear]
+    candidates = _candidates(evidence)
+    if not candidates:
+        return []
+    best, _, stand = fastest(evidence, candidates)
+    if stand.chance[best] >= 1 - evidence.settings.level:
+        return []
+    left = [cell for cell in candidates if cell not in stand.out]
+    copies = [copy for copy, cell in evidence.no_op_of.items() if cell in left]
+    return left + [copy for copy in copies if copy not in left and copy not in evidence.failed]
+
+
+def _candidates(evidence: Evidence) -> list[Cell]:
+    """The cells that may be the answer: timed, and not shown to have a worse score."""
+    return [
+        cell
+        for cell in evidence.seconds
+        if excluded(cell, evidence) is None and evidence.safe[cell] != "worse"
+    ]

@@ -17,7 +17,7 @@ from ninefold.report.data.runs import finite
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import OPEN
 
-MOST_SEEDS = 20  # seeds in all that a command proposes at most
+MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
@@ -41,7 +41,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         return None
     if open_scores:
         each, words["seed"] = _seconds_of_a_seed(evidence), ",".join(map(str, seeds))
-        further = len(seeds) - (len(sweep.rounds_of(evidence.group.part)) if live else 0)
+        further = len(seeds) - (len(sweep.rounds) if live else 0)
         minutes = each * further / 60 if each else None
         text = f"Scores are open: {counted(len(seeds), 'seed')} in all may settle them."
         return Surer(_with(sweep.command, words), minutes, text)
@@ -50,7 +50,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
-    done = counted(len(sweep.timing_of(evidence.group.part)), "timing round")
+    done = counted(len(sweep.timing), "timing round")
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
@@ -69,7 +69,7 @@ def _seeds(evidence: Evidence, cells: Sequence[Cell]) -> list[int]:
     known = [count for count in needed if count is not None]
     done = max((test.n for test in evidence.comparison.safety), default=0)
     wanted = max(known, default=0)
-    return list(range(wanted)) if done < wanted <= MOST_SEEDS else []
+    return list(range(wanted)) if done < wanted <= MAX_SEEDS else []
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:
@@ -78,8 +78,8 @@ def _seconds_of_a_seed(evidence: Evidence) -> float | None:
     for cell in evidence.cells:
         known = [
             run.total_seconds
-            for run in evidence.runs(cell)
-            if run.ok and not run.timed and run.total_seconds
+            for run in evidence.group.completed(cell)
+            if not run.timed and run.total_seconds
         ]
         if not known:
             return None

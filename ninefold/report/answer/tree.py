@@ -18,12 +18,12 @@ from ninefold.report.data.cell import Cell
 from ninefold.report.numbers import MISSING
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import TIMING
-from ninefold.stats.verdicts import OTHER_HOSTS, Control, Pair, Safety, Steady
+from ninefold.stats.verdicts import Control, Pair, Safety, Steady
 
 FORMAT = 2
 _WHERE_USED = {
-    *("score_confidence", "timing_rounds", "others", "scaling", "outside", "own_margin"),
-    *("repeats", "speed", "excluded", "surer"),
+    *("score_confidence", "timing_rounds", "others", "outside", "own_margin"),
+    *("repeats", "speed", "excluded", "surer", "table"),
 }
 
 
@@ -79,6 +79,16 @@ class Surer:
 
 
 @dataclass(frozen=True)
+class AnswerTable:
+    """A table that an answer rests on, as text; about: what it shows."""
+
+    title: str
+    about: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to the study's question.
 
@@ -92,6 +102,7 @@ class Answer:
     trains: sentences on what that command trains.
     code: the same for a loop of one's own, lines of PyTorch.
     surer: None where more runs would change nothing.
+    table: of what another question than that for the fastest cell is answered by.
     """
 
     lead: str
@@ -105,6 +116,7 @@ class Answer:
     trains: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
     surer: Surer | None = None
+    table: AnswerTable | None = None
 
 
 @dataclass(frozen=True)
@@ -140,13 +152,6 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class LargestBatch(Figures):
-    """The largest batch that fits; why: why it is not known, or may be larger."""
-
-    why: str | None
-
-
-@dataclass(frozen=True)
 class Further:
     """A further figure of the task by cell. better: "less", "more" or None: not known."""
 
@@ -173,8 +178,8 @@ class Speedup:
 class Speed:
     """How many times as fast as the baseline a configuration is, with the interval of their pair.
 
-    verdict: on that: faster, slower, tie, not enough runs, below the noise floor, times of
-        different hosts; "baseline" of itself.
+    verdict: on that: faster, slower, tie, not enough runs, below the noise floor; "baseline" of
+        itself.
     """
 
     times: float
@@ -239,54 +244,6 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class ScalingPoint:
-    """One number of processes, measured.
-
-    oversubscribed: whether there were fewer cores or GPUs; then it has no efficiency.
-    verdict: on its time, against the series' base; None of the base itself.
-    speedup: over the base, with the interval of their pair; efficiency: its share of the ideal.
-    step_seconds: of a training step, the mean.
-    """
-
-    processes: int
-    cell: Cell
-    oversubscribed: bool
-    verdict: str | None
-    speedup: float | None
-    speedup_low: float | None
-    speedup_high: float | None
-    efficiency: float | None
-    efficiency_low: float | None
-    efficiency_high: float | None
-    step_seconds: float | None
-
-
-@dataclass(frozen=True)
-class Series:
-    """The cells of one strategy and precision, by their number of processes.
-
-    base: the cell that speed-ups are over.
-    enough: the processes from which on each larger measured number is shown not to be faster.
-    said: what follows, in sentences.
-    """
-
-    parallel: str
-    amp: str
-    base: Cell
-    points: list[ScalingPoint]
-    enough: int | None
-    said: list[str]
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """How cells scale. kind: `strong`, one global batch; `weak`, a batch for each process."""
-
-    kind: str
-    series: list[Series]
-
-
-@dataclass(frozen=True)
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
@@ -298,9 +255,8 @@ class Group:
     others: share of the CPU time that other programs used during these turns; None: not known.
     floor: the noise floor: the share within which a ratio of time is neither faster nor slower.
     check: what the control says, and what follows, in sentences.
-    scaling: None where the study did not sweep processes.
     order: the place of this group where groups are sorted by their conditions, from 0.
-    asks_time: whether the study asked for times.
+    asks_time: whether its times tell which cell is the fastest, as those of turns do.
     """
 
     title: str
@@ -322,7 +278,6 @@ class Group:
     further: list[Further]
     timing_rounds: int | None = None
     others: float | None = None
-    scaling: Scaling | None = None
     order: int = 0
     own_margin: float | None = None
     asks_time: bool = True
@@ -347,18 +302,12 @@ class Group:
         """Whether it has runs that were trained as a whole, which alone have a score."""
         return any(cell.seeds for cell in self.cells) or not self.timing_rounds
 
-    @property
-    def apart(self) -> set[frozenset[Cell]]:
-        """The pairs of cells whose times are of different hosts."""
-        pairs = (pair for pair in self.pairs.seconds if pair.verdict == OTHER_HOSTS)
-        return {frozenset((pair.first, pair.second)) for pair in pairs}
-
 
 @dataclass(frozen=True)
 class Outside:
     """Where the seconds of a study went.
 
-    each: mean of a run outside training, evaluation and search. The others are sums over all runs.
+    each: mean of a run outside training and evaluation. The others are sums over all runs.
     """
 
     each: float
@@ -366,7 +315,6 @@ class Outside:
     runs: int
     train: float
     evaluate: float
-    search: float
 
 
 @dataclass(frozen=True)
@@ -380,11 +328,7 @@ class Note:
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run as the report lists it.
-
-    why: why it does not count, None where it does.
-    on_hosts: numbers of the hosts it was made on; empty: unknown.
-    """
+    """One run as the report lists it; why: why it does not count, None where it does."""
 
     folder: str
     cell: Cell
@@ -396,7 +340,6 @@ class RunLine:
     accuracy: float | None
     error: str | None
     why: str | None
-    on_hosts: list[int] = field(default_factory=list)
 
     @property
     def number(self) -> str:

@@ -6,7 +6,6 @@ import math
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import (
-    APART,
     FAILED_RUN,
     NEEDLESS,
     NO_RUNS,
@@ -15,7 +14,7 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
-from ninefold.report.answer.tree import Chip
+from ninefold.report.answer.tree import Chip, Speed
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.numbers import (
     capitalized,
@@ -37,10 +36,15 @@ from ninefold.report.stats.measures import BYTES
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
-FEW = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
-MOST_CHIPS = 3  # beside the lead: more are not taken in at a glance
-MOST_NAMED = 3  # configurations that a sentence names one by one
+MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
+MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
+MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
+_NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
+WRAPS = {
+    "dp": "model = torch.nn.DataParallel(model)",
+    "ddp": "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
+}
 
 
 def lead(found: Recommendation) -> str:
@@ -50,11 +54,9 @@ def lead(found: Recommendation) -> str:
     if found.why_none == NO_RUNS:
         return "No answer yet: no run ended well."
     if found.why_none == NOTHING_SAFE:
-        if PLAIN not in evidence.accuracy:
-            return f"No answer yet: {evidence.label(PLAIN)} has no run that ended well."
-        return f"No answer: no configuration is shown to keep {score}."
-    if cell is None or found.why_none == APART:
-        return "No answer on speed: the configurations ran on different hosts."
+        nothing = f"No answer: no configuration is shown to keep {score}."
+        return nothing if PLAIN in evidence.scores else _NO_BASELINE
+    assert cell is not None
     name = evidence.label(cell)
     if found.decided:
         if found.chance is None and _rivals(found) == [cell]:
@@ -73,7 +75,7 @@ def lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    if _rounds(found) < FEW:
+    if _rounds(found) < MIN_ROUNDS:
         return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
     if len(found.may_be) == 2:
         names = " or ".join(map(evidence.label, found.may_be))
@@ -87,7 +89,9 @@ def lead(found: Recommendation) -> str:
 def lead_of_scores(evidence: Evidence) -> str:
     """Return the answer of a study that asked for scores alone, in at most 14 words."""
     score, others = evidence.group.score, _scored(evidence)
-    if PLAIN not in evidence.accuracy or not others:
+    if PLAIN not in evidence.scores:
+        return _NO_BASELINE
+    if not others:
         return f"No answer yet: nothing to compare {with_article(score)} with."
     by_verdict = {
         verdict: [cell for cell in others if evidence.safe[cell] == verdict]
@@ -112,7 +116,7 @@ def chips(found: Recommendation) -> list[Chip]:
         return []
     if not found.decided:
         possible = evidence.labels(found.may_be)
-        if len(found.may_be) > MOST_NAMED:
+        if len(found.may_be) > MAX_NAMED:
             possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
         said = [
             Chip("still possible", possible, "open"),
@@ -124,8 +128,8 @@ def chips(found: Recommendation) -> list[Chip]:
     said = []
     speed = evidence.speed(cell)
     if speed and speed.verdict == "faster" and speed.low is not None:
-        text = f"{speed.times:.2f} ({speed.low:.2f} to {speed.high:.2f})"
-        said.append(Chip(f"times as fast as {evidence.label(PLAIN)}", text, "good"))
+        name = f"times as fast as {evidence.label(PLAIN)}"
+        said.append(Chip(name, _with_interval(speed), "good"))
     if found.chance is not None:
         sure = f"{percent(found.chance)} that nothing is {_same(evidence)} faster"
         said.append(Chip("confidence", sure, "good"))
@@ -133,11 +137,11 @@ def chips(found: Recommendation) -> list[Chip]:
         said.append(Chip(evidence.group.score, "not asked for", "open"))
     elif score := _score_of(evidence, cell):
         said.append(Chip(evidence.group.score, score, "good"))
-    if (memory := evidence.relative(BYTES).get(cell)) is not None and cell != PLAIN:
+    if (memory := BYTES.relative(evidence.group).get(cell)) is not None and cell != PLAIN:
         share = round(100 * (memory - 1))
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
         said.append(Chip("memory", text, "good" if share <= 0 else "open"))
-    return said[:MOST_CHIPS]  # the table has the others
+    return said[:MAX_CHIPS]  # the table has the others
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
@@ -150,13 +154,13 @@ def chips_of_scores(evidence: Evidence) -> list[Chip]:
 
 def reasons(found: Recommendation) -> list[str]:
     """Return what the lead rests on."""
-    evidence, cell, pairs = found.evidence, found.cell, found.pairs
-    if cell is None or pairs is None:
-        return [_why_nothing(found)] if found.why_none else []
-    name, known = evidence.label(cell), found.seconds[cell]
+    evidence, cell = found.evidence, found.cell
+    if cell is None:
+        return [_why_nothing(found)]
+    seconds = estimate(evidence.seconds[cell])
     said = [
-        f"{name} takes {three_digits(found.means[cell])} s per epoch "
-        f"({_uncertainty(estimate(known), evidence.unit)})."
+        f"{evidence.label(cell)} takes {three_digits(seconds.mean or 0.0)} s per epoch "
+        f"({_uncertainty(seconds, evidence.unit)})."
     ]
     speed = evidence.speed(cell)
     if cell != PLAIN and speed is not None:
@@ -206,25 +210,20 @@ def _least_memory(found: Recommendation) -> Cell | None:
 
 def _behind(found: Recommendation) -> list[str]:
     """How each other configuration that is not left out compares with the named one."""
-    evidence, cell, pairs = found.evidence, found.cell, found.pairs
+    evidence, cell = found.evidence, found.cell
     assert cell is not None
-    assert pairs is not None
     others = {
-        other: (
-            1 / ratio[0],
-            1 / ratio[2] if ratio[2] else None,
-            1 / ratio[1] if ratio[1] else None,
-        )
+        other: speed
         for other in _rivals(found)
         if other != cell and excluded(other, evidence) is None
-        if (ratio := pairs.ratio(cell, other)) is not None and ratio[0]
+        if (speed := evidence.speed(other, cell)) is not None
     }
     lost = [other for other in others if evidence.safe[other] == "worse"]
-    verdicts = {other: pairs.verdict(cell, other) for other in others}
+    verdicts = {other: speed.verdict for other, speed in others.items()}
     slower = [other for other in others if verdicts[other] == "slower" or other in found.out]
     said = []
     if slower:
-        shown = [f"{evidence.label(other)} {others[other][0]:.2f}" for other in slower]
+        shown = [f"{evidence.label(other)} {others[other].times:.2f}" for other in slower]
         said.append(f"Shown to be slower, times as fast as it: {'; '.join(shown)}.")
         if any(verdicts[other] != "slower" for other in slower):
             said.append(
@@ -244,18 +243,17 @@ def _behind(found: Recommendation) -> list[str]:
     unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
     unclear = [other for other in unclear if other != PLAIN or evidence.speed(cell) is None]
     if unclear:
-        shown = [f"{evidence.label(other)} {_ratio(others[other])}" for other in unclear]
-        more = len(shown) - MOST_NAMED
+        shown = [f"{evidence.label(other)} {_with_interval(others[other])}" for other in unclear]
+        more = len(shown) - MAX_NAMED
         rest = f", and {counted(more, 'further one')}" if more > 0 else ""
-        said.append(f"Open, times as fast as it: {'; '.join(shown[:MOST_NAMED])}{rest}.")
+        said.append(f"Open, times as fast as it: {'; '.join(shown[:MAX_NAMED])}{rest}.")
     return said
 
 
 def _sure(found: Recommendation) -> list[str]:
     """What the confidence is of, and what counts as acceptable."""
-    evidence, cell, pairs = found.evidence, found.cell, found.pairs
+    evidence, cell = found.evidence, found.cell
     assert cell is not None
-    assert pairs is not None
     known = f"{', ' if evidence.scored else ' and '}that computes the same"
     if evidence.scored:
         known += f", and whose {evidence.group.score} is shown to be {_kept(evidence)}"
@@ -264,15 +262,15 @@ def _sure(found: Recommendation) -> list[str]:
         "faster: on this machine, with this model, batch size and version of torch. It says "
         "nothing about longer training or other hardware."
     )
-    ratios = {
-        other: ratio[0]
+    speeds = {
+        other: speed.times
         for other in _rivals(found)
-        if other != cell and (ratio := pairs.ratio(cell, other)) is not None and ratio[0]
+        if other != cell and (speed := evidence.speed(other, cell)) is not None
     }
-    if evidence.comparison.floor and ratios:
-        closest = min(ratios, key=lambda other: ratios[other])
+    if evidence.comparison.floor and speeds:
+        closest = max(speeds, key=lambda other: speeds[other])
         text += (
-            f" The closest, {evidence.label(closest)}, is {1 / ratios[closest]:.2f} times as fast; "
+            f" The closest, {evidence.label(closest)}, is {speeds[closest]:.2f} times as fast; "
             f"a difference below {floor_text(evidence)} would be noise."
         )
     return [text, f"Acceptable is a configuration whose runs all ended well{known}."]
@@ -351,17 +349,17 @@ def _base(cell: Cell) -> str:
 
 def _rivals(found: Recommendation) -> list[Cell]:
     """The measured configurations that do work of their own."""
-    left_out = (*found.evidence.copies, *found.evidence.needless)
-    return [cell for cell in found.seconds if cell not in left_out]
+    left_out = (*found.evidence.no_op_of, *found.evidence.redundant_scaler_of)
+    return [cell for cell in found.evidence.seconds if cell not in left_out]
 
 
 def _scored(evidence: Evidence) -> list[Cell]:
     """The configurations but the baseline that do work of their own."""
-    return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.copies]
+    return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.no_op_of]
 
 
 def _rounds(found: Recommendation) -> int:
-    return max(map(len, found.seconds.values()), default=0)
+    return max(map(len, found.evidence.seconds.values()), default=0)
 
 
 def _exclusions(evidence: Evidence) -> list[str]:
@@ -371,10 +369,10 @@ def _exclusions(evidence: Evidence) -> list[str]:
     for cell, reason in why.items():
         name = evidence.label(cell)
         if reason == FAILED_RUN:
-            said.append(f"{name} is left out: a run of it ended as {evidence.bad[cell]}.")
+            said.append(f"{name} is left out: a run of it ended as {evidence.failed[cell]}.")
         elif reason == OTHER_NUMERICS:
             text = f"{name} is left out: its first steps do not compute the same."
-            said.append(f"{text} {evidence.different[cell]}".strip())
+            said.append(f"{text} {evidence.other_numerics()[cell]}".strip())
     if needless := [cell for cell, reason in why.items() if reason == NEEDLESS]:
         names = evidence.labels(needless)
         said.append(f"Never named, as only float16 needs a GradScaler: {names}.")
@@ -385,9 +383,7 @@ def _why_nothing(found: Recommendation) -> str:
     evidence = found.evidence
     if found.why_none == NO_RUNS:
         return "Fix what failed and run it again."
-    if found.why_none == APART:
-        return "Times of different hosts are not compared: run every cell on the same ones."
-    if PLAIN not in evidence.accuracy:
+    if PLAIN not in evidence.scores:
         return (
             f"The {evidence.group.score} of the others is compared with that of "
             f"{evidence.label(PLAIN)}: run it with parallel={PLAIN.parallel} amp={PLAIN.amp}."
@@ -408,11 +404,10 @@ def _interval(found: Recommendation) -> str:
     return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
 
 
-def _ratio(ratio: tuple[float, float | None, float | None]) -> str:
-    value, low, high = ratio
-    if low is None or high is None:
-        return f"{value:.2f}"
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+def _with_interval(speed: Speed) -> str:
+    if speed.low is None or speed.high is None:
+        return f"{speed.times:.2f}"
+    return f"{speed.times:.2f} ({speed.low:.2f} to {speed.high:.2f})"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:
@@ -428,14 +423,14 @@ def _uncertainty(found: Estimate, unit: str) -> str:
 
 def _memory(evidence: Evidence, cell: Cell) -> float:
     """The bytes that a configuration takes at most, the mean over its runs; 0: not known."""
-    return estimate(evidence.values(BYTES).get(cell, {})).mean or 0.0
+    return estimate(BYTES.values(evidence.group).get(cell, {})).mean or 0.0
 
 
 def _score_of(evidence: Evidence, cell: Cell) -> str | None:
     """A configuration's score beside the baseline's, None where it is not known."""
     unit, sign = evidence.group.scoring.mark, evidence.group.scoring.sign
     if cell == PLAIN:
-        mean = estimate(evidence.accuracy.get(PLAIN, {})).mean
+        mean = estimate(evidence.scores.get(PLAIN, {})).mean
         return None if mean is None else with_unit(score_text(mean, unit), unit)
     safety = evidence.safety(cell)
     if safety is None or safety.difference is None:
@@ -476,3 +471,25 @@ def trains(evidence: Evidence, dataset: object) -> list[str]:
     if isinstance(limit, int):
         return [f"{text}, on {limit} examples: change epochs and dataset.limit for a real run."]
     return [f"{text}: change epochs for a longer run."]
+
+
+def own_loop(evidence: Evidence, cell: Cell) -> list[str]:
+    """Return the lines that make a training loop in fp32 do what a configuration does.
+
+    Empty where nothing is to be changed, or where a few lines are not enough.
+    """
+    runs = evidence.group.completed(cell)
+    if cell.parallel not in (PLAIN.parallel, *WRAPS) or not runs:
+        return []
+    run = runs[0]
+    device = "cpu" if set(run.devices) <= {"cpu"} else "cuda"
+    lines = [WRAPS[cell.parallel]] if cell.parallel in WRAPS else []
+    if run.tf32:
+        lines.append('torch.set_float32_matmul_precision("high")  # and torch.backends.cudnn: TF32')
+    if run.dtype in ("bfloat16", "float16"):
+        lines.append(f'with torch.autocast("{device}", dtype=torch.{run.dtype}):')
+        lines.append("    loss = loss_function(model(inputs), targets)")
+    if run.grad_scaler:
+        lines.append(f'scaler = torch.amp.GradScaler("{device}")  # before the loop')
+        lines.append("scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()")
+    return lines

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ninefold.result import strategy_name
 
 # In the order in which they are shown, the simplest first; others follow by their names.
-PARALLEL = ("none", "dp", "ddp", "fsdp", "tensor")
+PARALLEL = ("none", "dp", "ddp")
 AMP = ("fp32", "autocast", "scaler", "tf32", "bf16")
 
 

@@ -12,7 +12,7 @@ from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
 from ninefold.score import ACCURACY, SCORE, SHARE, Score
 
-MOST = 8  # groups with figures and tables of their own: a search has one group for each trial
+MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,6 @@ class Group:
     """Runs that may be compared: same dataset, model, batch size and planned epochs.
 
     variant: the settings that its runs share and the runs of other groups do not
-    part: the segment of a resumed study whose code or machine changed, from 0
     scoring: what the task scores by
     batch_size: of each process where scaling is weak
     """
@@ -31,7 +30,6 @@ class Group:
     epochs: float | None
     variant: str
     runs: tuple[Run, ...]
-    part: int = 0
     scoring: Score = ACCURACY
 
     @property
@@ -43,7 +41,6 @@ class Group:
     def title(self) -> str:
         """The group's conditions as a heading."""
         variant = f", {self.variant}" if self.variant else ""
-        variant += f", part {self.part + 1}" if self.part else ""
         return f"{self.model} on {self.dataset}, {self.size}{variant}"
 
     @property
@@ -91,6 +88,10 @@ class Group:
         """Return the runs of one cell."""
         return [run for run in self.runs if run.cell == cell]
 
+    def completed(self, cell: Cell) -> list[Run]:
+        """Return the runs of one cell that completed."""
+        return [run for run in self.of(cell) if run.ok]
+
 
 @dataclass(frozen=True)
 class _Key:
@@ -99,13 +100,12 @@ class _Key:
     batch_size: int | None
     epochs: float | None
     settings: tuple[str, ...]
-    part: int
     scoring: Score
 
     @property
     def order(self) -> tuple[Any, ...]:
         size, score = (self.batch_size or 0, self.epochs or 0), self.scoring
-        said = (self.part, score.name, score.unit, score.better)
+        said = (score.name, score.unit, score.better)
         return (self.dataset or "", self.model or "", *size, *said)
 
     def fits(self, run: Run) -> bool:
@@ -121,7 +121,7 @@ class _Key:
             alike = run.settings == self.settings
         else:
             alike = set(run.settings) <= set(self.settings)
-        return same and alike and (run.part or 0) == self.part
+        return same and alike
 
 
 def _key(run: Run, epochs: float | None) -> _Key:
@@ -131,7 +131,6 @@ def _key(run: Run, epochs: float | None) -> _Key:
         run.own_batch,
         epochs,
         run.settings,
-        run.part or 0,
         replace(run.scoring, margin=None),
     )
 
@@ -177,7 +176,6 @@ def groups(runs: Sequence[Run]) -> list[Group]:
                 + [_told(key.scoring, scores)] * (len(scores) > 1)
             ),
             runs=tuple(found[key]),
-            part=key.part,
             scoring=found[key][0].scoring,
         )
         for key in sorted(found, key=lambda key: key.order)
@@ -199,8 +197,8 @@ def largest_first(found: Sequence[Group]) -> list[Group]:
 
 
 def shown(found: Sequence[Group]) -> list[Group]:
-    """Return the groups with figures and tables: all of a few, the first MOST of many."""
-    return list(found) if len(found) <= MOST else largest_first(found)[:MOST]
+    """Return the groups with figures and tables: all of a few, the first MAX_SHOWN of many."""
+    return list(found) if len(found) <= MAX_SHOWN else largest_first(found)[:MAX_SHOWN]
 
 
 class Scored(Protocol):

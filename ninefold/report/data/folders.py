@@ -14,8 +14,7 @@ from ninefold.result import FILE
 from ninefold.study_record import StudyRecord
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
-ATTEMPTS = "max_batch"  # in a study's folder: runs that only try a batch size
-LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
+MAX_BYTES, MAX_DEPTH = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
@@ -25,12 +24,11 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     results = []
     for path in sorted(folder.rglob(FILE)):
-        if path.relative_to(folder).parts[0] != ATTEMPTS:
-            results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
+        results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
     for path in sorted(folder.rglob(CONFIG)):
         run = path.parent
         finished = (run / FILE).exists() or (run / "evaluation.json").exists()
-        if not finished and path.relative_to(folder).parts[0] != ATTEMPTS:
+        if not finished:
             job = read_yaml(path) or {}
             if isinstance(job.get("choices"), dict):
                 results.append({**_unfinished(job), "folder": _relative(run, folder)})
@@ -57,7 +55,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None for anything else."""
     try:
-        content = read_json(path, LONGEST, DEEPEST)
+        content = read_json(path, MAX_BYTES, MAX_DEPTH)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -14,11 +14,10 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics, words
+from ninefold.report.data import numerics, retrain_command
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
-from ninefold.report.data.hosts import names_of, numbered
 from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import place
@@ -44,7 +43,7 @@ class Recording:
     environment: Mapping[str, Any]
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
-    words: words.Words = field(default_factory=dict)
+    words: retrain_command.Words = field(default_factory=dict)
     own: bool = False
 
     @functools.cached_property
@@ -89,14 +88,14 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
             "it holds studies and is none itself; the folder of one study; give one of its "
             f"{len(studies)}, such as {studies[-1]}",
         )
-    results = numbered(read_results(folder))
+    results = _with_hosts(read_results(folder))
     if not results:
         return None
     environments = [_environment(result) for result in results]
     scrubber = Scrubber(
         hostnames={
             *(str(environment.get("hostname") or "") for environment in environments),
-            *(name for result in results for name in names_of(result)),
+            *(name for result in results for name in _names_of_hosts(result)),
         },
         folders=(folder.resolve(), Path.cwd(), Path.home()),
         differ=(text for result in results for text in result.get("overrides") or ()),
@@ -110,9 +109,9 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = overlays(runs, study)
-    of_cells = words.of_cells(runs, typed, own)
+    of_cells = retrain_command.of_cells(runs, typed, own)
     if of_cells:
-        environment["words"] = words.published(of_cells, scrubber)
+        environment["words"] = retrain_command.published(of_cells, scrubber)
     return Recording(
         runs,
         environment,
@@ -126,7 +125,7 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
     sweep = StudyRecord.of(read_sweep(folder))
-    return _placed(numbered(read_results(folder)), sweep), sweep
+    return _placed(_with_hosts(read_results(folder)), sweep), sweep
 
 
 def _placed(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[Run]:
@@ -158,6 +157,32 @@ def read_recording(target: Path) -> Recording:
         read_curves(target / "curves.csv"),
         numerics.read_csv(target / "numerics.csv"),
     )
+
+
+def _names_of_hosts(result: Mapping[str, Any]) -> list[str]:
+    """Return the names of the hosts that a result.json says its run was made on, sorted."""
+    environment = result.get("environment")
+    if not isinstance(environment, Mapping):
+        return []
+    hosts = environment.get("hosts")
+    said = [
+        host.get("name") if isinstance(host, Mapping) else host
+        for host in (hosts if isinstance(hosts, list) else [])
+    ]
+    return sorted({name for name in said if isinstance(name, str) and name})
+
+
+def _with_hosts(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the results with `on_hosts`, the numbers of their hosts, from 1.
+
+    A report publishes these instead of names: which runs had the same hosts, and nothing else.
+    """
+    numbers: dict[str, int] = {}
+    found = []
+    for result in results:
+        own = sorted(numbers.setdefault(name, len(numbers) + 1) for name in _names_of_hosts(result))
+        found.append({**result, "on_hosts": own})
+    return found
 
 
 def _relative(folder: Path) -> str | None:

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from ninefold.report.data.runs import Run
-from ninefold.report.data.scaling import oversubscribed
 from ninefold.result import PROCESSES, TIMING
-from ninefold.study_record import LargestBatch, Round, StudyRecord
+from ninefold.study_record import Round, StudyRecord
 
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
 
 
 def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
-    """Give runs the round, counted and part of their rounds in a study.
+    """Give runs the round of a study that they are of, and whether it counts.
 
-    Where the study swept the processes, also `scaling` and `oversubscribed`.
+    Where the study swept the processes, also `scaling`.
 
     In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
@@ -28,11 +27,11 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
         if sweep.put_away(run.folder) or (entry is None and rounds):
             run.counted = False
         elif entry is not None:
-            run.round, run.part, run.counted = entry.round, entry.segment, entry.counted
+            run.round, run.counted = entry.round, entry.counted
         if run.folder.startswith(f"{TIMING}/") and run.turns is None:
             run.turns = 0
         if sweep.scaling and (run.processes or 0) > 0:
-            run.scaling, run.oversubscribed = sweep.scaling, oversubscribed(run)
+            run.scaling = sweep.scaling
 
 
 def others(rounds: Sequence[Round]) -> float | None:
@@ -65,12 +64,6 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
                 return None
             words += found
     return " ".join(words)
-
-
-def largest_batch(run: Run, sweep: StudyRecord) -> LargestBatch | None:
-    """Return the largest batch that the study found for the cell of a run, None if it has none."""
-    name = name_of(run, sweep)
-    return None if name is None else (sweep.max_batch or {}).get(name)
 
 
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -17,6 +16,7 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, Number, Result
 from ninefold.score import PHASES, SCORE, Score
+from ninefold.stats.turns import TurnLog, step_seconds
 
 NAMES = (
     "status",
@@ -30,10 +30,10 @@ NAMES = (
     "scaling",
 )
 NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
-MOST = 100_000  # runs of a recording
-LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
-LONGEST = 64  # characters of the name of a score or of a further figure
-LONGEST_UNIT = 16  # characters of its unit
+MAX_RUNS = 100_000  # runs of a recording
+MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
+MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
+MAX_UNIT_CHARS = 16  # characters of its unit
 RESTORE = "restore the file from version control"
 
 
@@ -44,21 +44,16 @@ class Run(Result):
     folder: relative to the folder of the sweep.
     round: the round of the study that the run belongs to, from 0.
     counted: whether the run enters figures. None, as the one above: the sweep has no rounds.
-    part: the segment of a resumed study, from 0.
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
         as they do. None: they were not swept, and are no part of its cell.
-    oversubscribed: whether a host had fewer cores than threads of this run, or fewer GPUs than
-        processes; None: unknown.
     """
 
     folder: str = ""
     round: int | None = None
     counted: bool | None = None
-    part: int | None = None
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
-    oversubscribed: bool | None = None
 
     @property
     def counts(self) -> bool:
@@ -108,7 +103,7 @@ class Run(Result):
     @property
     def score_name(self) -> str:
         """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
-        name = one_line(self.score or "")[:LONGEST] or SCORE
+        name = one_line(self.score or "")[:MAX_NAME_CHARS] or SCORE
         return f"share {name}" if name.startswith("within ") else name
 
     @property
@@ -118,7 +113,7 @@ class Run(Result):
         margin = finite(said.margin)
         return Score(
             self.score_name,
-            one_line(said.unit)[:LONGEST_UNIT],
+            one_line(said.unit)[:MAX_UNIT_CHARS],
             said.better,
             margin if margin is not None and margin > 0 else None,
         )
@@ -197,22 +192,31 @@ def _checked(run: Run) -> Run:
         if (text := getattr(run, name)) is not None and not NAME.fullmatch(text):
             raise _unreadable(name, text)
     for name in COLUMNS.keys() - {f"{phase}_seconds" for phase in PHASES}:
-        if any(abs(number) > LARGEST for number in _numbers(getattr(run, name))):
+        if any(abs(number) > MAX_NUMBER for number in _numbers(getattr(run, name))):
             raise ValueError(f"{name} is too large")
-    if any(abs(number) > LARGEST for number in _numbers(run.phase_seconds)):
+    if any(abs(number) > MAX_NUMBER for number in _numbers(run.phase_seconds)):
         raise ValueError("phase_seconds is too large")
-    run.scores = {one_line(name)[:LONGEST]: value for name, value in run.scores.items()}
+    run.scores = {one_line(name)[:MAX_NAME_CHARS]: value for name, value in run.scores.items()}
     run.figures = {
-        one_line(name)[:LONGEST]: {key: one_line(text)[:LONGEST] for key, text in said.items()}
+        one_line(name)[:MAX_NAME_CHARS]: {
+            key: one_line(text)[:MAX_NAME_CHARS] for key, text in said.items()
+        }
         for name, said in run.figures.items()
     }
     if run.ok and run.no_op is None:
         raise ValueError("an earlier version of ninefold wrote it, whose files are not read")
-    # The time of a timing run is that of all its turns.
-    if run.turn_seconds and run.steps and (step := fmean(run.turn_seconds)) > 0:
+    if run.turn_seconds and run.steps and (step := _of_turns(run.turn_seconds)) > 0:
         run.train_seconds = run.steps * step
         run.images_per_second = run.batch_size / step if run.batch_size else None
     return run
+
+
+def _of_turns(seconds: list[Number]) -> float:
+    """The seconds of a step of a timing run, whose turns took so many."""
+    log = TurnLog()
+    for each in seconds:
+        log.add("run", 0, each, 1)
+    return step_seconds(log.turns)["run"][0]
 
 
 def _numbers(value: object) -> Iterator[Number]:
@@ -241,7 +245,7 @@ def write_csv(path: Path, runs: Iterable[Run]) -> None:
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
     try:
-        rows = list(read_rows(path, MOST))
+        rows = list(read_rows(path, MAX_RUNS))
     except ValueError as problem:
         wrong = f"it cannot be read ({problem})"
         raise ConfigError("runs.csv", path, f"{wrong}; a table in UTF-8; {RESTORE}") from None
@@ -272,4 +276,4 @@ def finite(value: object) -> float | None:
     """Return the value, None if it is no number or too large to have been measured."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return value if abs(value) <= LARGEST else None
+    return value if abs(value) <= MAX_NUMBER else None

@@ -54,24 +54,24 @@ def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
 
 
 def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
-    seconds, scores = evidence.values(SECONDS), evidence.accuracy
+    seconds, scores = SECONDS.values(evidence.group), evidence.scores
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
-    pairs, unit = evidence.pairs, evidence.group.scoring.mark
+    compared, unit = evidence.comparison, evidence.group.scoring.mark
     means = [estimate(known) for known in scores.values()]
     of_score = decimals_of_score(unit, [one.mean for one in means], [one.sd for one in means])
     rows = []
     for cell in evidence.cells:
-        own = evidence.runs(cell)
-        value, low, high = pairs.ratio(PLAIN, cell) or (None, None, None)
+        own = evidence.group.of(cell)
+        value, low, high = compared.ratio(PLAIN, cell) or (None, None, None)
         rows.append(
             CellProgress(
                 name_of(own[0], sweep) or str(cell),
                 max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
-                evidence.bad.get(cell),
+                evidence.failed.get(cell),
                 _mean(seconds.get(cell, {}), decimals),
                 "" if value is None else times(value, 3),
                 _interval(low, high),
-                "" if cell == PLAIN else _known(pairs.verdict(PLAIN, cell)),
+                "" if cell == PLAIN else _known(compared.verdict(PLAIN, cell)),
                 _mean(scores.get(cell, {}), of_score),
                 "" if cell == PLAIN else _known(evidence.safe[cell]),
             )

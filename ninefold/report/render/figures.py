@@ -38,7 +38,7 @@ Place = Callable[[float], float]
 
 
 class Row(NamedTuple):
-    """A configuration in a plot. at, low, high, ideal: places; None where there is none."""
+    """A configuration in a plot. at, low, high: places; None where there is none."""
 
     label: str
     text: str
@@ -49,7 +49,6 @@ class Row(NamedTuple):
     at: float | None
     low: float | None
     high: float | None
-    ideal: float | None
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,7 @@ def plot(group: Group, report: Report) -> Plot | None:
     """Return the plot of a group, of its speeds or of its scores; None without a value."""
     scores = scores_alone(group)
     found = [
-        (cell, difference_of(cell, group) if scores else speed_of(cell, group))
-        for cell in ordered(group)
+        (cell, difference_of(cell, group) if scores else speed_of(cell)) for cell in ordered(group)
     ]
     same, margin = 1 + (report.settings.same or 0.0), margin_of(group, report)
     even, band = 1.0, (1 / same, same)
@@ -107,7 +105,7 @@ def plot(group: Group, report: Report) -> Plot | None:
     drawn = [each for _, each in found if each.value is not None]
     if not drawn:
         return None
-    values = [value for each in drawn for value in (each.value, each.ideal) if value is not None]
+    values = [each.value for each in drawn if each.value is not None]
     limits = [end for each in drawn for end in (each.low, each.high) if end is not None]
     low, high = _ends(values, limits, band, log=not scores)
     place = _scale(low, high, log=not scores)
@@ -121,12 +119,12 @@ def plot(group: Group, report: Report) -> Plot | None:
             style(cell) if each.value is not None else "out",
             *(
                 None if value is None else place(value)
-                for value in (each.value, each.low, each.high, each.ideal)
+                for value in (each.value, each.low, each.high)
             ),
         )
         for cell, each in found
     ]
-    title = f"times as fast as {_base(group)}"
+    title = f"times as fast as {BASELINE}"
     if scores:
         title = f"{group.score}, difference to {BASELINE}"
         title += f", {unit}" if (unit := unit_of_difference(group.unit)) else ""
@@ -143,12 +141,6 @@ def plot(group: Group, report: Report) -> Plot | None:
     )
 
 
-def _base(group: Group) -> str:
-    """What speeds are told against."""
-    bases = {series.base for series in group.scaling.series} if group.scaling else set()
-    return BASELINE if bases <= {PLAIN} else "the base"
-
-
 def _caption(group: Group, report: Report) -> str:
     """What is better, of how many runs, on which machine."""
     settings, scores = report.settings, scores_alone(group)
@@ -162,10 +154,9 @@ def _caption(group: Group, report: Report) -> str:
     found = [each for cell in group.shown if (each := cell.measures.get(key))]
     count = counted(max((each.n for each in found), default=0), unit)
     better = "Left" if scores and group.better == "less" else "Right"
-    ideal = "dotted: the ideal; " if group.scaling else ""
     return (
         f"{better} is better. {count}; lines: {confidence or 95:.3g} % intervals; band: {band}; "
-        f"{ideal}hollow: open; struck out: left out. {report.machine.rstrip('.')}."
+        f"hollow: open; struck out: left out. {report.machine.rstrip('.')}."
     )
 
 

@@ -21,7 +21,6 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.stats.verdicts import OTHER_HOSTS
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
@@ -34,7 +33,6 @@ class Standing:
     """How a configuration compares with the baseline, as the table and the plot show it.
 
     value, low, high: None where they are not known. text: of the value. word: its verdict.
-    ideal: the value that its number of processes allows.
     """
 
     value: float | None = None
@@ -42,17 +40,13 @@ class Standing:
     high: float | None = None
     text: str = MISSING
     word: Word | None = None
-    ideal: float | None = None
 
 
 def ordered(group: Group) -> list[CellReport]:
     """Return the configurations as they are shown: the best first, then those left out.
 
-    Best are the fastest, or where times were not asked for those with the best score. Those of a
-    series of processes keep their order.
+    Best are the fastest, or where times were not asked for those with the best score.
     """
-    if group.scaling:
-        return group.shown
     sign = -1 if group.better == "more" else 1
 
     def key(cell: CellReport) -> tuple[bool, float]:
@@ -66,7 +60,7 @@ def ordered(group: Group) -> list[CellReport]:
 
 def scores_alone(group: Group) -> bool:
     """Whether a study asked for scores and not for times."""
-    return not group.asks_time and group.scored and group.scaling is None
+    return not group.asks_time and group.scored
 
 
 def name_of(cell: CellReport) -> str:
@@ -89,43 +83,16 @@ def margin_of(group: Group, report: Report) -> float:
     return (report.settings.margin if group.own_margin is None else group.own_margin) or 0.0
 
 
-def speed_of(cell: CellReport, group: Group) -> Standing:
-    """Return how many times as fast as the baseline a configuration is, or as its series' base."""
-    if group.scaling:
-        return _speed_of_processes(cell, group)
+def speed_of(cell: CellReport) -> Standing:
+    """Return how many times as fast as the baseline a configuration is."""
     if cell.speed is None:
-        apart = frozenset((PLAIN, cell.cell)) in group.apart
-        return Standing(word=word(OTHER_HOSTS) if apart else None)
+        return Standing()
     if cell.cell == PLAIN:
         return Standing(1.0, text="1.00", word=_BASELINE)
     behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
     shown = word(BEHIND if behind else cell.speed.verdict)
     text = number(cell.speed.times, 2)
     return Standing(cell.speed.times, cell.speed.low, cell.speed.high, text, shown)
-
-
-def _speed_of_processes(cell: CellReport, group: Group) -> Standing:
-    """How many times as fast as the base of its series a number of processes is."""
-    for series in group.scaling.series if group.scaling else ():
-        if cell.cell == series.base:
-            return Standing(1.0, text="1.00", word=_BASELINE)
-        one = next((point.processes for point in series.points if point.cell == series.base), 1)
-        for point in series.points:
-            if point.cell == cell.cell and point.speedup is not None:
-                known = point.verdict not in (None, OTHER_HOSTS)
-                return Standing(
-                    point.speedup,
-                    point.speedup_low,
-                    point.speedup_high,
-                    number(point.speedup, 2),
-                    Word("too few cores", "open")
-                    if point.oversubscribed
-                    else word(str(point.verdict))
-                    if known
-                    else None,
-                    point.processes / one,
-                )
-    return Standing()
 
 
 def difference_of(cell: CellReport, group: Group) -> Standing:
@@ -154,12 +121,11 @@ def results(group: Group, report: Report) -> Table:
     known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
     columns: dict[str, Show] = {
         f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
-        f"times as fast, {confidence:.3g} % interval": _speed(group),
+        f"times as fast, {confidence:.3g} % interval": _speed,
         ", ".join(filter(None, (group.score, group.unit))): _score(group),
         "memory, MiB": _of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
-        "efficiency": _efficiency(group),
-        "largest batch": _of(group, "max_batch"),
+        "efficiency": _of_ideal,
         "J/epoch": _of(group, ENERGY.key),
     }
     if scores_alone(group):  # they come first
@@ -199,13 +165,10 @@ def half_of(found: Figures) -> float | None:
     return None if found.high is None or found.mean is None else found.high - found.mean
 
 
-def _speed(group: Group) -> Show:
-    def show(cell: CellReport) -> Field:
-        found = speed_of(cell, group)
-        ends = between(found.low, found.high, lambda end: number(end, 2), "")
-        return Field(found.text, ends, None if reason(cell) else found.word)
-
-    return show
+def _speed(cell: CellReport) -> Field:
+    found = speed_of(cell)
+    ends = between(found.low, found.high, lambda end: number(end, 2), "")
+    return Field(found.text, ends, None if reason(cell) else found.word)
 
 
 def _score(group: Group) -> Show:
@@ -231,24 +194,12 @@ def _score(group: Group) -> Show:
     return show
 
 
-def _efficiency(group: Group) -> Show:
+def _of_ideal(cell: CellReport) -> Field:
     """The share of what its processes, or devices, allow that a configuration reaches."""
-    series = group.scaling.series if group.scaling else []
-    points = {point.cell: point for each in series for point in each.points}
-
-    def percent(share: float) -> str:
-        return number(100 * share, 0)
-
-    def show(cell: CellReport) -> Field:
-        point, one = points.get(cell.cell), cell.speedup
-        if point is not None and point.efficiency is not None:
-            ends = between(point.efficiency_low, point.efficiency_high, percent, "")
-            return Field(f"{percent(point.efficiency)} %", ends)
-        if point is not None or one is None or one.ideal < 2:
-            return NONE
-        return Field(f"{percent(one.value / one.ideal)} %", f"of {one.ideal}")
-
-    return show
+    one = cell.speedup
+    if one is None or one.ideal < 2:
+        return NONE
+    return Field(f"{100 * one.value / one.ideal:.0f} %", f"of {one.ideal}")
 
 
 def _mean(cell: CellReport, key: str) -> float | None:
@@ -261,20 +212,13 @@ def about(table: Table, group: Group, report: Report) -> str:
     said, settings = [], report.settings
     if repeats := [name_of(cell) for cell in group.cells if cell not in group.shown]:
         said.append(f"Without a row, as they do here what another one does: {'; '.join(repeats)}.")
-    if group.scaling:
-        batch = "step has the same global" if group.scaling.kind == "strong" else "process has the"
-        said.append(f"{capitalized(group.scaling.kind)} scaling: every {batch} batch.")
     if group.timing_rounds:
         said.append(
             f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
             "turns."
         )
     if any(column.title.startswith("times as fast") for column in table.columns):
-        against = BASELINE
-        if group.scaling:
-            bases = {series.base for series in group.scaling.series}
-            against = "; ".join(name_of(cell) for cell in group.cells if cell.cell in bases)
-        said.append(f"“times as fast” is against {against}.")
+        said.append(f"“times as fast” is against {BASELINE}.")
         if (settings.looks or 1) > 1:
             said.append(
                 f"{settings.confidence:.3g} % for each of {settings.looks} looks at the data is "

@@ -80,6 +80,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _check(group),
         _further(group),
         _phases(group),
+        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group, report),
@@ -186,6 +187,14 @@ def _phases(group: Group) -> Section | None:
     table = table_of("Phases of a training step", [_NAME], titles, rows)
     about = "Shares of the sampled training steps."
     return Section("phases", "Where time goes", about, points, bars=bars, tables=[table])
+
+
+def _answer_table(report: Report) -> Section | None:
+    if (found := report.answer.table) is None:
+        return None
+    first, *others = found.columns
+    table = filled(table_of(found.title, [first], others, found.rows))
+    return Section("answer-table", found.title, found.about, tables=[table])
 
 
 def _curves(group: Group) -> Section | None:
@@ -312,11 +321,10 @@ def _runs(report: Report) -> Section:
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
     if spent := report.outside:
-        search = f", {spent.search:.1f} s the search for the largest batches" * bool(spent.search)
         about += (
             f" Outside training and evaluation: {spent.each:.2f} s a run (wall {spent.wall:.1f} s "
             f"for {spent.runs} runs, of which {spent.train:.1f} s training, {spent.evaluate:.1f} s "
-            f"evaluation{search})."
+            f"evaluation)."
         )
     points = [_ended(run) for run in runs if run.status != "ok"]
     reasons = Counter(run.why or "" for run in runs if not run.counted)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ninefold.errors import one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import MISSING
-from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, OTHER_HOSTS, PASSED, WITHIN
+from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
@@ -23,7 +23,6 @@ _WORDS = {
     "safe": ("kept", "good"),
     OPEN: ("open", "open"),
     WITHIN: ("in the noise", "open"),
-    OTHER_HOSTS: (OTHER_HOSTS, "open"),
     PASSED: ("passed", "good"),
     FAILED: ("failed", "bad"),
     NOT_SHOWN: ("not shown", "open"),

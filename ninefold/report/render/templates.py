@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from ninefold.report.answer.tree import Report
-from ninefold.report.data.cells import MOST
+from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
@@ -57,7 +57,7 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
-    rest = sorted(report.groups[1:MOST], key=lambda group: group.order)
+    rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
     plots = [plot(group, report) for group in groups]

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.score import ACCURACY, IMAGES, SHARE, Score
 
-MOST_FIGURES = 20  # further figures of a task that are shown
+MAX_FIGURES = 20  # further figures of a task that are shown
 
 
 def ratio(value: float, baseline: float) -> float:
@@ -46,17 +47,39 @@ class Measure:
     middle: Callable[[Sequence[float]], float] = geometric_mean
     of_time: bool = False
 
-    @property
-    def depends_on_hosts(self) -> bool:
-        """Whether the speed of the hosts is in it, so that only runs on the same ones compare."""
-        return self.of_time or self.key == TO_TARGET
+    def sources(self, group: Group) -> dict[Cell, dict[int | None, list[Run]]]:
+        """Return the runs that it is taken from, by cell and by what they pair by.
 
-    def source(self, group: Group) -> Sequence[Run]:
-        """Return the runs of a group that it is taken from, if there are any of that kind.
-
-        They are timing runs for a measure of time, runs that were trained as a whole for others.
+        They are timing runs, paired by round, for a measure of time of a group that has some; else
+        runs that were trained as a whole, paired by seed, if there are any.
         """
-        return (group.timing if self.of_time else group.training) or group.runs
+        found: dict[Cell, dict[int | None, list[Run]]] = {cell: {} for cell in group.cells}
+        for run in (group.timing if self.of_time else group.training) or group.runs:
+            found[run.cell].setdefault(run.place, []).append(run)
+        return found
+
+    def values(self, group: Group) -> dict[Cell, dict[int, float]]:
+        """Return its values by cell and seed or round, without the cells that have none.
+
+        Of several runs it is the mean, as of those of a seed.
+        """
+        found: dict[Cell, dict[int, float]] = {}
+        for cell, pairs in self.sources(group).items():
+            for key, runs in pairs.items():
+                values = [finite(self.value(run)) for run in runs if run.ok]
+                known = [value for value in values if value is not None]
+                if known and key is not None:
+                    found.setdefault(cell, {})[key] = fmean(known)
+        return found
+
+    def relative(self, group: Group) -> dict[Cell, float | None]:
+        """Return its value by cell, relative to the baseline's in the same seeds or rounds."""
+        values, found = self.values(group), {}
+        base = values.get(PLAIN, {})
+        for cell, own in values.items():
+            pairs = [self.paired(own[key], base[key]) for key in own if key in base]
+            found[cell] = finite(self.middle(pairs)) if pairs else None
+        return found
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
@@ -122,7 +145,6 @@ ENERGY = Measure(
     unit="J",
     of_time=True,
 )
-OF_TIME = SECONDS.key, THROUGHPUT.key, ENERGY.key  # the measures of the time of a step
 SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
 
@@ -147,12 +169,12 @@ def in_unit(name: str, unit: str) -> str:
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
-    """Return a measure for each of the first MOST_FIGURES further figures that tasks report."""
+    """Return a measure for each of the first MAX_FIGURES further figures that tasks report."""
     kinds: dict[str, Mapping[str, str]] = {}
     for run in runs:
         if run.ok:
             kinds.update({name: run.figures.get(name, {}) for name in run.scores})
-    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MOST_FIGURES]]
+    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MAX_FIGURES]]
 
 
 def _said(name: str, kind: Mapping[str, str]) -> Score:

@@ -25,7 +25,6 @@ RANK = int(os.environ.get("U_RANK", "0"))
 STEP = int(os.environ.get("U_STEP", "10"))
 LONG = 300.0  # seconds that are never waited for
 CHILDREN = 20
-HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 # As Linux has by default up to Python 3.13, and as most users' code was written for.
 forking = multiprocessing.get_context("fork")
 
@@ -122,33 +121,6 @@ def start_thread() -> None:
     say("")
 
 
-def state() -> dict[str, Any]:
-    """What this process does about signals."""
-    return {
-        "handlers": {number.name: str(signal.getsignal(number)) for number in HANDLED},
-        "blocked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])],
-        "wakeup": signal.set_wakeup_fd(-1),
-    }
-
-
-def fork_and_say_state() -> None:
-    child = os.fork()
-    if not child:
-        say(state())
-        os._exit(0)
-    os.waitpid(child, 0)
-
-
-def say_state() -> None:
-    say(state())
-
-
-def start_and_say_state() -> None:
-    process = forking.Process(target=say_state)
-    process.start()
-    process.join()
-
-
 def end_children() -> None:
     """Fork children and send each a SIGTERM, the first ones before they have begun to run."""
     ends = []
@@ -208,8 +180,6 @@ MODES: dict[str, Callable[[], None]] = {
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
-    "forkstate": fork_and_say_state,
-    "mpstate": start_and_say_state,
     "forkterm": end_children,
     "pool": scan,
     "slow": lambda: say(""),

@@ -1,0 +1,189 @@
+"""A learning rate is found for a job, without a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks import ours
+from ninefold.errors import ConfigError, NumericsError
+from ninefold.finders.__main__ import main
+from ninefold.finders.rates import DivergenceDetector, losses_at, read, require_finite_first
+from tests.conftest import Shell, result, wait_until
+from tests.faults.runs import one_after_another
+
+SMALL = ("dataset.limit=256", "batch_size=32", "threads=2", "hydra.run.dir=found")
+
+
+def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
+    done = shell.run("-m", "ninefold.finders", "what=lr", *SMALL, *overrides)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((shell.folder / "found" / "lr.json").read_text())
+    line = f"optimizer.lr={found['suggestion']:.2g}"
+    assert done.stdout.splitlines()[-1].startswith("train with it: python train.py dataset.limit")
+    assert done.stdout.splitlines()[-1].endswith(line)
+    return found
+
+
+def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
+    found = rates_of(shell, "low=1e-5", "high=100", "steps=40")
+    assert found["rates"][0] == pytest.approx(1e-5)
+    assert len(found["rates"]) == len(found["losses"]) <= 40
+    assert 1e-5 <= found["suggestion"] < found["diverges"] <= 100
+    with Image.open(shell.folder / "found" / "lr.png") as picture:
+        assert picture.size[0] > 300
+    left = {path.name for path in (shell.folder / "found").iterdir()}
+    assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
+
+
+def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:
+    rates = ("what=lr", "low=1e-9", "high=2e-9", "steps=1000000", *SMALL)
+    process = shell.start("-m", "ninefold.finders", *rates)
+    wait_until((shell.folder / "found" / "run.log").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    stopped = "error: signal=SIGINT: the search was stopped; nothing of it is kept; start it again"
+    assert (process.returncode, stderr) == (130, f"{stopped}\n")
+    assert not shell.survivors()
+
+
+def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell: Shell) -> None:
+    one_cycle = ("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5", "~scheduler.T_max")
+    one_cycle += ("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",)
+    one_cycle += ("+scheduler.max_lr=0.1", "+scheduler.total_steps=80")
+    plain = rates_of(shell, "steps=10")
+    (shell.folder / "found").rename(shell.folder / "plain")
+    assert rates_of(shell, "steps=10", *one_cycle)["losses"] == plain["losses"]
+
+
+@pytest.mark.slow
+def test_the_losses_are_the_same_on_two_processes(shell: Shell) -> None:
+    steps = ("steps=12", "high=1e-2", "optimizer=sgd")
+    alone = rates_of(shell, *steps)
+    (shell.folder / "found").rename(shell.folder / "alone")
+    both = rates_of(shell, *steps, "parallel=ddp", "launch.cpu_processes=2")
+    assert both["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+
+
+RATES = {
+    "sgd": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1),
+    "adamw": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimizer", RATES)
+def test_three_epochs_at_the_rate_that_is_found_are_within_a_point_of_the_best_of_seven(
+    shell: Shell, optimizer: str
+) -> None:
+    job = [f"optimizer={optimizer}", "threads=1"]
+    done = shell.run("-m", "ninefold.finders", "what=lr", *job, "hydra.run.dir=found")
+    assert done.returncode == 0, done.stderr
+    suggestion = json.loads((shell.folder / "found" / "lr.json").read_text())["suggestion"]
+    job += ["epochs=3", "launch.inline=true", "logger=quiet", "checkpoint.every=null"]
+    scores: dict[float, list[float]] = {rate: [] for rate in (suggestion, *RATES[optimizer])}
+    for rate, found in scores.items():
+        seeds = [["train.py", *job, f"optimizer.lr={rate}", f"seed={seed}",
+                  f"hydra.run.dir={rate}/{seed}"] for seed in range(3)]  # fmt: skip
+        for seed, done in enumerate(one_after_another(shell, *seeds)):
+            assert done.returncode in (0, 6), done.stderr  # 6: it has diverged
+            run = shell.folder / str(rate) / str(seed)
+            found.append(0 if done.returncode else result(run)["accuracy"])
+    means = {rate: sum(each) / len(each) for rate, each in scores.items()}
+    assert means[suggestion] >= max(means.values()) - 0.01, means
+
+
+def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverges() -> None:
+    rates = [10 ** (-4 + n / 20) for n in range(100)]
+    losses = [2.0 if r < 1e-2 else 2.0 - min(1.5, 30 * (r - 1e-2)) for r in rates]
+    calm = read(rates, losses)
+    assert calm.diverges is None
+    assert calm.suggestion == calm.steepest > 1e-2
+    early = read(rates, [*losses[:45], 50.0])
+    assert early.diverges == rates[45]
+    assert early.suggestion == pytest.approx(min(early.steepest, rates[45] / 10))
+    assert read(rates, [2.0, 1.9, math.nan]).diverges == rates[2]
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_rate(
+    noise: float,
+) -> None:
+    rates = [1e-7 * 1e7 ** (n / 99) for n in range(100)]
+    for seed in range(50):
+        draw = np.random.default_rng(seed)
+        loss, losses = 2.3, []
+        for rate in rates:
+            loss -= (loss - 0.3) * min(0.15, 50 * rate)
+            losses.append(loss * math.exp(noise * draw.standard_normal()))
+        assert read(rates, losses).suggestion > 1e-4, seed
+        lucky = read(rates, [0.1, *losses[1:]])  # one easy first batch
+        assert lucky.diverges is None, seed
+
+
+def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
+    assert read([0.1, 0.2, 0.3], [3.0, 3.0, 3.0]).smoothed == pytest.approx([3.0] * 3)
+    watch = DivergenceDetector(12)
+    losses = (2.0, 2.0, 2.0, 2.0, 2.0, 25.0, 2.0)
+    assert [watch.diverged(loss) for loss in losses] == [False] * 7
+    assert watch.diverged(50.0)
+    assert DivergenceDetector(100).diverged(math.inf)
+    with pytest.raises(NumericsError, match="error: what=lr: the loss of the first step is nan; "):
+        require_finite_first([math.nan])
+
+
+def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_follows() -> None:
+    job = ("dataset.limit=64", "clock.warmup=0", "optimizer.lr=1e-3")
+    with ours.training(*job, "optimizer.groups=[{match: '*.bias', lr: 0.5}]") as run:
+        losses_at(run, [1e-4, 2e-4])
+        assert [group["lr"] for group in run.state.optimizer.param_groups] == [2e-4, 0.5]
+    equal = "optimizer.groups=[{match: '*.bias', lr: 1e-3}, {match: '*', weight_decay: 0.1}]"
+    with ours.training(*job, equal) as run:
+        losses_at(run, [2e-4])
+        assert [group["lr"] for group in run.state.optimizer.param_groups] == [1e-3, 2e-4]
+    with (
+        ours.training(*job, "optimizer.groups=[{match: '*', lr: 0.5}]") as run,
+        pytest.raises(ConfigError, match=r"each group of optimizer\.groups has an lr of its own"),
+    ):
+        losses_at(run, [1e-4])
+
+
+def test_the_best_moving_average_is_kept_while_losses_come() -> None:
+    losses = [2.3, 2.0, 1.0, 0.4, 0.2, *[1.5] * 40, *[7.0] * 5]
+    weights = [[0.98 ** (last - n) for n in range(last + 1)] for last in range(len(losses))]
+    averages = [np.average(losses[: len(each)], weights=each) for each in weights]
+    expected = [
+        number >= 4 and np.mean(losses[: number + 1][-5:]) > 4 * min(averages[4 : number + 1])
+        for number in range(len(losses))
+    ]
+    watch = DivergenceDetector(12)
+    assert [watch.diverged(loss) for loss in losses] == expected
+    assert 0 < sum(expected) < len(losses)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ([], "error: what=null: no such search; lr, batch_size are allowed; type "),
+        (["what=speed"], "error: what=speed: no such search; "),
+        (["what=lr", "steps=2"], "error: steps=2: not allowed; a whole number of at least 10 "),
+        (["what=lr", "low=2"], "error: low=2: high is 1; a lower learning rate "),
+        (["what=lr", "low=1e-300"], "error: low=1e-300: float32, in which networks train, "),
+        (["what=lr", "high=0"], "error: high=0: float32, in which networks train, "),
+        (["what=lr", "resume=auto"], "error: resume=auto: a search begins with new weights "),
+    ],
+)
+def test_what_cannot_be_searched_is_one_line(
+    shell: Shell, capfd: pytest.CaptureFixture[str], given: list[str], line: str
+) -> None:
+    assert main(given) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(line), said
+    assert said.count("\n") == 1
+    assert not list(shell.folder.glob("outputs"))

@@ -1,0 +1,220 @@
+"""Compares the batch sizes of a study by how soon each reaches the same score.
+
+The time of an epoch alone would not do: a larger batch takes fewer steps in it, and learns less
+from each example. What counts is the score per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.tree import Answer
+from ninefold.report.answer.wording import MIN_ROUNDS, how_many
+from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.numbers import three_digits, times
+from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target
+from ninefold.score import SHARE, Score
+from ninefold.stats.statistics import compare, estimate
+from ninefold.stats.verdicts import Comparison
+
+MIN_SEEDS = 2  # of the baseline: with fewer nothing can be shown
+UNTIMED = "No verdict on batch sizes: nothing was timed in turns."
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A cell with a batch size, and what it is called.
+
+    per_epoch: seconds, the mean.
+    seconds: to the score, by seed: its epochs until then, times the seconds of an epoch in a timing
+        round of its own; without timing rounds those of the run itself.
+    runs: in which it was trained. reached: of these, those that reached the score.
+    """
+
+    cell: Cell
+    batch_size: int
+    per_epoch: float
+    score: float | None
+    seconds: Mapping[int, float]
+    runs: int
+    reached: int
+    name: str
+
+    @cached_property
+    def mean(self) -> float | None:
+        """Mean seconds to the score; None unless each run reached it."""
+        return estimate(self.seconds).mean if self.reached == self.runs else None
+
+
+def answer(found: Sequence[Evidence]) -> Answer | None:
+    """Return the answer for groups that differ in their batch size alone; None without these.
+
+    The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
+    report.target) the score to reach. It is compared with each cell and batch whose epoch takes no
+    longer, the largest of each cell among them.
+    """
+    sized = sorted(
+        (each for each in found if each.group.batch_size),
+        key=lambda each: each.group.batch_size or 0,
+    )
+    base = next((each for each in sized if len(each.scores.get(PLAIN, {})) >= MIN_SEEDS), None)
+    if base is None or base.target is None:
+        return None
+    alike = [each for each in sized if _conditions(each) == _conditions(base)]
+    settings = _settings(alike, base.target)
+    settings.sort(key=lambda each: (each.batch_size, plainness(each.cell)))
+    first = (base.group.batch_size, PLAIN)
+    plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
+    if plain is None or settings[-1].batch_size == plain.batch_size:
+        return None  # a run of it failed, or there is no larger batch
+    return _answer(base, plain, settings, alike)
+
+
+def _conditions(evidence: Evidence) -> tuple[object, ...]:
+    """What groups have in common that differ in their batch size alone."""
+    group = evidence.group
+    return group.dataset, group.model, group.epochs, group.variant, group.scoring
+
+
+def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
+    times_of = [SECONDS.values(evidence.group) for evidence in found]
+    seeds = sorted({n for each in found for known in each.scores.values() for n in known})
+    rounds = sorted({n for each in times_of for known in each.values() for n in known})
+    return [
+        Setting(
+            cell,
+            evidence.group.batch_size or 0,
+            estimate(per_epoch[cell]).mean or 0.0,
+            estimate(scores).mean,
+            # Seeds and timing rounds know nothing of each other: any order of them is a fair one.
+            {
+                seed: epochs[seed] * per_epoch[cell][number]
+                for seed, number in zip(seeds, rounds, strict=False)
+                if seed in epochs and number in per_epoch[cell]
+            }
+            if evidence.timed
+            else to_target(target, evidence.points, evidence.group.scoring)
+            .values(evidence.group)
+            .get(cell, {}),
+            len(scores),
+            len(epochs),
+            f"{evidence.label(cell)} with batch {evidence.group.batch_size}",
+        )
+        for evidence, per_epoch in zip(found, times_of, strict=True)
+        for known in [_epochs_to(target, evidence)]
+        for cell, scores in evidence.scores.items()
+        for epochs in [known.get(cell, {})]
+        if cell in per_epoch
+        if not any(
+            cell in left_out
+            for left_out in (
+                evidence.failed,
+                evidence.no_op_of,
+                evidence.redundant_scaler_of,
+                evidence.other_numerics(),
+            )
+        )
+    ]
+
+
+def _epochs_to(target: float, evidence: Evidence) -> dict[Cell, dict[int, float]]:
+    """The epochs until an evaluation first reaches a score, by cell and seed."""
+    scoring = evidence.group.scoring
+    reached: dict[str, float] = {}
+    for point in evidence.points:
+        if not scoring.beats(target, scoring.scale * point.accuracy):
+            reached.setdefault(point.folder, point.epoch)
+    measure = Measure("Epochs", lambda run: reached.get(run.folder), key="epochs", unit="epochs")
+    return measure.values(evidence.group)
+
+
+def largest_for_the_same_time(
+    plain: Setting, settings: Sequence[Setting], same: float
+) -> list[Setting]:
+    """Of each cell the largest batch whose epoch takes no longer than `plain`'s, by the means."""
+    found: dict[Cell, Setting] = {}
+    for each in settings:  # in the order of their batch sizes
+        if each.batch_size > plain.batch_size and each.per_epoch <= plain.per_epoch * (1 + same):
+            found[each.cell] = each
+    return list(found.values())
+
+
+def _answer(
+    base: Evidence, plain: Setting, settings: Sequence[Setting], alike: Sequence[Evidence]
+) -> Answer:
+    score, keep = base.group.scoring, f"Keep batch {plain.batch_size}"
+    to, easier = (
+        target_text(base.target or 0.0, score),
+        "lower" if score.better == "more" else "higher",
+    )
+    larger = largest_for_the_same_time(plain, settings, base.settings.same)
+    said = [f"The score to reach is {to}."]
+    said += [_line(each, plain, each in larger, score) for each in settings]
+    if not all(each.timed for each in alike):
+        return _named(UNTIMED, None, said)
+    if min(len(known) for each in alike for known in each.seconds.values()) < MIN_ROUNDS:
+        return _named("Too few timing rounds to tell which batch to use.", None, said)
+    if not larger:
+        return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
+    if plain.mean is None:
+        said.append(
+            f"{plain.name} reached it in {plain.reached} of {plain.runs} runs: it has no "
+            f"time to compare with. report.target sets a {easier} score."
+        )
+        return _named(f"No answer: {plain.name} did not always reach the score.", None, said)
+    longest = plain.per_epoch * (1 + base.settings.same)
+    others = [each for each in settings if each is not plain and each.per_epoch <= longest]
+    reached = [each for each in others if each.mean is not None]
+    if not reached:
+        return _named(f"{keep}: no faster epoch always reaches the score.", plain, said)
+    seconds = {each.name: each.seconds for each in (plain, *reached)}
+    floor = max(each.comparison.floor for each in alike)
+    compared = compare(seconds, {}, base.settings, floor=floor)
+    best = min(reached, key=lambda each: each.mean or 0.0)
+    said.append(f"{best.name} takes {_against(compared, plain, best, base)}.")
+    verdict, ratio = compared.verdict(plain.name, best.name), compared.ratio(plain.name, best.name)
+    if verdict == "faster" and ratio:
+        sooner = f"reaches the score {how_many(1 / ratio[0])} times as soon"
+        return _named(f"Use {best.name}: it {sooner}.", best, said)
+    if verdict in ("slower", "tie"):
+        return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
+    return _named(f"Not decided: {best.name} may reach the score sooner.", None, said)
+
+
+def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:
+    """The answer that names a setting, or none."""
+    name = None if setting is None else setting.name
+    return Answer(lead, setting is not None, name, None, [], said, [])
+
+
+def _final(value: float, score: Score) -> str:
+    return f"{value:.2f} %" if score.unit == SHARE else score.text(value)
+
+
+def _against(compared: Comparison, plain: Setting, best: Setting, base: Evidence) -> str:
+    known = compared.ratio(plain.name, best.name)
+    if known is None:
+        return "a time that cannot be compared"
+    value, low, high = known
+    text = f"{value:.3f} times that of {plain.name}"
+    if low is None or high is None:
+        return f"{text} (interval not known yet)"
+    return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
+
+
+def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:
+    """What was measured of a setting. largest: whether its batch is its cell's largest for the
+    time of an epoch of `plain`."""
+    epoch = f"{three_digits(setting.per_epoch)} s per epoch"
+    if setting is not plain and plain.per_epoch:
+        epoch += f" ({times(setting.per_epoch / plain.per_epoch, 3)})"
+    score = "" if setting.score is None else f", {_final(setting.score, scoring)} at the end"
+    if setting.mean is not None:
+        until = f"{three_digits(setting.mean)} s to the score"
+    else:
+        until = f"reached the score in {setting.reached} of {setting.runs} runs"
+    most = "; the largest batch for the same time an epoch" if largest else ""
+    return f"{setting.name}: {epoch}{score}, {until}{most}."

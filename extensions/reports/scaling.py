@@ -1,0 +1,229 @@
+"""Says what more processes bring: the speed-up and the efficiency of each number of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ninefold.report.answer.evidence import Evidence, step_seconds
+from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Speed
+from ninefold.report.answer.wording import how_many
+from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.environment import values
+from ninefold.report.data.recording import Recording
+from ninefold.report.numbers import MISSING, capitalized, counted, number, plural
+from ninefold.report.render.tables import word
+
+UNTIMED = "No verdict on more processes: nothing was timed in turns."
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of processes.
+
+    speed: against the base of its series; None: not known. ideal: the speed with no loss.
+    crowded: whether there were fewer cores than threads; then it has no efficiency.
+    """
+
+    cell: Cell
+    processes: int
+    speed: Speed | None
+    ideal: float
+    step: float
+    crowded: bool
+
+    @property
+    def efficiency(self) -> float | None:
+        """Its share of the ideal speed."""
+        return None if self.speed is None or self.crowded else self.speed.times / self.ideal
+
+
+@dataclass(frozen=True)
+class Series:
+    """The cells of one strategy and precision, the fewest processes first.
+
+    base: what they are compared with: none in the same precision, else the fewest processes.
+    """
+
+    base: Cell
+    points: list[Point]
+
+    @property
+    def measured(self) -> list[Point]:
+        """The points that had a core for each thread."""
+        return [point for point in self.points if not point.crowded]
+
+    def enough(self, evidence: Evidence) -> int | None:
+        """Return from how many processes on each measured larger number is shown not to pay."""
+        for place, point in enumerate(self.measured[:-1]):
+            more = self.measured[place + 1 :]
+            if {evidence.verdict(point.cell, each.cell) for each in more} <= {"slower", "tie"}:
+                return point.processes
+        return None
+
+
+def answer(recording: Recording, evidence: Evidence) -> Answer | None:
+    """Return whether to scale out, None where the processes of the group were not swept."""
+    found = series_of(recording, evidence)
+    if not found:
+        return None
+    table, kind = _table(found, evidence), str(evidence.group.scaling)
+    if not evidence.timed:
+        return Answer(UNTIMED, False, None, None, [], [], [], table=table)
+    reasons = [
+        f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
+        for each in found
+        for text in _sentences(each, kind, evidence)
+    ]
+    points = [
+        (point.speed.times, point, each.base)
+        for each in found
+        for point in each.measured
+        if point.processes > 1 and point.speed is not None
+    ]
+    if not points:
+        lead = "No answer: no speed-up of more processes is known."
+        return Answer(lead, False, None, None, [], reasons, [], table=table)
+    _, best, base = max(points, key=lambda point: point[0])
+    lead, named = _lead(best, base, kind)
+    chips = _chips(best, base, evidence)
+    return Answer(lead, named is not None, named, None, chips, reasons, [], table=table)
+
+
+def series_of(recording: Recording, evidence: Evidence) -> list[Series]:
+    """Return the series of a group whose processes were swept, those of one number left out."""
+    if evidence.group.scaling is None:
+        return []
+    about = recording.environment.get("environment") or {}
+    cores = max((n for n in values(about.get("cores")) if isinstance(n, int)), default=None)
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for cell in evidence.cells:
+        if cell.processes is not None and step_seconds(evidence.group, cell) is not None:
+            found.setdefault((cell.parallel, cell.amp), []).append(cell)
+    return [_series(cells, evidence, cores) for cells in found.values() if len(cells) > 1]
+
+
+def _series(cells: Sequence[Cell], evidence: Evidence, cores: int | None) -> Series:
+    plain = Cell(PLAIN.parallel, cells[0].amp)
+    base = plain if step_seconds(evidence.group, plain) is not None else cells[0]
+    return Series(base, [_point(cell, base, evidence, cores) for cell in cells])
+
+
+def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Point:
+    runs = evidence.group.completed(cell)
+    processes = cell.processes or 1
+    return Point(
+        cell=cell,
+        processes=processes,
+        speed=evidence.speed(cell, base),
+        ideal=processes / (base.processes or 1),
+        step=step_seconds(evidence.group, cell) or 0.0,
+        crowded=cores is not None
+        and any(
+            set(run.devices) == {"cpu"}
+            and max(processes, run.threads or 0) > cores * max(len(run.on_hosts), 1)
+            for run in runs
+        ),
+    )
+
+
+def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
+    """Whether more processes are faster, in at most 14 words; and the cell that is shown to be."""
+    assert best.speed is not None
+    what = f"{best.processes} processes ({best.cell.parallel})"
+    one = "one" if base.processes in (None, 1) else f"{base.processes}"
+    if best.speed.verdict == "faster":
+        unit = "as fast as" if kind == "strong" else "the examples a second of"
+        return f"Use {what}: {how_many(best.speed.times)} times {unit} {one}.", best.cell
+    if best.speed.verdict == "tie":
+        return f"Do not scale out: {what} are no faster than {one}.", base
+    if best.speed.verdict == "slower":
+        slower = how_many(1 / best.speed.times)
+        return f"Do not scale out: {what} take {slower} times as long.", base
+    return f"Not decided: {what} may be faster or slower than {one}.", None
+
+
+def _chips(best: Point, base: Cell, evidence: Evidence) -> list[Chip]:
+    """The speed-up of the fastest with more than one process, with its interval."""
+    assert best.speed is not None
+    if best.speed.low is None or best.speed.high is None:
+        return []
+    of = f"{evidence.label(best.cell)}, times as fast as {evidence.label(base)}"
+    text = f"{best.speed.times:.2f} ({_interval(best.speed, evidence)})"
+    return [Chip(of, text, "good" if best.speed.low > 1 else "even")]
+
+
+def _interval(speed: Speed, evidence: Evidence) -> str:
+    confidence = f"{evidence.settings.confidence:.3g} % interval"
+    return f"{confidence} {speed.low or 0.0:.2f} to {speed.high or 0.0:.2f}"
+
+
+def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
+    """What a series shows. kind: strong or weak."""
+    said = [_best(series, kind, evidence)]
+    if len(measured := series.measured) > 1:
+        enough = series.enough(evidence)
+        if enough is None:
+            said.append("From which number on more processes do not pay is not shown.")
+        else:
+            more = [point.cell for point in measured if point.processes > enough]
+            said.append(
+                f"More than {counted(enough, 'process', 'processes')} are shown not to pay: "
+                f"{evidence.labels(more)} {plural(more, 'is slower or ties', 'are slower or tie')}."
+            )
+    if crowded := [point.cell for point in series.points if point.crowded]:
+        said.append(
+            f"{evidence.labels(crowded)} had fewer cores than threads: "
+            f"{plural(crowded, 'it has', 'they have')} no efficiency, and decide nothing."
+        )
+    return said
+
+
+def _best(series: Series, kind: str, evidence: Evidence) -> str:
+    base = evidence.label(series.base)
+    faster = [
+        (point.speed.times, point, point.speed)
+        for point in series.measured
+        if point.speed is not None and point.speed.verdict == "faster"
+    ]
+    if not faster:
+        return f"No number of its processes is shown to be faster than {base}."
+    _, best, speed = max(faster, key=lambda point: point[0])
+    what, unit = (
+        ("is", "as fast as") if kind == "strong" else ("trains", "the examples a second of")
+    )
+    ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
+    return (
+        f"{evidence.label(best.cell)} {what} {speed.times:.2f} times {unit} {base} "
+        f"({_interval(speed, evidence)}){ideal}."
+    )
+
+
+def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
+    """How the series scale, a row for each number of processes."""
+    kind = str(evidence.group.scaling)
+    batch = "every step has the same global batch"
+    if kind != "strong":
+        batch = "every process has the same batch"
+    return AnswerTable(
+        "More processes",
+        f"{capitalized(kind)} scaling: {batch}.",
+        ["configuration", "times as fast", "efficiency", "ms a step"],
+        [_row(point, evidence) for series in found for point in series.points],
+    )
+
+
+def _row(point: Point, evidence: Evidence) -> list[str]:
+    times = MISSING
+    if (speed := point.speed) is not None:
+        times = number(speed.times, 2)
+        if speed.low is not None and speed.high is not None:
+            times += f" ({speed.low:.2f} to {speed.high:.2f})"
+        times += f" {word(speed.verdict).text}"
+    efficiency = MISSING if point.efficiency is None else f"{100 * point.efficiency:.0f} %"
+    return [
+        evidence.label(point.cell),
+        times,
+        "too few cores" if point.crowded else efficiency,
+        f"{1e3 * point.step:.3g}",
+    ]

@@ -1,0 +1,1 @@
+"""Parameters spread over processes (parallel=fsdp, parallel=tensor), and sharded checkpoints."""

@@ -1,0 +1,542 @@
+"""parallel=fsdp on real processes: what they hold, save, load and evaluate, and what it costs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from extensions.sharded.tests.made import Made, batch, made, network
+from ninefold.dataset import Examples
+from ninefold.dataset.loader import HostSource
+from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.amp import Amp
+from ninefold.engine.average import Average
+from ninefold.engine.clip import clip
+from ninefold.engine.evaluation import evaluate, most_passes
+from ninefold.engine.parallel import Place, Traffic, local_part
+from ninefold.engine.parallel.ddp import DDP
+from ninefold.engine.task import Objective
+from ninefold.errors import ConfigError
+from ninefold.sharded.fsdp import FSDP, large
+from ninefold.sharded.spread import nested
+from ninefold.task.classification import Classification
+from ninefold.train.initial import LOADED
+from ninefold.train.run import memory_by_kind
+from tests.parallel.ranks import on_ranks
+from tests.parallel.test_sent import counted
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+ALONE = Place(0, 1, CPU)
+
+
+def plain(steps: int) -> nn.Module:
+    """The same network after so many steps in one process."""
+    model = network()
+    objective = Objective(model, Classification(10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    for number in range(steps):
+        loss = objective(*batch(number))
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+SLOW = pytest.mark.slow
+WAYS: list[Any] = [
+    (2, {}),
+    pytest.param(1, {}, marks=SLOW),
+    pytest.param(2, {"reshard_after_forward": False}, marks=SLOW),
+    pytest.param(2, {"units": []}, marks=SLOW),
+    pytest.param(2, {"replicas": 2}, marks=SLOW),
+    pytest.param(4, {}, marks=SLOW),
+    pytest.param(4, {"replicas": 2, "units": ["features.0", "classifier"]}, marks=SLOW),
+]
+
+
+@pytest.mark.parametrize(("ranks", "options"), WAYS, ids=str)
+def test_parts_on_several_processes_learn_what_one_process_learns(
+    ranks: int, options: dict[str, Any], tmp_path: Path
+) -> None:
+    def run() -> Any:
+        with made(**options) as run:
+            for number in range(3):
+                run.step(number)
+            held = sum(local_part(p).numel() for p in run.model.parameters())
+            return run.whole()["model"], held
+
+    (saved, held), *others = on_ranks(ranks, run, tmp_path)
+    expected = plain(3).state_dict()
+    assert saved.keys() == expected.keys()
+    for name, value in saved.items():
+        torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-5)
+        for meta, _ in others:  # they need memory for no whole model
+            assert (meta[name].is_meta, meta[name].shape) == (True, value.shape)
+    count = sum(p.numel() for p in network().parameters())
+    shards = ranks // options.get("replicas", 1)
+    assert [held, *(each for _, each in others)] == [
+        pytest.approx(count / shards, rel=0.02 if shards > 1 else 0)
+    ] * ranks
+
+
+def test_weights_that_are_channels_last_are_spread_in_the_same_numbers(tmp_path: Path) -> None:
+    def run() -> Any:
+        with made(network().to(memory_format=torch.channels_last)) as run:
+            run.step()
+            return run.whole()["model"]
+
+    saved, _ = on_ranks(2, run, tmp_path)
+    for name, value in plain(1).state_dict().items():
+        torch.testing.assert_close(saved[name], value, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, pytest.param({"replicas": 2}, marks=SLOW)], ids=str)
+def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also -0.0, and an optimizer's state of channels-last weights, as one process saves it."""
+
+    def run() -> Any:
+        with made(**options) as run:
+            run.step()
+            saved = run.whole()
+            if run.place.rank == 0:
+                saved["model"]["features.0.weight"][0] = -0.0
+                momentum = saved["optimizer"]["state"][0]["exp_avg"]
+                momentum.copy_(torch.arange(momentum.numel()).view(momentum.shape))
+                last = momentum.contiguous(memory_format=torch.channels_last)
+                saved["optimizer"]["state"][0]["exp_avg"] = last
+            run.step(1)
+            run.strategy.load(saved, run.model, run.optimizer, {})
+            again = run.whole()
+            return (
+                saved,
+                again,
+                [type(p.data).__name__ for p in run.optimizer.param_groups[0]["params"]],
+            )
+
+    (saved, again, kinds), *_ = on_ranks(4 if options else 2, run, tmp_path)
+    for name, value in saved["model"].items():
+        assert torch.equal(value.view(torch.uint8), again["model"][name].view(torch.uint8)), name
+    for index, values in saved["optimizer"]["state"].items():
+        for name, value in values.items():
+            assert torch.equal(value, again["optimizer"]["state"][index][name]), (index, name)
+    assert kinds == ["DTensor"] * len(kinds)
+
+
+def test_a_checkpoint_of_another_model_is_refused_on_every_process(tmp_path: Path) -> None:
+    def run() -> Any:
+        with made() as run:
+            run.step()
+            saved = run.whole()
+            found = []
+            for change in ("missing", "shape", "groups"):
+                other = {**saved, "model": dict(saved["model"])}
+                weight = other["model"].pop("classifier.weight")
+                if change == "shape":
+                    other["model"]["classifier.weight"] = weight.new_empty(3, 2)
+                if change == "groups":
+                    other = {**saved, "optimizer": {**saved["optimizer"], "param_groups": []}}
+                try:
+                    run.strategy.load(other, run.model, run.optimizer, {})
+                except (KeyError, ValueError, RuntimeError) as error:
+                    found.append(type(error).__name__)
+            return found
+
+    found = on_ranks(2, run, tmp_path)
+    assert found == [["RuntimeError", "RuntimeError", "ValueError"]] * 2
+
+
+class Counts(nn.Module):
+    """Logits whose class is that of the first pixel; counts the forward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+        self.norm = nn.BatchNorm2d(1)
+        self.passes = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.passes += 1
+        if self.training:
+            self.norm(images)
+        first = images[:, 0, 0, 0] * 255
+        return -(first[:, None] - torch.arange(10)).abs() * self.scale
+
+
+@pytest.mark.parametrize(
+    ("examples", "batch_size"),
+    [
+        (5, 4),
+        pytest.param(1, 8, marks=SLOW),
+        pytest.param(7, 4, marks=SLOW),
+        pytest.param(8, 8, marks=SLOW),
+        pytest.param(9, 2, marks=SLOW),
+    ],
+)
+def test_evaluations_of_any_size_end_and_count_each_example_once(
+    examples: int, batch_size: int, tmp_path: Path
+) -> None:
+    """A forward pass takes all processes, and the processes have unlike numbers of batches."""
+    labels = torch.arange(examples) % 10
+    images = labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
+    source = HostSource(Examples(images.numpy(), labels.numpy()))
+
+    def run() -> Any:
+        with made(Counts()) as run:
+            found = evaluate(
+                run.wrapped, source, task=Classification(10), batch_size=batch_size,
+                prepare=ImagePreparation(1), parallel=run.strategy, place=run.place,
+            )  # fmt: skip
+            assert isinstance(run.model, Counts)
+            return found.count, found.accuracy, run.model.passes
+
+    found = on_ranks(2, run, tmp_path)
+    assert [each[:2] for each in found] == [(examples, 1.0)] * 2
+    assert found[0][2] == found[1][2] == most_passes(examples, batch_size, Place(0, 2, CPU))
+
+
+def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) -> None:
+    images = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
+    source = HostSource(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
+
+    def run() -> Any:
+        with made(Counts()) as run:
+            try:
+                evaluate(
+                    run.wrapped, source, task=Classification(10), batch_size=2,
+                    prepare=ImagePreparation(1), parallel=run.strategy, place=run.place,
+                    interrupted=lambda: run.place.rank == 1,
+                )  # fmt: skip
+            except Exception as error:
+                return type(error).__name__, run.wrapped.training
+
+    assert on_ranks(2, run, tmp_path) == [("Unfinished", True)] * 2
+
+
+def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_path: Path) -> None:
+    def run() -> Any:
+        with made(Counts()) as run:
+            run.wrapped(torch.full((4, 1, 8, 8), float(run.place.rank + 1)), torch.zeros(4).long())
+            before = run.model.get_buffer("norm.running_mean").clone()
+            saved = run.whole()["model"]
+            run.wrapped.eval()
+            return before, run.model.get_buffer("norm.running_mean").clone(), saved
+
+    (first, mine, saved), (other, theirs, _) = on_ranks(2, run, tmp_path)
+    assert first != other
+    assert mine == theirs == first == saved["norm.running_mean"]
+
+
+class Normed(nn.Module):
+    """Normalizes over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
+        self.head = nn.Linear(8 * 36, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.body(images))
+        return logits
+
+
+def test_batch_normalization_keeps_float32_in_autocast_and_learns_as_with_ddp(
+    tmp_path: Path,
+) -> None:
+    def run(strategy: DDP | FSDP) -> Any:
+        with strategy.join() as place:
+            torch.manual_seed(0)
+            model = Normed()
+            wrapped = strategy.wrap(
+                Objective(Amp("bfloat16").wrap(model), Classification(10)), place
+            )
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+            made = Made(strategy, place, model, wrapped, optimizer)
+            losses = [float(made.step(number)) for number in range(4)]
+            return losses, model.get_buffer("body.1.running_mean")
+
+    ddp, fsdp = (
+        on_ranks(2, lambda s=strategy: run(s), tmp_path)
+        for strategy in (DDP(device="cpu"), FSDP(device="cpu", least=100))
+    )
+    for (losses, mean), (expected, _) in zip(fsdp, ddp, strict=True):
+        assert losses == pytest.approx(expected, abs=0.03)
+        assert mean.dtype == torch.float32
+    torch.testing.assert_close(fsdp[0][1], ddp[0][1], atol=0.01, rtol=0.01)  # of rank 0
+
+
+@pytest.mark.parametrize("reshard", [pytest.param(True, marks=SLOW), False])
+def test_training_never_computes_with_weights_of_an_evaluation(
+    reshard: bool, tmp_path: Path
+) -> None:
+    """Of a moving average, which takes the place of the parameters while they are evaluated."""
+
+    def run(evaluates: bool) -> Any:
+        with made(reshard_after_forward=reshard) as run:
+            average = Average(run.model, 0.5)
+            losses = []
+            for number in range(4):
+                losses.append(run.step(number))
+                average.update()
+                if evaluates:
+                    with average.in_place(), torch.no_grad():
+                        run.wrapped.eval()
+                        run.wrapped(*batch())
+                        run.wrapped.train()
+            return losses
+
+    with_, without = (on_ranks(2, lambda e=e: run(e), tmp_path) for e in (True, False))
+    assert with_ == without
+
+
+@pytest.mark.parametrize(("norm", "value"), [(0.01, None), pytest.param(None, 1e-4, marks=SLOW)])
+def test_gradients_are_clipped_by_the_norm_of_the_whole(
+    norm: float | None, value: float | None, tmp_path: Path
+) -> None:
+    scaler = Amp("float32").grad_scaler(CPU)
+
+    def run() -> Any:
+        with made() as run:
+            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.full_tensor)
+            images, labels = batch()
+            mine = slice(run.place.rank, None, 2)
+            run.wrapped(images[mine], labels[mine]).backward()
+            clips()
+            gradients = [run.strategy.full_tensor(p.grad) for p in run.model.parameters()]
+            return clips.metrics()["grad_norm"], gradients
+
+    (found, gradients), (other, _) = on_ranks(2, run, tmp_path)
+    model = network()
+    loss = Objective(model, Classification(10))(*batch())
+    assert isinstance(loss, Tensor)
+    loss.backward()
+    expected = clip_grad_norm_(model.parameters(), norm or 1e9)
+    if value is not None:
+        nn.utils.clip_grad_value_(model.parameters(), value)
+    assert found == other == pytest.approx(float(expected), rel=1e-5)
+    for ours, parameter in zip(gradients, model.parameters(), strict=True):
+        torch.testing.assert_close(ours, parameter.grad, atol=1e-7, rtol=1e-4)
+
+
+@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=SLOW)])
+def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(
+    fused: bool, tmp_path: Path
+) -> None:
+    def run() -> Any:
+        with made() as run:
+            optimizer = torch.optim.AdamW(run.model.parameters(), lr=1e-3, fused=fused)
+            scaler = Amp("float32", scaler=True).grad_scaler(CPU)
+            before = run.whole()["model"]
+            scaler.scale(run.wrapped(*batch())).backward()
+            if run.place.rank == 1:
+                gradient = next(run.model.parameters()).grad
+                assert gradient is not None
+                local_part(gradient)[0] = torch.inf
+            scaler.step(optimizer)
+            scaler.update()
+            return scaler.get_scale(), int(scaler.skipped), before, run.whole()["model"]
+
+    (scale, skipped, before, after), other = on_ranks(2, run, tmp_path)
+    assert (scale, skipped) == other[:2] == (32768.0, 1)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@SLOW
+def test_memory_by_kind_is_that_of_the_parts(tmp_path: Path) -> None:
+    def run(**options: Any) -> Any:
+        with made(**options) as run:
+            run.step()
+            return memory_by_kind(run.model, run.optimizer, {}, run.strategy, run.place)
+
+    size = 4 * sum(p.numel() for p in network().parameters())
+    for ranks, replicas in ((1, 1), (2, 1), (4, 1), (4, 2)):
+        part = size * replicas / ranks
+        for found in on_ranks(ranks, lambda r=replicas: run(replicas=r), tmp_path):
+            assert found["parameters"] == found["gradients"] == pytest.approx(part, rel=0.02)
+            assert found["optimizer"] == pytest.approx(2 * part, rel=0.02)
+            assert found["buffers"] == 0
+
+
+# What a checkpoint holds reaches processes that do not see its file
+
+
+@pytest.mark.parametrize("strategy", [DDP(device="cpu"), FSDP(device="cpu")], ids=str)
+def test_a_checkpoint_that_rank_0_has_read_is_broadcast(
+    strategy: DDP | FSDP, tmp_path: Path
+) -> None:
+    tensors = {
+        "negative zero": torch.tensor(-0.0),
+        "flags": torch.tensor([True, False]),
+        "none": torch.empty(0, 3),
+        "last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        "nan": torch.tensor([float("nan"), 1e-45], dtype=torch.float64),
+        "brief": torch.randn(3).bfloat16(),
+    }
+    content = {
+        "format": 2,
+        "model": tensors,
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1}]},
+        "average": {},
+        "rng": [torch.arange(5), torch.tensor([7], dtype=torch.uint8)],
+        "config": "a: 1",
+        "epoch_seconds": [0.5],
+    }
+
+    def run() -> Any:
+        with strategy.join() as place:
+            outlined = LOADED if strategy.shards else ()
+            return strategy.broadcast(content if place.rank == 0 else None, outlined)
+
+    first, second = on_ranks(2, run, tmp_path)
+    assert list(first) == list(second) == list(content)
+    assert second["config"] == "a: 1"
+    assert second["epoch_seconds"] == [0.5]
+    assert second["optimizer"]["param_groups"] == [{"lr": 0.1}]
+    assert all(torch.equal(a, b) for a, b in zip(first["rng"], second["rng"], strict=True))
+    for name, value in tensors.items():
+        theirs = second["model"][name]
+        assert (theirs.shape, theirs.dtype) == (value.shape, value.dtype)
+        assert theirs.is_meta == strategy.shards  # each process takes its part when it loads them
+        if not strategy.shards:
+            same = theirs.contiguous().reshape(-1).view(torch.uint8)
+            assert torch.equal(same, value.contiguous().reshape(-1).view(torch.uint8)), name
+    assert 0 in second["optimizer"]["state"]
+
+
+# Units, and what a step sends
+
+
+class Odd(nn.Module):
+    """Uses the parameters of a part without calling it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Flatten()
+        self.head = nn.Linear(64, 10)
+        self.rest = nn.Linear(10, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.rest(self.body(images) @ self.head.weight.T)
+        return logits
+
+
+def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_path: Path) -> None:
+    def run() -> Any:
+        said = []
+        tried: list[dict[str, Any]] = [{"least": 10}, {"units": ["head"]}]
+        for options in tried:
+            with made(Odd(), **options) as run, pytest.raises(ConfigError) as caught:
+                run.step()
+            said.append(str(caught.value))
+        return said
+
+    def as_one() -> Any:
+        with made(Odd(), units=[]) as run:
+            return run.step()
+
+    ((auto, named),) = on_ranks(1, run, tmp_path)
+    told = ": the model uses the parameters of a unit without calling it;"
+    assert auto.startswith(f"error: parallel.units=auto{told}")
+    assert named.startswith(f"error: parallel.units=['head']{told}")
+    assert len(on_ranks(2, as_one, tmp_path)) == 2
+
+
+def test_a_unit_that_the_model_does_not_have_is_answered_with_the_nearest() -> None:
+    model = Objective(network(), Classification(10))
+    with pytest.raises(ConfigError, match=r"the model has no part featurs; did you mean features"):
+        FSDP(units=["classifier", "featurs"])._units(model)
+
+
+def test_units_are_found_within_wrappers_by_the_names_that_the_model_has() -> None:
+    model = network()
+    wrapped = Objective(Amp("bfloat16").wrap(model), Classification(10))
+    assert nested(wrapped)[-1] is model
+    found = FSDP(least=1000)._units(wrapped)
+    assert found == [model.features[4], model.features[8], model.classifier]
+    named = FSDP(units=["features", "features.0"])._units(wrapped)
+    assert named == [model.features[0], model.features]
+
+
+def test_lists_of_blocks_are_taken_apart_and_what_is_left_of_one_is_a_unit() -> None:
+    def block(size: int) -> nn.Module:
+        return nn.Linear(size, size, bias=False)
+
+    body = nn.Sequential(block(3), block(20), block(4), block(30))
+    blocks = nn.ModuleList([block(40), block(2), block(50)])
+    assert large(body, 400) == [body[1], body[3]]
+    assert large(body, 20) == [body[1], body[3], body]  # 9 and 16 parameters are left
+    assert large(blocks, 1) == list(blocks)
+    assert large(block(3), 10) == []
+
+
+def sized(*shapes: tuple[int, int]) -> nn.Module:
+    return nn.Sequential(*(nn.Linear(b, a, bias=False) for a, b in shapes))
+
+
+def test_fsdp_sends_half_as_much_again_as_ddp_and_as_much_if_it_keeps_what_it_gathered() -> None:
+    model, place = sized((64, 64), (64, 64), (64, 64)), Place(0, 8, GPU)
+    ddp = DDP().traffic(model, place)
+    fsdp = FSDP(least=64 * 64).traffic(model, place)
+    kept = FSDP(least=64 * 64, reshard_after_forward=False).traffic(model, place)
+    assert fsdp == Traffic(3 * ddp.sent // 2, 3 * 3)
+    assert kept == Traffic(ddp.sent, 3 * 2)
+    assert FSDP().traffic(model, place) == Traffic(fsdp.sent, 3)  # all in one unit
+    assert FSDP().traffic(model, place, accumulate=4) == Traffic(4 * fsdp.sent, 12)
+    assert FSDP().traffic(model, ALONE) == Traffic(0, 0)
+
+
+def test_on_a_cpu_gradients_are_reduced_to_all() -> None:
+    model, place = sized((64, 64)), Place(0, 8, CPU)
+    ddp = DDP().traffic(model, place).sent
+    assert FSDP().traffic(model, place) == Traffic(2 * ddp, 3)
+    assert FSDP(reshard_after_forward=False).traffic(model, place) == Traffic(3 * ddp // 2, 2)
+
+
+def test_copies_exchange_the_gradients_of_their_parts() -> None:
+    model, place = sized((64, 64)), Place(0, 8, GPU)
+    size = 64 * 64 * 4
+    found = FSDP(replicas=2).traffic(model, place)
+    assert found == Traffic(3 * 3 * size // 4 + 2 * size // (2 * 4), 4)
+    assert FSDP(replicas=8).traffic(model, place) == Traffic(2 * 7 * size // 8, 1)
+    half = FSDP(replicas=2, reduce_dtype="bfloat16").traffic(model, place)
+    assert found.sent - half.sent == (3 * size // 4 + 2 * size // 8) // 2
+
+
+def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
+    model, place = sized((64, 64), (3, 64)), Place(0, 2, GPU)
+    model[0].requires_grad_(False)
+    frozen, padded = 64 * 64 * 4, 4 * 64 * 4
+    found = FSDP(least=64 * 64).traffic(model, place)
+    assert found == Traffic(2 * (frozen // 2) + 3 * (padded // 2), 2 + 3)
+
+
+STRATEGIES = """
+from ninefold.sharded.fsdp import FSDP
+STRATEGIES = [(2, FSDP(device="cpu", least=1000)), (4, FSDP(device="cpu", least=1000)),
+              (2, FSDP(device="cpu", least=1000, reshard_after_forward=False)),
+              (4, FSDP(device="cpu", least=1000, replicas=2))]
+"""
+
+
+@SLOW
+@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own takes root")
+def test_what_is_calculated_is_counted_within_2_percent(tmp_path: Path) -> None:
+    assert counted(STRATEGIES, tmp_path) == [pytest.approx(1, abs=0.02)] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "said"),
+    [({}, 1, "has one process here"), ({"replicas": 4}, 4, "a whole copy"), ({}, 4, None)],
+)
+def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str | None) -> None:
+    notes = FSDP(**options).notes(Place(0, ranks, CPU))
+    assert len(notes) == (said is not None)
+    assert all(said in note for note in notes if said)

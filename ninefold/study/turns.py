@@ -1,0 +1,101 @@
+"""Which turns there are, and in which order: of cells of a study, and of steps of `time_steps`.
+
+docs/method.md has what these constants were measured by. How long turns took, and the number that
+is made of them, is in `ninefold.stats.turns`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+from ninefold.result import TIMING_LOOKS
+
+LEAD_SECONDS = 0.04  # of a turn that are not timed: its threads wake in another cell's caches
+# The same for several processes: until the kernel schedules them as in a long run.
+LEAD_SECONDS_OF_SEVERAL = 0.3
+MIN_STEPS = 2  # timed steps of a turn
+FIRST_TURN = 3, 5  # untimed and timed steps of a cell's first turn, which sets those of the others
+STRETCH = 40, 1.0  # steps, and seconds, that a long stretch of training alone has at least
+STRETCH_SHARE = 0.25  # of the rounds so far that long stretches may take
+ROUNDS = 12  # that turns=auto divides the budget into, if starting processes leaves time for it
+MIN_ROUNDS = TIMING_LOOKS[0] + 1  # that it makes room for: one more than the first look takes
+LATE = 30.0  # seconds by which the second round may exceed the budget: one round decides nothing
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn: `lead` steps that are not timed, then `timed` that are. name: of what takes it."""
+
+    name: str
+    lead: int
+    timed: int
+
+    @classmethod
+    def of(cls, name: str, seconds: float, slice_: float, several: bool) -> Turn:
+        """The turn whose timed steps take `slice_` seconds, and at least as long as untimed ones.
+
+        seconds: of a step. several: whether several processes take it together.
+        """
+        lead = LEAD_SECONDS_OF_SEVERAL if several else LEAD_SECONDS
+        timed = max(MIN_STEPS, round(max(slice_, lead) / seconds))
+        return cls(name, math.ceil(lead / seconds), timed)
+
+    @property
+    def steps(self) -> int:
+        return self.lead + self.timed
+
+
+def mirrored(items: Sequence[T], seed: str, number: int) -> list[T]:
+    """Return `items` in the random order of pair number // 2, reversed for every odd number.
+
+    A steady change of the machine then cancels out in each pair.
+    """
+    found = list(items)
+    random.Random(f"{seed}/{number // 2}").shuffle(found)
+    return found[::-1] if number % 2 else found
+
+
+def spread(counts: Mapping[str, int], order: Callable[[int], Sequence[str]]) -> list[str]:
+    """Return who takes a turn, one after another: each as often as counted, spread evenly.
+
+    order: of the turns n of all that have as many; with equal counts these follow each other.
+    """
+    order = cache(order)
+    places = [
+        ((n + 0.5) / count, order(n).index(name), name)
+        for name, count in counts.items()
+        for n in range(count)
+    ]
+    return [name for *_, name in sorted(places)]
+
+
+def stretch_steps(seconds: float) -> int:
+    """Return how many steps of so many seconds a long stretch has."""
+    steps, least = STRETCH
+    return max(steps, math.ceil(least / seconds))
+
+
+def planned_seconds(budget: float, overhead: float) -> float:
+    """Return the seconds of a round, before what is left is divided into whole rounds.
+
+    ROUNDS rounds fill the budget. Where that leaves little time for turns, they take as long as the
+    rest of a round, unless fewer than MIN_ROUNDS rounds would fit.
+
+    overhead: seconds of the round that are not turns.
+    """
+    return max(min(max(budget / ROUNDS, 2 * overhead), budget / MIN_ROUNDS), 1e-9)
+
+
+def round_seconds(budget: float, left: float, overhead: float, rounds: int) -> float:
+    """Return the seconds of a round: what is left, divided into at most so many whole rounds.
+
+    overhead: seconds of the round that are not turns.
+    """
+    return left / max(1, min(round(left / planned_seconds(budget, overhead)), rounds))

@@ -1,0 +1,85 @@
+"""What tests of datasets share: batches of an epoch, rows that are read, folders of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ninefold.dataset import Examples, Rows
+from ninefold.engine.batches import Batches, Preparation, Source
+from ninefold.engine.parallel import Place
+from ninefold.tree import leaves
+
+CPU = torch.device("cpu")
+ALONE = Place(0, 1, CPU)
+
+
+def labeled(count: int = 43, *shape: int, classes: int | None = 10) -> Examples:
+    """`count` random images, of 3x8x10 bytes unless `shape` says otherwise, with a class each.
+
+    classes: None: each is labeled with its own number.
+    """
+    images = np.random.default_rng(0).integers(0, 256, (count, *(shape or (3, 8, 10))), np.uint8)
+    return Examples(images, np.arange(count) % (classes or count))
+
+
+class Lazy:
+    """Rows of an array that are made when they are read, as images in files are."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape = array, array.shape
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: Rows) -> Any:
+        return self.array[rows].copy()
+
+
+def nothing(*phase: object) -> None:
+    """In place of what is called between the phases of a step."""
+
+
+def epoch(
+    source: Source,
+    prepare: Preparation,
+    place: Place = ALONE,
+    number: int = 0,
+    start: int = 0,
+    size: int = 8,
+) -> list[tuple[Any, Any]]:
+    """The batches of an epoch of seed 5, from number `start` on; size: of the global batch."""
+    return list(Batches(source, size, 5, prepare, place).epoch(number, start, nothing, nothing))
+
+
+def ranks(count: int) -> list[Place]:
+    """The places of so many processes."""
+    return [Place(rank, count, CPU) for rank in range(count)]
+
+
+def same(left: Iterable[Any], right: Iterable[Any]) -> bool:
+    """Whether batches, trees of tensors, are bitwise the same, in dtype too."""
+    pairs = zip(leaves([*left]), leaves([*right]), strict=True)
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+
+def photos(
+    root: Path,
+    counts: Mapping[str, int] = {"train": 13, "test": 4},
+    size: tuple[int, int] = (12, 10),
+    ending: str = ".png",
+) -> Path:
+    """Write so many images of random bytes of each of two classes, cat and dog; returns `root`."""
+    random = np.random.default_rng(0)
+    for split, count in counts.items():
+        for name in ("cat", "dog"):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (*size[::-1], 3), np.uint8)
+                Image.fromarray(pixels).save(root / split / name / f"{number:02}{ending}")
+    return root

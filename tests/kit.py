@@ -1,0 +1,18 @@
+"""What tests of several packages share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees of tensors and plain values are equal in value and type, bit for bit."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and (one == other or (one != one and other != other))

@@ -1,0 +1,180 @@
+"""What every project can rely on, whatever it trains: nine cells, a kill and its resume.
+
+A project is a row of PROJECTS: a task with its data set and network. One that compiles its network
+and one whose data set and task come from outside the package are rows like the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from ninefold.checkpoint.store import read
+from ninefold.checkpoint.weights import load_weights, weights
+from ninefold.logger.jsonl import JSONLines
+from ninefold.model.convnet import ConvNet
+from tests.conftest import ROOT, Shell, metrics, result
+from tests.dataset import scenes
+from tests.faults.runs import one_after_another
+from tests.kit import same
+
+PARALLEL, AMP = ("none", "dp", "ddp"), ("fp32", "autocast", "scaler")
+STEPS, KILLED_AT = 13, 8
+# Of a training loss, from parallel=none's. bfloat16 keeps 8 bits, and processes that sum in another
+# order differ by that after a few updates.
+TOLERANCE = {"fp32": 2e-5, "autocast": 3e-2, "scaler": 3e-2}
+PROJECTS = {
+    "classification": [
+        "model.net.width=8", "batch_size=16", "dataset.limit=96", "dataset.flip=true",
+        "dataset.crop=1", "scheduler.patience=0", "+scheduler.threshold=0.99", "ema=0.9",
+    ],
+    "regression": ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=64"],
+    "multilabel": [
+        "task=multilabel", "dataset=shapes", "dataset.train_count=192", "dataset.test_count=50",
+        "model.net.width=8", "batch_size=32",
+    ],
+    "segmentation": [
+        "task=segmentation", "dataset=masks", f"dataset.classes={scenes.CLASSES}",
+        f"dataset.ignore={scenes.VOID}", "dataset.shape=[3,24,32]", "dataset.crop=2", "model=unet",
+        "model.net.width=4", "model.net.depth=2", "batch_size=8",
+        # AdamW divides by the size of a gradient: rounding errors of small ones become steps.
+        "optimizer=sgd", "optimizer.lr=0.01",
+    ],
+    "language": [
+        "task=language", "dataset=text", "model=gpt", "dataset.context=16", "model.net.width=16",
+        "dataset.limit=256", "batch_size=32",
+    ],
+    "compiled": ["compile=true", "model.net.width=8", "batch_size=16", "dataset.limit=96"],
+    "outside": [
+        "--config-dir=own", "dataset=halves", "task=halves", "model=tiny", "batch_size=8",
+        "optimizer.lr=0.1",
+    ],
+}  # fmt: skip
+QUICK = {"classification", "regression"}
+OUTSIDE = {
+    "dataset/halves.yaml": "_target_: tests.task.toy.Halves\nroot: null\nlimit: null\nclasses: 2\n"
+    "shape: [1, 8, 8]\nmean: null\nstd: null\nflip: true\ncrop: 0\nval: 0\n",
+    "task/halves.yaml": "_target_: tests.task.toy.Segmentation\n",
+    "model/tiny.yaml": "net:\n  _target_: torch.nn.Conv2d\n  in_channels: 1\n  out_channels: 2\n"
+    "  kernel_size: 3\n  padding: 1\ninput_channels: 1\ninput_size: null\n"
+    "memory_format: contiguous_format\n",
+}
+Cells = Mapping[tuple[str, str], Path]
+
+
+class Killing(JSONLines):
+    """metrics.jsonl, and where KILL is set SIGKILL for the process that logs, amid a run."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        super().log(step, values)
+        if step == KILLED_AT and "KILL" in os.environ:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+KILLING = f"logger.jsonl._target_={__name__}.Killing"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(p, marks=[] if p in QUICK else pytest.mark.slow) for p in PROJECTS],
+)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with nine cells, a ddp run that was killed and resumed, and an evaluation."""
+    shell = Shell(tmp_path_factory.mktemp(request.param), seconds=900)  # a compiler takes long
+    words = [
+        *PROJECTS[request.param], "epochs=9", f"max_steps={STEPS}", "log_every=1", "threads=2",
+        "clock.warmup=0", "logger=quiet", "launch.cpu_processes=2", "checkpoint.every=2",
+    ]  # fmt: skip
+    if request.param == "segmentation":
+        words.append(f"dataset.root={scenes.write(shell.folder / 'scenes')}")
+    for name, text in OUTSIDE.items():
+        path = shell.folder / "own" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    env = {"PYTHONPATH": str(ROOT)}
+    sweep = ["study.ask=[accuracy]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
+    alone = ["parallel=ddp", "hydra.run.dir=killed", KILLING]
+    (killed,) = one_after_another(shell, ["train.py", *words, *alone], env={**env, "KILL": "1"})
+    assert killed.returncode == 5, killed
+    cells = [f"parallel={','.join(PARALLEL)}", f"amp={','.join(AMP)}"]
+    for done in one_after_another(
+        shell,
+        ["train.py", "resume=killed", KILLING, "trust=true"],
+        ["train.py", "-m", *words, *sweep, *cells],
+        ["evaluate.py", "ckpt=killed", "hydra.run.dir=evaluation", "trust=true"],
+        env=env,
+    ):
+        assert done.returncode == 0, done
+    return shell.folder
+
+
+@pytest.fixture(scope="module")
+def cells(project: Path) -> Cells:
+    runs = [path.parent for path in (project / "sweep").glob("*/result.json")]
+    found = {(result(run)["parallel"], result(run)["amp"]): run for run in runs}
+    assert len(runs) == len(found) == 9
+    return found
+
+
+def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells: Cells) -> None:
+    for (parallel, amp), run in cells.items():
+        for key in ("loss", "test_loss"):
+            reference, found = (metrics(folder, key) for folder in (cells["none", amp], run))
+            assert found == pytest.approx(reference, rel=TOLERANCE[amp]), (parallel, amp, key)
+            assert len(found) == len(reference) == (STEPS if key == "loss" else len(found))
+    assert len({tuple(metrics(run, "lr")) for run in cells.values()}) == 1
+
+
+def test_checkpoints_of_all_cells_have_the_plain_networks_keys(cells: Cells) -> None:
+    saved = {cell: read(run / "checkpoints" / "last.pt") for cell, run in cells.items()}
+    (keys,) = {tuple(content["model"]) for content in saved.values()}
+    assert len({tuple(content["optimizer"]["state"]) for content in saved.values()}) == 1
+    assert saved["none", "fp32"]["optimizer"]["state"]
+    if result(cells["none", "fp32"])["dataset"] == "digits":
+        assert load_weights(ConvNet(1, 10, 8), weights(saved["ddp", "scaler"])).complete
+        assert keys == tuple(ConvNet(1, 10, 8).state_dict())
+    for amp in AMP:  # on a CPU dp is the run without parallelism
+        assert same(saved["dp", amp]["model"], saved["none", amp]["model"])
+
+
+def test_every_cell_says_what_was_in_force(cells: Cells) -> None:
+    for (parallel, amp), run in cells.items():
+        found = result(run)
+        assert (found["status"], found["steps"]) == ("ok", STEPS)
+        assert found["processes"] == (2 if parallel == "ddp" else 1)
+        assert found["dtype"] == ("float32" if amp == "fp32" else "bfloat16")
+        assert found["grad_scaler"] is (amp == "scaler")
+        assert any("no-op" in note for note in found["notes"]) == (parallel == "dp")
+        assert len(found["peak_memory_bytes"]) == len(found["devices"]) == found["processes"]
+        assert found["threads"] == 2  # of all processes together
+        assert (found["compile_seconds"] is not None) == ("compiled" in str(run))
+
+
+def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(
+    project: Path, cells: Cells
+) -> None:
+    killed, whole = project / "killed", cells["ddp", "fp32"]
+    for key in ("loss", "lr", "test_loss", "test_accuracy"):
+        assert metrics(killed, key) == metrics(whole, key), key
+    ours, theirs = (read(run / "checkpoints" / "last.pt") for run in (killed, whole))
+    for key in ours.keys() - {"config", "train_seconds", "evaluate_seconds", "epoch_seconds"}:
+        assert same(ours[key], theirs[key]), key
+
+
+def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project: Path) -> None:
+    found = json.loads((project / "evaluation" / "evaluation.json").read_text())
+    trained = result(project / "killed")
+    for key in ("score", "score_unit", "score_better", "figures"):
+        assert found[key] == trained[key], key
+    for key in ("accuracy", "scores"):
+        assert found[key] == pytest.approx(trained[key], rel=1e-6), key
+    assert found["count"] == trained["test_count"]
+    best = min if trained["score_better"] == "less" else max
+    assert trained["best_accuracy"] == best(
+        metrics(project / "killed", f"{trained['selection']}_accuracy")
+    )
