@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from ninefold.config import resolvers
@@ -61,15 +59,7 @@ def training(*overrides: str, test: int = 64) -> Iterator[TrainingRun]:
     """A TrainingRun with a temporary run folder; evaluated on `test` examples, untimed."""
     with tempfile.TemporaryDirectory() as folder:
         text = job(*overrides).text
-        config = OmegaConf.create(text)
-        assert isinstance(config, DictConfig)
-        parallel, amp = build.begin(config)
-        with parallel.join() as place:
-            torch.set_num_threads(place.share_of(config.threads))  # as train.run does
-            amp = amp.on(place.device)
-            run = build.training(
-                config, text, Path(folder), parallel, amp, place, Stop(), resume=False
-            )
+        with build.running(text, Path(folder), Stop()) as run:
             run.test = first(run.test, test)
             with closing(run):
                 yield run

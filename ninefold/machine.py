@@ -1,4 +1,4 @@
-"""This machine: processor, cores, memory, GPUs, versions of packages, whether a compiler works.
+"""This machine: processor, cores, memory, GPUs, versions of packages.
 
 Nothing here imports torch but `gpus`.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -130,37 +128,6 @@ def require_gpus(field: str, value: object, wanted: Sequence[int], there: Sequen
         f"{len(there)} GPU{'s' * (len(there) != 1)}: {listed}" if there else "no GPU found",
         "name one of them" if there else "use device=cpu or device=auto",
     )
-
-
-def require_compiler(mode: str, gpu: bool) -> None:
-    """Check that torch.compile has the compiler that it calls, and Python's headers for it.
-
-    For a CPU, torch's inductor writes C++; for a GPU, Triton writes its launchers in C. mode: of
-    torch.compile, for the error line. Raises ConfigError.
-    """
-    if gpu:
-        language, variable, default = "c", "CC", "cc"
-    else:
-        language, variable = "c++", "CXX"
-        default = "clang++" if sys.platform == "darwin" else "g++"
-    name = os.environ.get(variable, default)
-    command = [name, "-x", language, "-fsyntax-only", "-I", sysconfig.get_path("include"), "-"]
-    try:
-        done = subprocess.run(
-            command, input="#include <Python.h>\n", capture_output=True, text=True, timeout=60
-        )
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["it fails"]
-        wrong = None if done.returncode == 0 else f"{name}: {lines[0]}"
-    except (OSError, subprocess.SubprocessError) as error:
-        wrong = f"{name}: {getattr(error, 'strerror', None) or error}"
-    if wrong is not None:
-        raise ConfigError(
-            "compile.mode",
-            mode,
-            f"no working compiler ({wrong}); torch.compile calls {default}, or what {variable} "
-            "names, and needs Python's headers; install them (Debian: g++ and python3-dev) or "
-            "leave compile out",
-        )
 
 
 def available_memory() -> int | None:

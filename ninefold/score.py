@@ -1,4 +1,4 @@
-"""What is measured: scores, further figures and throughputs with their units, phases of a step."""
+"""Scores, further figures and throughputs with their units; phases of a training step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARE = "share"  # the unit of a number from 0 to 1, which is shown in percent
 
 @dataclass(frozen=True)
 class Score:
-    """What networks are told apart by: its name, its unit, and whether more of it is better.
+    """Score that networks are told apart by: its name and unit, and whether more is better.
 
     name: a noun, which all output uses: `accuracy`, `RMSE`. One that begins with "within" (`within
         4 mm`) is reported as "share within 4 mm".
@@ -28,12 +28,12 @@ class Score:
 
     @property
     def mark(self) -> str:
-        """Its unit where values stand in a table: % for a share, which is shown in percent."""
+        """Unit in a table: % for a share, which is shown in percent."""
         return "%" if self.unit == SHARE else self.unit
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by where it stands in a table: 100 for a share."""
+        """Factor of a value in a table: 100 for a share."""
         return 100.0 if self.unit == SHARE else 1.0
 
     @property
@@ -42,7 +42,7 @@ class Score:
         return 1 if self.better == "more" else -1
 
     def beats(self, value: float, other: float) -> bool:
-        """Whether `value` is better than `other`."""
+        """Return whether `value` is better than `other`."""
         return self.sign * value > self.sign * other
 
     def text(self, value: float) -> str:
@@ -57,7 +57,7 @@ ACCURACY = Score(SCORE)
 
 @dataclass(frozen=True)
 class Counted:
-    """What a throughput counts: images, rows, tokens, of which an example has so many."""
+    """Unit of a throughput: images, rows, tokens, of which an example has so many."""
 
     name: str = "images"
     per_example: int = 1
@@ -77,5 +77,5 @@ class Figure:
 
     @property
     def key(self) -> str:
-        """Its name in files: with the unit, unless it is a share or a plain number."""
+        """Name in files: with the unit, unless it is a share or a plain number."""
         return self.name if self.unit in ("", SHARE) else f"{self.name} {self.unit}"

@@ -13,7 +13,7 @@ Tree = Any  # a leaf, such as a tensor or an array, or a tuple, a list or a dict
 
 
 def each(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """The same tree with `function(leaf, ...)` in place of each leaf (tree_map).
+    """Return the same tree with `function(leaf, ...)` in place of each leaf (tree_map).
 
     others: trees like it, or with more in them; their leaves are the further arguments.
     """
@@ -55,7 +55,7 @@ def named(tree: Tree, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def rows(tree: Tree) -> int:
-    """How many examples a batch has."""
+    """Count the examples of a batch."""
     return len(leaves(tree)[0])
 
 

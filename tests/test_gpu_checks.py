@@ -11,7 +11,6 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,8 +18,8 @@ import pytest
 
 from benchmarks import ours
 from benchmarks.gpu import command, pack, timings
-from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation, shown
-from benchmarks.gpu.race import Contestant, race
+from benchmarks.gpu.check import AS_EXPECTED, NO_BOUND, NOT, Check, Expectation
+from benchmarks.gpu.race import Contestant
 from benchmarks.gpu.record import FILE, LOG, Record, table
 from benchmarks.gpu.session import Done, Session
 from ninefold.errors import ConfigError, Failure
@@ -59,13 +58,6 @@ def test_a_figure_outside_its_bound_is_not_as_expected_and_says_what_it_means(
     assert expectation.verdict({"x": value}, gpus=1) == verdict
 
 
-def test_figures_are_shown_short() -> None:
-    turns = {"median": 1.01234, "low": 0.99, "high": 1.1}
-    assert shown(turns, "×") == "1.012 × [0.990, 1.100]"
-    assert shown(0.000123456, "s") == "0.0001235 s"
-    assert (shown(True), shown([]), shown(["a", "b"]), shown(None)) == ("yes", "none", "a, b", "–")
-
-
 def given(output: Path, **more: Any) -> argparse.Namespace:
     return argparse.Namespace(output=output, dry=True, again=False, until=math.inf, **more)
 
@@ -101,40 +93,6 @@ def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_
     command.run({"smoke": checks[:1]}, again, MACHINE)
     assert calls[-1] == "one"
     assert "no room" in (tmp_path / "smoke" / LOG).read_text()
-
-
-def test_no_check_begins_that_there_is_no_time_for(tmp_path: Path) -> None:
-    calls: list[str] = []
-    record = Record(tmp_path, "steps", MACHINE, False, {})
-    with (tmp_path / LOG).open("w") as log:
-        session = Session(log, tmp_path, 1, False, until=time.monotonic() + 50)
-        long, short = toy("long", calls, seconds=60), toy("short", calls, seconds=40)
-        why = [command.result(check, session, record, False) for check in (long, short)]
-    assert calls == ["short"]
-    assert why == ["the command had no time left; given again, it goes on with it", None]
-    assert record.done(short)
-    assert not record.done(long)
-
-
-def test_a_record_without_a_commit_has_its_table(tmp_path: Path) -> None:
-    """As where files travel without their repository."""
-    environment = {**MACHINE["environment"], "commit": None}
-    (tmp_path / "rest").mkdir()
-    record = Record(tmp_path / "rest", "rest", {**MACHINE, "environment": environment}, False, {})
-    record.add(toy("one", []), {"x": 1}, 0.0)
-    text, _ = table(tmp_path, command.PARTS)
-    assert "commit" not in text
-
-
-@pytest.mark.slow
-def test_files_that_travel_without_their_repository_know_their_commit(tmp_path: Path) -> None:
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    shutil.copytree(ROOT / "ninefold", tmp_path / "ninefold")
-    shutil.copy(ROOT / "evaluate.py", tmp_path)  # as in a checkout, and not as it is installed
-    (tmp_path / "COMMIT").write_text(f"{commit}\n")
-    code = "from ninefold.measure.environment import environment; print(environment()['commit'])"
-    done = Shell(tmp_path).run("-c", code, env={"PYTHONPATH": str(tmp_path)})
-    assert done.stdout.strip() == commit, done.stderr
 
 
 def test_what_travels_and_what_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,20 +227,6 @@ def test_every_run_of_a_check_is_a_configuration(tmp_path: Path) -> None:
     assert refused(jobs) == []
 
 
-@pytest.mark.slow  # as are the checks, of which it is the frame
-def test_a_contestant_that_fails_is_left_out_and_the_others_take_their_turns(
-    tmp_path: Path,
-) -> None:
-    with (tmp_path / LOG).open("w") as log:
-        tiny = Session(log, tmp_path, 0, True, until=time.monotonic() + 300)
-        good = timings.contestant(tiny, "good", "MLP")
-        bad = timings.contestant(tiny, "bad", "MLP", "model.net.width=-1")
-        found = race(replace(tiny, dry=False), [good, bad], rounds=1)
-    assert list(found) == ["good"]
-    assert found["good"][0] > 0
-    assert "bad could not be built" in (tmp_path / LOG).read_text()
-
-
 def checks(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command where there is no GPU: some minutes for all checks where bfloat16 is slow."""
     env = {"CUDA_VISIBLE_DEVICES": ""}
@@ -298,13 +242,6 @@ def dry(output: Path, *names: str) -> subprocess.CompletedProcess[str]:
             for row in check["rows"]:
                 assert row["verdict"].startswith((AS_EXPECTED, NO_BOUND, "needs "))
     return done
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["smoke/machine", "rest/events"])
-def test_a_dry_run_of_a_check(tmp_path: Path, name: str) -> None:
-    dry(tmp_path, name)
-    assert {path.name for path in tmp_path.iterdir()} == {name.partition("/")[0], "table.md"}
 
 
 @pytest.mark.slow

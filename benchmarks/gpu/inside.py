@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -20,9 +21,8 @@ from benchmarks.checkpoints import writing
 from benchmarks.gpu.contestants import COMMON, stepping, synchronize
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.clock import Clock
-from ninefold.errors import Failure
 from ninefold.files import write_json
-from ninefold.machine import gpus, require_compiler
+from ninefold.machine import gpus
 from ninefold.measure import devices
 from ninefold.measure.environment import environment
 from ninefold.train import training_run
@@ -39,11 +39,6 @@ def machine(dry: bool) -> dict[str, Any]:
     known = environment()
     known.pop("hostname")
     names = gpus()
-    try:
-        require_compiler("default", bool(names))
-        compiles = True
-    except Failure:
-        compiles = False
     return {
         "gpus": len(names),
         "gpu_names": names,
@@ -51,7 +46,7 @@ def machine(dry: bool) -> dict[str, Any]:
         "bfloat16": torch.cuda.is_bf16_supported(including_emulation=False) if names else None,
         "cudnn": torch.backends.cudnn.version() if names else None,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if names else None,  # type: ignore[no-untyped-call]
-        "compiles": compiles,
+        "compiles": shutil.which("cc" if names else "c++") is not None,
         "environment": known,
     }
 

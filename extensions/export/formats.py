@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from ninefold.checkpoint import tensors
+from ninefold.checkpoint.loading import read_safetensors, safetensors
 from ninefold.errors import ConfigError, memory_failure, not_installed
 
 from .graph import Exported
@@ -49,13 +49,19 @@ class SafeTensors:
     packages: tuple[str, ...] = ("safetensors",)
 
     def require(self) -> None:
-        tensors.package("format", "safetensors")
+        safetensors("format", "safetensors")
 
     def made(self, source: Exported, about: dict[str, str]) -> bytes:
-        return tensors.packed(source.model.state_dict(), about)
+        copies = {
+            name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, tensor in source.model.state_dict().items()
+        }
+        # Those who load a file into Transformers need to be told that it is torch's.
+        data: bytes = safetensors("format", "safetensors").save(copies, {"format": "pt", **about})
+        return data
 
     def open(self, source: Exported, path: Path) -> Callable[..., Any]:
-        found, own = tensors.read(path, "export"), source.model.state_dict()
+        found, own = read_safetensors(path, "export"), source.model.state_dict()
         assert found.keys() == own.keys(), "tensors are missing in the file"
         assert all(torch.equal(found[name], own[name]) for name in own), "tensors differ in it"
         loaded: nn.Module = copy.deepcopy(source.expected)

@@ -65,7 +65,7 @@ def find_lr(spec: RunSpec, inline: bool) -> None:
     """Train with the rates of `spec`; rank 0 writes lr.json and lr.png. Raises Failure."""
     low, high, steps = spec.arguments
     instead = {"scheduler": CONSTANT, "on_nonfinite": "stop"}
-    with stopping(spec, inline) as stop, without_files(spec, stop, instead) as (_, run, _amp):
+    with stopping(spec, inline) as stop, without_files(spec, stop, instead) as run:
         run.forward.train()
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)

@@ -74,7 +74,7 @@ def answer(found: Sequence[Evidence]) -> Answer | None:
 
 
 def _conditions(evidence: Evidence) -> tuple[object, ...]:
-    """What groups have in common that differ in their batch size alone."""
+    """Return what groups have in common that differ in their batch size alone."""
     group = evidence.group
     return group.dataset, group.model, group.epochs, group.variant, group.scoring
 

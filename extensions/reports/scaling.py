@@ -159,7 +159,7 @@ def _interval(speed: Speed, evidence: Evidence) -> str:
 
 
 def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
-    """What a series shows. kind: strong or weak."""
+    """Return what a series shows. kind: strong or weak."""
     said = [_best(series, kind, evidence)]
     if len(measured := series.measured) > 1:
         enough = series.enough(evidence)
@@ -200,7 +200,7 @@ def _best(series: Series, kind: str, evidence: Evidence) -> str:
 
 
 def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
-    """How the series scale, a row for each number of processes."""
+    """Return how the series scale, a row for each number of processes."""
     kind = str(evidence.group.scaling)
     batch = "every step has the same global batch"
     if kind != "strong":

@@ -14,7 +14,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, TypeVar, cast
 
@@ -28,12 +28,20 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, Def
 from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
-from ninefold.checkpoint.hashing import Hashing, Listing, digest_of, read_back
+from ninefold.checkpoint import manifest
+from ninefold.checkpoint.hashing import (
+    Hashing,
+    Listing,
+    digest,
+    digest_of,
+    listing,
+    read_back,
+)
+from ninefold.checkpoint.loading import require_bounded
 from ninefold.checkpoint.manifest import SHARDED, Entry
-from ninefold.checkpoint.store import Checkpoints
-from ninefold.checkpoint.trees import require_bounded
+from ninefold.checkpoint.writer import Writer
 from ninefold.engine.state import mapped
-from ninefold.errors import CheckpointError, ResourceError
+from ninefold.errors import CheckpointError
 from ninefold.files import opener, require_stored, sync
 
 OUTLINE = "content.pt"  # of rank 0: the content, with its tensors on the meta device
@@ -138,25 +146,13 @@ class Stream(Hashing):
         """Nothing: the one who opened it closes it."""
 
 
-class ShardedWriter:
+class ShardedWriter(Writer):
     """Writes sharded checkpoints. Every process calls each method; training waits for a save.
 
-    What goes wrong on one process is an error on all of them, which the next `wait` raises.
+    What goes wrong on one process is an error on all of them.
     """
 
     spread: ClassVar[bool] = True
-    busy: ClassVar[bool] = False
-
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self.checkpoints = checkpoints
-        self._error: ResourceError | None = None
-
-    @property
-    def failed(self) -> bool:
-        return self._error is not None
-
-    def reserve(self, content: Mapping[str, Any]) -> None:
-        """Nothing: what is written is not copied before."""
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
         """Write `content`, whose DTensors are spread; of other tensors those of rank 0 are taken.
@@ -175,21 +171,16 @@ class ShardedWriter:
         except OSError as error:
             self._error = self.checkpoints.refused(error, bytes_of(content))
 
-    def wait(self) -> None:
-        """Raise the error of the latest save, once, if it failed."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
 
 # Reading
 
 
 def read(folder: Path, field: str) -> dict[str, Any]:
-    """The content of a folder whose files have been verified, with whole tensors on the CPU.
+    """The content of a folder that the manifest beside it lists, with whole tensors on the CPU.
 
     It may come from a stranger: nothing in it is run. Raises CheckpointError.
     """
+    require_verified(folder, field)
     try:
         with open(folder / OUTLINE, "rb", opener=opener) as file:
             require_stored(file)
@@ -213,6 +204,41 @@ def read(folder: Path, field: str) -> dict[str, Any]:
         ) from error  # fmt: skip
     found: dict[str, Any] = mapped(content, lambda name, meta: tensors[name])
     return found
+
+
+def require_verified(folder: Path, field: str) -> None:
+    """Raise CheckpointError unless the manifest beside `folder` lists it with what is in it."""
+    listed: manifest.Files = {}
+    with suppress(OSError):
+        listed = manifest.read(folder.parent)
+    if folder.name not in listed:
+        raise CheckpointError(
+            field,
+            folder,
+            f"it cannot be verified; no {manifest.FILE} beside it lists this folder; use it where "
+            "its run wrote it",
+        )
+    if digest(folder) not in manifest.sums(listed, folder.name):
+        wrong = difference(listed[folder.name][0].get("files", {}), folder)
+        raise CheckpointError(
+            field, folder, f"it is damaged; {wrong}; use another checkpoint of the folder"
+        )
+
+
+def difference(files: Mapping[str, Any], folder: Path) -> str:
+    """What is wrong with the first of the listed `files` that differs in `folder`."""
+    try:
+        there = listing(folder)
+    except OSError as error:
+        return error.strerror or str(error)
+    for name in sorted({*files, *there}):
+        if name not in there:
+            return f"{name} in it is missing"
+        if name not in files:
+            return f"{name} in it is not listed in the manifest"
+        if files[name] != there[name]:
+            return f"the sha256 of {name} in it is not the one in the manifest"
+    return "the manifest lists other files"
 
 
 def require_same(told: Mapping[str, Any], wanted: Mapping[str, Tensor], folder: Path) -> None:

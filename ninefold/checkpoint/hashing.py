@@ -84,19 +84,3 @@ def digest(path: Path) -> str | None:
         return sha256_of(path) if path.is_file() else None
     except OSError:
         return None
-
-
-def difference(files: Mapping[str, Any], folder: Path) -> str:
-    """What is wrong with the first of the listed `files` that differs in `folder`."""
-    try:
-        there = listing(folder)
-    except OSError as error:
-        return error.strerror or str(error)
-    for name in sorted({*files, *there}):
-        if name not in there:
-            return f"{name} in it is missing"
-        if name not in files:
-            return f"{name} in it is not listed in the manifest"
-        if files[name] != there[name]:
-            return f"the sha256 of {name} in it is not the one in the manifest"
-    return "the manifest lists other files"

@@ -8,25 +8,26 @@ import os
 import re
 import shutil
 import sys
-import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ninefold.checkpoint import manifest, tensors
-from ninefold.checkpoint.hashing import Hashing, difference, digest, read_back
+from ninefold.checkpoint import manifest
+from ninefold.checkpoint.hashing import Hashing, digest, read_back
+from ninefold.checkpoint.loading import (
+    SAFETENSORS,
+    amount,
+    damaged_part,
+    load,
+    read_safetensors,
+    reader_of,
+    require_honest,
+)
 from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
-from ninefold.checkpoint.trees import require_bounded
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.files import mount_of, opener, require_stored, sync
-from ninefold.machine import available_memory
-from ninefold.places import EXTENSIONS
+from ninefold.files import mount_of, sync
 
 STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
@@ -170,10 +171,10 @@ class Checkpoints:
         with suppress(OSError):
             self._sweep()
         mount = mount_of(self.folder)
-        needed, free = _amount(size), "an unknown amount"
+        needed, free = amount(size), "an unknown amount"
         with suppress(OSError):
             room = os.statvfs(mount)
-            free = _amount(room.f_bavail * room.f_frsize)
+            free = amount(room.f_bavail * room.f_frsize)
             if room.f_files and room.f_favail < INODES:
                 needed, free = f"{needed} and {INODES} inodes", f"{free} and {room.f_favail} inodes"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -193,10 +194,6 @@ def _number(name: str) -> int:
     """The step in the name of a checkpoint of a step."""
     found = STEP.fullmatch(name)
     return int(found[1]) if found else -1
-
-
-def _amount(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size:,} bytes"
 
 
 def measured(content: Mapping[str, Any]) -> int:
@@ -257,111 +254,34 @@ def _remove(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _damaged_part(path: Path) -> str | None:
-    """The name of a part of a checkpoint that does not match its own checksum, if one does not.
-
-    A checkpoint is a zip archive, whose checksums torch writes and does not look at.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip()
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError):
-        return None  # it is another kind of file, or so damaged that torch will tell
-
-
-def _require_honest(path: Path, field: str) -> None:
-    """Raise CheckpointError, ResourceError if a file takes more memory than it says or there is."""
-    try:
-        with open(path, "rb", opener=opener) as file:
-            size = os.fstat(file.fileno()).st_size
-            require_stored(file)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            field,
-            path,
-            f"it cannot be read; {getattr(error, 'strerror', None) or str(error)}; only files as "
-            "torch.save writes them are loaded",
-        ) from error
-    free = available_memory()
-    if free is not None and size > free:
-        raise ResourceError(
-            field,
-            path,
-            f"it has {_amount(size)}, and is read as a whole; {_amount(free)} of memory are "
-            "available; free some, or use a larger machine",
-        )
-
-
-def _reason(error: Exception) -> str:
-    """Why torch could not read a file, without its advice to run what code it holds."""
-    text = str(error)
-    if found := re.search(r"Unsupported global: GLOBAL (\S+)", text):
-        return f"it holds a {found[1]}"
-    said = text.partition("\n")[0]
-    return said if said and "weights_only" not in said else "it is no checkpoint, or a damaged one"
-
-
-def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
-    """`read` of the module dcp of an extension, for a folder NAME.dcp. Raises CheckpointError."""
-    module = next(EXTENSIONS.glob(f"*/{path.suffix[1:]}.py"), None)
-    if module is None:
-        raise CheckpointError(
-            field,
-            path,
-            "it is a folder that an extension wrote, which is not here to read it; files NAME.pt "
-            "are read without one; put the extension back",
-        )
-    found: Callable[[Path, str], dict[str, Any]]
-    found = import_module(f"ninefold.{module.parent.name}.{module.stem}").read
-    return found
-
-
 def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
     """The dictionary in a checkpoint file, tensors on the CPU; never runs code from it.
 
     Raises CheckpointError if it is not a dictionary of tensors and plain containers, or is
     listed in a manifest beside it with another content.
     """
+    if path.suffix == SHARDED and path.is_dir():
+        return reader_of(path, field)(path, field)
     listed: Files = {}
     with suppress(OSError):
         listed = manifest.read(path.parent)
-    is_folder = path.suffix == SHARDED and path.is_dir()
-    if path.name not in listed and is_folder:
+    if path.name in listed and digest(path) not in manifest.sums(listed, path.name):
         raise CheckpointError(
             field,
             path,
-            f"it cannot be verified; no {manifest.FILE} beside it lists this folder; use it where "
-            "its run wrote it",
+            "it is damaged; its sha256 is not the one in the manifest; use another checkpoint of "
+            "the folder",
         )
-    if path.name in listed and digest(path) not in manifest.sums(listed, path.name):
-        wrong = "its sha256 is not the one in the manifest"
-        if is_folder:
-            wrong = difference(listed[path.name][0].get("files", {}), path)
-        raise CheckpointError(
-            field, path, f"it is damaged; {wrong}; use another checkpoint of the folder"
-        )
-    if is_folder:
-        return reader_of(path, field)(path, field)
-    if path.suffix == tensors.SUFFIX:
-        return dict(tensors.read(path, field))
-    _require_honest(path, field)
-    if path.name not in listed and (part := _damaged_part(path)) is not None:
+    if path.suffix == SAFETENSORS:
+        return dict(read_safetensors(path, field))
+    require_honest(path, field)
+    if path.name not in listed and (part := damaged_part(path)) is not None:
         raise CheckpointError(
             field,
             path,
             f"it is damaged; the checksum of {part} in it is another; fetch or copy the file again",
         )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a damaged file is reported once, below
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        require_bounded(content, path.stat().st_size)
-    except Exception as error:  # torch.load fails in at least five types
-        raise CheckpointError(
-            field,
-            path,
-            f"it cannot be read; {_reason(error)}; only tensors and plain containers are loaded",
-        ) from error
+    content = load(path, field)
     if not isinstance(content, dict):
         raise CheckpointError(
             field,

@@ -8,10 +8,11 @@ import os
 import sys
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,65 +29,66 @@ PORTABLE = 1  # cudaHostRegisterPortable: page-locked for every GPU of the proce
 NICE = 5
 
 
-class Writer(Protocol):
-    """What a run saves its checkpoints with.
+class Writer(ABC):
+    """What a run saves its checkpoints with; what goes wrong in a save is told by the next `wait`.
 
     spread: whether every process calls `save`, with its own parts of the tensors that the strategy
     spreads; else rank 0 does, with whole ones.
     """
 
-    checkpoints: Checkpoints
-    spread: ClassVar[bool]
-
-    @property
-    def failed(self) -> bool: ...
-
-    @property
-    def busy(self) -> bool: ...
-
-    def reserve(self, content: Mapping[str, Any]) -> None: ...
-
-    def save(self, content: Mapping[str, Any], best: bool) -> None: ...
-
-    def wait(self) -> None: ...
-
-
-class AsyncWriter:
-    """Copies a checkpoint's content and writes the copy in a thread while training continues.
-
-    Only one write at a time: the next `save` waits for the previous one. An error in a write is
-    kept until the next `wait` or `save` raises it; `failed` says whether there is one.
-
-    The thread neither logs nor prints nor computes with torch's threads. So a process that a
-    dataset forks never waits for a lock that this thread held at that moment.
-    """
-
     spread: ClassVar[bool] = False
 
-    def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
+    def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints = checkpoints
-        self._staging = Staging(device)
-        self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     @property
     def failed(self) -> bool:
+        """Whether there is an error that the next `wait` raises."""
         return self._error is not None
 
     @property
     def busy(self) -> bool:
         """Whether a checkpoint is being written at this moment."""
+        return False
+
+    def reserve(self, content: Mapping[str, Any]) -> None:
+        """Allocate the memory for copies of contents like this one, if it makes any."""
+        return
+
+    @abstractmethod
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        """Save `content`, see `Checkpoints.save`; first `wait` for the save before."""
+
+    def wait(self) -> None:
+        """Wait until the latest save is on disk; raises its error, once, if it failed."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+
+class AsyncWriter(Writer):
+    """Copies a checkpoint's content and writes the copy in a thread while training continues.
+
+    Only one write at a time: the next `save` waits for the previous one.
+
+    The thread neither logs nor prints nor computes with torch's threads. So a process that a
+    dataset forks never waits for a lock that this thread held at that moment.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, device: torch.device) -> None:
+        super().__init__(checkpoints)
+        self._staging = Staging(device)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def reserve(self, content: Mapping[str, Any]) -> None:
-        """Allocate the memory for copies of contents like this one."""
         self._staging.copy(content)
 
     def save(self, content: Mapping[str, Any], best: bool) -> None:
-        """Start to write a copy of `content`; see `Checkpoints.save`.
-
-        Waits for the previous write first, and raises its error if it failed.
-        """
         self.wait()
         staged = self._staging.copy(content)
         # Not a daemon: the interpreter must not shut down while the thread is inside torch.
@@ -94,13 +96,10 @@ class AsyncWriter:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the latest save is on disk; raises its error, once, if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        super().wait()
 
     def _write(self, content: Mapping[str, Any], best: bool) -> None:
         if sys.platform == "linux":  # elsewhere niceness is of the process

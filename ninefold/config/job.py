@@ -140,9 +140,6 @@ class Checked(_Job):
         """
         if not self.asked.evaluates:
             options.require_packages(self.resolved)
-            if (mode := self.resolved["compile"]["mode"]) is not None:
-                on_gpu = self.resolved["device"] != "cpu" and machine.gpu_driver()
-                machine.require_compiler(mode, on_gpu)
         config, fill_cache = self._with_data()
         strategy, parallel = str(self.choices["parallel"]), config.resolved["parallel"]
         count = processes.number(

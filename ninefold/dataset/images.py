@@ -92,9 +92,9 @@ class ImageTree:
     def masks_of(
         self, names: Sequence[str], masks: Iterable[tuple[str, str]], folder: Path, of: str, do: str
     ) -> list[str]:
-        """The path of the mask with each of `names`, which those of the images, or cases, are.
+        """The path of the mask of each image or case, by the names that these must have.
 
-        masks: names and paths in `folder`. of: what a mask is of. do: what to do where one lacks.
+        masks: names and paths in `folder`. of: image or case. do: what to do where one is missing.
         """
         found: dict[str, str] = {}
         for name, path in masks:

@@ -34,7 +34,7 @@ COMPARED = 16  # items that are read in two epochs to see whether they may be ca
 class Items:
     """The items of a user's dataset, checked and put into arrays a batch at a time.
 
-    inputs, targets: a ArraySpec, or a tree of them (a tuple or a dict), as item 0 has them.
+    inputs, targets: an ArraySpec, or a tree of them (a tuple or a dict), as item 0 has them.
     unlabeled: whether an item is its input alone, which is then the target too.
     masked: whether the target is a mask of class numbers.
     """
@@ -100,11 +100,6 @@ class Items:
         kind = self.inputs
         return isinstance(kind, ArraySpec) and is_image(kind)
 
-    def said(self) -> str:
-        """What the input is, for errors: `int64 [128]`, or `a dict of ids, mask`."""
-        kind = self.inputs
-        return f"{kind.dtype} {list(kind.shape)}" if isinstance(kind, ArraySpec) else parts_of(kind)
-
     def columns(self) -> tuple[Tree, Tree]:
         """Inputs and targets as lazy arrays, in trees like those of an item."""
         columns = [Column(self, part) for part in range(len(self.kinds))]
@@ -119,16 +114,13 @@ class Items:
         key, thread = (rows.tobytes(), seed, epoch), threading.get_ident()
         before, parts = self._kept.pop(thread, (None, []))
         if before != key or parts[part] is None:
-            parts = [*self._read(rows, seed, epoch)]
+            with generators(seed, epoch) if self._draws else nullcontext():
+                parts = [*self.read(rows, seed, epoch)]
         found, parts[part] = parts[part], None
         if any(other is not None for other in parts):
             self._kept[thread] = key, parts
         assert found is not None
         return found
-
-    def _read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
-        with generators(seed, epoch) if self._draws else nullcontext():
-            return self.read(rows, seed, epoch)
 
     def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
         """The values of all `kinds` of these items; leaves the generators as the last item does."""
@@ -143,11 +135,18 @@ class Items:
                 array[place] = value
         return found
 
-    def require_alike(self) -> None:
-        """Raise DataError if one of the first items, or of some all over the set, is no use."""
+    def require_usable(self) -> None:
+        """Raise DataError if one of the first items, or of some all over the set, is no use, or
+        if they are masks with nothing to learn.
+        """
         last = len(self) - 1
         first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
-        self._read(np.unique(np.append(first.clip(max=last), spread.astype(np.int64))), 0, 0)
+        rows = np.unique(np.append(first.clip(max=last), spread.astype(np.int64)))
+        targets = self.part(len(self.kinds) - 1, rows, 0, 0)
+        if self.masked and self._numbers is not None:
+            found = set(np.unique(targets).tolist())
+            if wrong := self._numbers.nothing_to_learn(found, len(rows)):
+                raise self._wrong(*wrong)
 
     def require_no_random_transforms(self, key: str, value: str) -> None:
         """Raise DataError if an item differs when it is read again: the option KEY forbids that.
@@ -166,14 +165,6 @@ class Items:
                 "would share",
                 f"leave dataset.{key} out, or take them out of the class",
             )
-
-    def require_several_classes(self) -> None:
-        """Raise DataError if the first masks hold nothing to learn."""
-        if self.masked and self._numbers is not None:
-            rows = np.arange(min(LOOKED_AT, len(self)))
-            found = set(np.unique(self.part(len(self.kinds) - 1, rows, 0, 0)).tolist())
-            if wrong := self._numbers.nothing_to_learn(found, len(rows)):
-                raise self._wrong(*wrong)
 
     def _raw(self, number: int) -> Any:
         """What the class returns. Raises DataError."""
@@ -223,9 +214,7 @@ class Items:
         for (name, array), kind in zip(parts, known, strict=False):
             if array.shape != kind.shape or (kind.dtype and array.dtype != kind.dtype):
                 raise self._unlike(number, name, ArraySpec.of(array), kind)
-        if not self.kinds and not all(
-            all(a.shape) for _, a in parts[: -1 if self.unlabeled else None]
-        ):
+        if any(not all(array.shape) and array is not NOTHING for _, array in parts):
             raise self._wrong(
                 f"an input or a target of item {number} has no values",
                 f"it is {described(item)}",
@@ -306,8 +295,8 @@ class Items:
         return self._wrong(
             f"the {name} of item {number} is {found}",
             f"{'item 0' if self.kinds else 'dataset.shape'} has {like}",
-            "return the same keys, shapes and dtypes for every item, of images with channels first "
-            "or last; resize, pad or convert them in the class",
+            "resize, pad or convert it in the class: all items have the keys, shapes and dtypes of "
+            "the first, images with channels first or last",
         )
 
     def _input(
@@ -460,10 +449,12 @@ def skeleton(tree: Tree) -> Tree:
 
 
 def parts_of(tree: Tree) -> str:
-    """The keys of a dict, the number of values of a tuple, or one value."""
+    """The keys of a dict, the number of values of a tuple, or what one value is."""
     if isinstance(tree, dict):
         return f"a dict of {', '.join(tree)}"
-    return f"a tuple of {len(tree)}" if isinstance(tree, tuple) else "one value"
+    if isinstance(tree, tuple):
+        return f"a tuple of {len(tree)}"
+    return str(tree) if isinstance(tree, ArraySpec) else "one value"
 
 
 def described(value: Any) -> str:
@@ -493,5 +484,5 @@ def raised(field: str, target: str, what: str, error: BaseException) -> Failure:
     if frame is not None:
         where = f"{users_line(error)} in {frame.name}: {frame.line}"
     said = f"{type(error).__name__}: {error}".rstrip(": ")
-    do = "correct it; the run's log, or HYDRA_FULL_ERROR=1 without one, has the traceback"
+    do = "correct it (the run's log, or HYDRA_FULL_ERROR=1 without one, has the traceback)"
     return DataError(field, target, f"{what} raised {said}; {where}; {do}")

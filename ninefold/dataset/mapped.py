@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Items, Reader, first_cause, raised
+from ninefold.dataset.items import Items, Reader, first_cause, parts_of, raised
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -54,8 +54,7 @@ class Mapped(Dataset):
         """
         for split in ("train", "test"):
             items = self._items(split)
-            items.require_alike()
-            items.require_several_classes()
+            items.require_usable()
             if self.thread_safe:
                 items.require_no_random_transforms("thread_safe", "true")
             if self.cache is not None:
@@ -65,8 +64,8 @@ class Mapped(Dataset):
                 raise ConfigError(
                     "dataset.mean",
                     list(self.mean),
-                    f"an item's input is {items.said()}; one image or volume is normalized so; "
-                    "leave mean and std out and do it in the class",
+                    f"an item's input is {parts_of(items.inputs)}; one image or volume is "
+                    "normalized so; leave mean and std out and do it in the class",
                 )
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:

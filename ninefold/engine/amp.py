@@ -53,7 +53,7 @@ class Amp:
         return settled
 
     def full_float32(self, device: torch.device) -> bool:
-        """Whether products on `device` are computed in float32, not in TF32; not for dtype auto."""
+        """Return whether products on `device` are in float32, not in TF32; not for dtype auto."""
         return self.dtype == "float32" and not (self.tf32 and has_tf32(device))
 
     def pin(self) -> None:
@@ -115,7 +115,7 @@ class Amp:
 
 
 def has_tf32(device: torch.device) -> bool:
-    """Whether `device` computes in TF32: a GPU with tensor cores of Ampere or later."""
+    """Return whether `device` computes in TF32: a GPU with tensor cores of Ampere or later."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
@@ -168,7 +168,7 @@ class CountingScaler(torch.amp.GradScaler):
             super().update(after.clamp(max=self._most))
 
     def collapsed(self) -> bool:
-        """Whether the scale fell so low that no scale will help. Waits for the device."""
+        """Return whether the scale fell so low that no scale will help. Waits for the device."""
         return self.is_enabled() and self.get_scale() < COLLAPSED
 
 

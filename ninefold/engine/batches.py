@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 class Preparation(Protocol):
-    """How batches of a dataset become what a network and a task take.
+    """Turns batches of a dataset into what a network and a task take.
 
     One draw moves an input and its target together: a mask is flipped with its image.
     """

@@ -18,7 +18,7 @@ class NoClip:
         """Called after the last backward pass of a step, before the optimizer's."""
 
     def metrics(self) -> dict[str, float]:
-        """What a log line says of the gradients of the latest step."""
+        """Figures of a log line on the gradients of the latest step."""
         return {}
 
 
@@ -68,7 +68,7 @@ def clip(
     scaler: CountingScaler,
     full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> NoClip:
-    """What clips gradients to the total 2-norm `norm`, or each element to +-`value`, or neither.
+    """Return a clip of gradients to the total 2-norm `norm`, or each element to +-`value`, or none.
 
     full_tensor: see Clip.
     """

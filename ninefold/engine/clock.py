@@ -31,7 +31,7 @@ class Meter:
 
 
 class Intervals(Protocol):
-    """What is told when the clock runs, see `ninefold.measure.devices.Load`."""
+    """Observer of when the clock runs, see `ninefold.measure.devices.Load`."""
 
     def begin(self) -> None:
         """The clock runs from here on."""
@@ -117,7 +117,7 @@ class Clock:
 
     @property
     def sampling(self) -> bool:
-        """Whether the phases of the present step are timed."""
+        """Return whether the phases of the present step are timed."""
         return bool(self._marks)
 
     def begin_step(self) -> None:

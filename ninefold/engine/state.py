@@ -20,14 +20,11 @@ from ninefold.engine.task import buffers
 from ninefold.errors import one_line
 
 COUNTERS = ("step", "measured", "best_step", "skipped")
-FIGURES = ("train_seconds", "evaluate_seconds", "best_accuracy")
-# Of the values in a checkpoint besides tensors by name; a learning rate may be a tensor.
-KINDS: tuple[Any, ...] = ((int, float, Tensor), str, Mapping, (list, tuple))
 
 
 @dataclass
 class State:
-    """Where a training run stands: everything that an exact resume needs.
+    """Progress of a training run: everything that an exact resume needs.
 
     model: the plain network; after `Parallel.wrap`, which may have replaced its parameters.
     losses: the loss tracker of this process, for the current epoch.
@@ -74,7 +71,7 @@ class State:
         return captured
 
     def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
-        """What a checkpoint holds: tensors, mostly the live ones, and plain containers.
+        """Content of a checkpoint: tensors, mostly the live ones, and plain containers.
 
         spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
         to save. Every process must call it.
@@ -108,38 +105,15 @@ class State:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def misfit(self, saved: Mapping[str, Any]) -> tuple[str, str] | None:
-        """The key of a value in a checkpoint that is of another kind than here, and what it is.
-
-        None if there is none. At the tensors of model and optimizer torch looks itself.
-        """
-        for key in COUNTERS:
-            if key in saved and (type(saved[key]) is not int or saved[key] < 0):
-                return key, f"a count is expected, it is {one_line(repr(saved[key]))}"
-        groups = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in self.optimizer.state_dict()["param_groups"]
-        ]
-        here = {
-            "model": {},
-            "optimizer": {"param_groups": groups, "state": {}},
-            "scheduler": self.schedule.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "rng": [torch.empty(0)],
-            "losses": torch.empty(0),
-            "epoch_seconds": [0.0],
-            "origin": [],
-            **dict.fromkeys(FIGURES, 0.0),
-        }
-        found = (_misfit(saved[key], here[key], key) for key in here if key in saved)
-        return next(filter(None, found), None)
-
     def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
         """Continue from what `capture` returned or a checkpoint holds. Every process must call it.
 
         On another number of processes the random generators keep their initial state.
         Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.
         """
+        for key in COUNTERS:
+            if type(saved[key]) is not int or saved[key] < 0:
+                raise ValueError(f"{key}: a count is expected, it is {one_line(repr(saved[key]))}")
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
         with _restoring("task"):
@@ -164,32 +138,12 @@ class State:
             self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
-        self.best_accuracy = saved["best_accuracy"]
-        self.train_seconds = saved["train_seconds"]
-        self.evaluate_seconds = saved["evaluate_seconds"]
-        self.epoch_seconds = list(saved["epoch_seconds"])
+        self.best_accuracy = float(saved["best_accuracy"])
+        self.train_seconds = float(saved["train_seconds"])
+        self.evaluate_seconds = float(saved["evaluate_seconds"])
+        self.epoch_seconds = list(map(float, saved["epoch_seconds"]))
         self.origin = [one_line(str(note)) for note in saved["origin"]]
         self.restores += 1
-
-
-def _misfit(found: Any, wanted: Any, place: str) -> tuple[str, str] | None:
-    """Where `found` has a value of another kind than `wanted`, and what it is; None if nowhere.
-
-    Inside a value either may be None: a scheduler sets some of its own later.
-    """
-    kind = next((kind for kind in KINDS if isinstance(wanted, kind)), None)
-    needed = "." not in place or place in ("optimizer.param_groups", "optimizer.state")
-    if kind is None or (found is None and not needed):
-        return None
-    if not isinstance(found, kind):
-        return place, f"a {type(wanted).__name__} is expected, it is a {type(found).__name__}"
-    pairs: list[tuple[Any, Any, Any]] = []
-    if isinstance(wanted, Mapping):
-        pairs = [(key, found[key], wanted[key]) for key in wanted if key in found]
-    elif isinstance(wanted, list | tuple) and wanted:
-        pairs = [(n, each, wanted[min(n, len(wanted) - 1)]) for n, each in enumerate(found)]
-    wrong = (_misfit(each, like, f"{place}.{key}") for key, each, like in pairs)
-    return next(filter(None, wrong), None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a model is trained for: a task gives a loss to minimize and scores to report."""
+"""Tasks: a loss to minimize and scores to report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Figure", "Objective", "Score", "Scores", "Task"]
 
 @dataclass(frozen=True)
 class Scores:
-    """What an evaluation says of a model.
+    """Scores of a model in an evaluation.
 
     score: the task's score, a finite number; in 0..1 if it is a share.
     others: further figures. Or a mapping from names to values, None: undefined: plain numbers,
@@ -57,7 +57,7 @@ class Scores:
 
     @property
     def kinds(self) -> dict[str, dict[str, str]]:
-        """What the further figures are, by the same names: name, unit and better."""
+        """Name, unit and better of the further figures, by the same names."""
         if isinstance(self.others, Mapping):
             return {}
         return {
@@ -85,7 +85,7 @@ class Task(Protocol):
 
     @property
     def score(self) -> str | Score:
-        """What it scores by: a Score with name, unit and direction.
+        """Score that networks are told apart by, with name, unit and direction.
 
         Or its name alone, as `accuracy` or `mean IoU`: a share from 0 to 1, more is better.
         """
@@ -101,7 +101,7 @@ class Task(Protocol):
         """Sums that add up over batches and processes: a tensor of fixed shape and dtype."""
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
-        """What the sums over a whole set say. names: of the classes, empty where unknown."""
+        """Compute scores from the sums over a whole set. names: of the classes; empty: unknown."""
 
 
 class Objective(nn.Module):
@@ -130,7 +130,7 @@ class Objective(nn.Module):
     def loss(
         self, output: Any, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """What `forward` returns, from the network's output for a batch."""
+        """Return what `forward` does, from the network's output for a batch."""
         loss = self.task.loss(output, targets)
         if not measure:
             return loss
@@ -149,7 +149,7 @@ def buffers(task: object) -> dict[str, Tensor]:
 
 @contextmanager
 def user_errors_as_config(task: Task, method: str) -> Iterator[None]:
-    """In the block `method` of `task` is called: an error of its code is raised as ConfigError."""
+    """Raise an error of the user's code as ConfigError, while `method` of `task` is called."""
     try:
         yield
     except Exception as error:
@@ -168,30 +168,22 @@ MAX_UNIT_CHARS = 16  # characters
 
 
 def scoring(task: Task) -> Score:
-    """What a task scores by. Raises ConfigError if that is no Score, or its fields are none."""
+    """Return the Score of a task. Raises ConfigError if it is none, or its fields are none."""
     said: Any = task.score
     found = said if isinstance(said, Score) else Score(said)
-    do = "correct the attribute `score` of the task"
-    for name, value, holds, allowed in (
-        ("name", found.name, _is_line(found.name), "text is allowed, such as RMSE"),
-        (
-            "unit",
-            found.unit,
-            found.unit == "" or (_is_line(found.unit) and len(found.unit) <= MAX_UNIT_CHARS),
-            f"{SHARE}, m, nats, or other text of at most {MAX_UNIT_CHARS} characters is allowed, "
-            "and none for a plain number",
-        ),
-        ("better", found.better, found.better in ("more", "less"), "more, less are allowed"),
-        (
-            "margin",
-            found.margin,
-            found.margin is None or _is_margin(found.margin, found.unit),
-            "a number above 0 is allowed, below 100 (percentage points) of a share, or none",
-        ),
+    if not (
+        _is_line(found.name)
+        and (found.unit == "" or (_is_line(found.unit) and len(found.unit) <= MAX_UNIT_CHARS))
+        and found.better in ("more", "less")
+        and (found.margin is None or _is_margin(found.margin, found.unit))
     ):
-        if not holds:
-            field_, shown = f"task.score.{name}", one_line(repr(value))
-            raise ConfigError(field_, shown, f"no {name} of a score; {allowed}; {do}")
+        raise ConfigError(
+            "task.score",
+            one_line(repr(found)),
+            f"no score; a name, a unit (none, {SHARE}, or text of at most {MAX_UNIT_CHARS} "
+            "characters), more or less as the better, and no margin or one above 0, of a share "
+            "below 100 (percentage points), are allowed; correct the attribute `score` of the task",
+        )
     return found
 
 
@@ -249,14 +241,14 @@ def unlabeled(label: str, found: str) -> DataError:
 
 
 def counted(cells: Tensor, size: int) -> Tensor:
-    """How often each number below `size` occurs in `cells`, int64 [n, ...]: int64 [size]."""
+    """Count how often each number below `size` occurs in `cells`, int64 [n, ...]: int64 [size]."""
     if cells.device.type == "cpu":
         return torch.bincount(cells.flatten(), minlength=size)
     return added(cells, size)
 
 
 def added(cells: Tensor, size: int) -> Tensor:
-    """What `counted` returns, without a wait for the device: there bincount reads the extremes.
+    """Count as `counted`, without a wait for the device: there bincount reads the extremes.
 
     Pixels [n, ...] are counted for each example apart: where most are of one class, additions to a
     single number would wait for each other.

@@ -30,7 +30,7 @@ class NoGraph:
     records: ClassVar[bool] = False
 
     def computing(self, update: Update) -> Update:
-        """What computes the steps: a function with the effect of `update`.
+        """Return what computes the steps: a function with the effect of `update`.
 
         update: computes a step on the device and never waits for it. What it does on the host may
         be done once for many steps.
@@ -64,7 +64,7 @@ class PeakMemory:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """In the block nothing is measured."""
+        """Measure nothing inside the block."""
         self._most = dict(zip(self._most, self.bytes(), strict=True))
         try:
             yield
@@ -115,7 +115,7 @@ class Training:
 
     @property
     def score(self) -> Score:
-        """What patience and best.pt are selected by."""
+        """Score that patience and best.pt are selected by."""
         return scoring(self.objective.task)
 
     def best(self, score: float) -> float:
@@ -125,13 +125,13 @@ class Training:
 
     @property
     def evaluation_due(self) -> bool:
-        """Whether an epoch or the run is trained to its end and not evaluated yet."""
+        """Return whether an epoch or the run is trained to its end and not evaluated yet."""
         step, per_epoch = self.state.step, self.batches.steps_per_epoch
         return self.state.measured < step and (step % per_epoch == 0 or step >= self.last_step)
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are taken and evaluated, or `patience` has run out."""
+        """Return whether all steps are taken and evaluated, or `patience` has run out."""
         waited = self.state.measured - self.state.best_step
         tired = self.patience is not None and waited >= self.patience * self.batches.steps_per_epoch
         return not self.evaluation_due and (self.state.step >= self.last_step or tired)
@@ -143,7 +143,7 @@ class Training:
         """Called after each step, with the clock running."""
 
     def interrupted(self) -> bool:
-        """Whether this process wants an evaluation to end: asked before each of its batches."""
+        """Return whether an evaluation is to end: asked before each of its batches."""
         return False
 
     def after_interruption(self) -> None:

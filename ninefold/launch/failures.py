@@ -59,7 +59,8 @@ class Raised:
 class Known:
     """An error of a library's in a worker that a user can act on.
 
-    words: one of them is in its text, or in the full name of one of its classes.
+    words: one of them is in its text, or in the full name of one of its classes or of the module
+        that raised it.
     value: of `field`; None: the environment variable of that name, or the rank.
     """
 
@@ -72,6 +73,8 @@ class Known:
 
     def failure(self, raised: Raised) -> Failure | None:
         names = [f"{kind.__module__}.{kind.__name__}" for kind in type(raised.error).__mro__]
+        for frame, _ in traceback.walk_tb(raised.error.__traceback__):
+            names[-1] = frame.f_globals.get("__name__", "")  # at last the innermost
         lines = [line.strip() for line in raised.text.splitlines() if line.strip()]
         known = [line for line in lines if any(words in line for words in self.words)]
         if not known and not any(words in name for words in self.words for name in names):
@@ -154,6 +157,22 @@ KNOWN = (
         "set it to one that `ip link` lists there",
     ),
     Known(
+        ("torch.optim.lr_scheduler",),
+        ConfigError,
+        "scheduler",
+        "torch.optim",
+        "it refused its step",
+        "correct its arguments, or choose another",
+    ),
+    Known(  # such as SparseAdam, gradients that are not sparse
+        ("torch.optim.",),
+        ConfigError,
+        "optimizer",
+        "torch.optim",
+        "it refused its step",
+        "correct its arguments, or choose another",
+    ),
+    Known(
         (
             "DistError",
             "Connection closed by peer",
@@ -191,7 +210,6 @@ def failure_of(raised: Raised) -> Failure:
         or raised.of_hydra
         or _of_the_system(raised)
         or next(filter(None, known), None)
-        or _of_an_optimizer(raised)
         or _of_code(raised)
     )
     failure.__cause__ = raised.error
@@ -208,25 +226,6 @@ def _of_the_system(raised: Raised) -> Failure | None:
         return resource_failure(raised.error, raised.line, "see that it is there and can be used")
     do = "choose another hydra.run.dir or hydra.sweep.dir"
     return resource_failure(raised.error, "a run writes its folder", do)
-
-
-def _of_an_optimizer(raised: Raised) -> Failure | None:
-    """An optimizer or scheduler of torch's refused by its own `raise` what it was given, such as
-    SparseAdam gradients that are not sparse.
-    """
-    frames = list(traceback.walk_tb(raised.error.__traceback__))
-    steps = traceback.extract_tb(raised.error.__traceback__)
-    if not frames or not (steps[-1].line or "").startswith("raise "):
-        return None
-    frame, _ = frames[-1]
-    module, owner = frame.f_globals.get("__name__", ""), frame.f_locals.get("self")
-    if owner is None or not module.startswith("torch.optim."):
-        return None
-    return ConfigError(
-        "scheduler" if module == "torch.optim.lr_scheduler" else "optimizer",
-        type(owner).__name__,
-        f"{raised.what}; {raised.details}; correct its arguments, or choose another",
-    )
 
 
 def _of_code(raised: Raised) -> Failure:

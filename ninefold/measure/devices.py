@@ -1,4 +1,4 @@
-"""What the devices of a run report: GPU state, load and energy (NVML), CPU load and energy."""
+"""State, load and energy of the devices of a run: GPUs by NVML, CPUs by Linux."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Rapl:
 
 
 class Load:
-    """How busy this process keeps its devices while the inner clock runs.
+    """Load of this process on its devices while the inner clock runs.
 
     Of each of `gpus` the mean of what its driver says, at ends of the clock (log points), of the
     second before: that is the share of time in which any kernel ran, other programs' included.
@@ -142,7 +142,7 @@ def _gpu(index: int) -> tuple[Any, Any]:
 
 
 def _package(name: Path) -> bool:
-    """Whether a counter is a package's, not a part's (core, dram) or the whole platform's."""
+    """Return whether a counter is a package's, not of a part (core, dram) or the platform."""
     try:
         return name.read_text().startswith("package")
     except (OSError, ValueError):

@@ -17,7 +17,7 @@ MIN_REDUCES = 3  # all-reduces of each size that are timed
 
 @dataclass(frozen=True)
 class Link:
-    """What an all-reduce of s bytes over p processes takes: alpha + 2 (p - 1) / p s / speed.
+    """Time of an all-reduce of s bytes over p processes: alpha + 2 (p - 1) / p s / speed.
 
     alpha_seconds: of a message of no size.
     bytes_per_second: of what each process sends; in a ring that is 2 (p - 1) / p s.

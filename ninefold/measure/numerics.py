@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import gather
+from ninefold.engine.training import Training
 from ninefold.files import write_durably
 from ninefold.result import NUMERICS
 from ninefold.tree import Tree
@@ -24,17 +25,6 @@ from ninefold.tree import Tree
 TRIES = 32  # halvings of a loss scale: from its default to below where training gives up
 BRANCHES = ("StochasticDepth", "DropPath")  # names of torchvision's and timm's layers
 MAX_ELEMENTS = 1 << 18  # elements of the parameters that are kept: 1 MB for each array and step
-
-
-class Losses(Protocol):
-    """The part of LossTracker that is used here."""
-
-    @property
-    def last(self) -> float:
-        """The latest loss, as of the last `read`."""
-
-    def read(self) -> None:
-        """Wait for the device and read the losses."""
 
 
 class Numerics:
@@ -57,21 +47,16 @@ class Numerics:
 
     def record(
         self,
+        run: Training,
         batches: Iterator[tuple[Tree, Tree]],
         step: Callable[[Tree, Tree], object],
-        losses: Losses,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        scaled: bool,
-        parallel: Parallel,
-        place: Place,
     ) -> None:
         """Take the steps; rank 0 writes the file. Every process must call it.
 
         Dropout is off in them, as each process would drop other elements.
-        scaled: whether a GradScaler is enabled, which may skip steps.
         """
-        sample = Sample(model, parallel.full_tensor)
+        state, place = run.state, run.place
+        sample = Sample(state.model, run.parallel.full_tensor)
         seen: dict[str, Any] = {}
 
         def see(optimizer: torch.optim.Optimizer, *arguments: Any) -> None:
@@ -86,11 +71,11 @@ class Numerics:
             before = sample.of(sample.parameters)
             seen.update(gradients=np.full_like(before, math.nan), skipped=True)
             step(inputs, targets)
-            losses.read()
+            state.losses.read()
             row = torch.tensor(
-                [losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
+                [state.losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
             )
-            loss, skipped = gather(row, parallel, place).mean(dim=0).tolist()
+            loss, skipped = gather(row, run.parallel, place).mean(dim=0).tolist()
             updates = sample.of(sample.parameters) - before
             return {
                 **seen,
@@ -101,10 +86,10 @@ class Numerics:
             }
 
         rows: list[dict[str, Any]] = []
-        tries = TRIES if scaled else 1
-        hook = optimizer.register_step_pre_hook(see)
+        tries = TRIES if state.scaler.is_enabled() else 1
+        hook = state.optimizer.register_step_pre_hook(see)
         try:
-            with without_dropout(model):
+            with without_dropout(state.model):
                 for _ in range(self.steps):
                     batch = next(batches)
                     first = row = take(*batch)
@@ -118,12 +103,12 @@ class Numerics:
         if place.rank == 0:
             content = io.BytesIO()
             columns: Any = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            np.savez(content, batch_norm=normalizes_batches(model), **columns)
+            np.savez(content, batch_norm=normalizes_batches(state.model), **columns)
             write_durably(self._path, content.getbuffer())
 
 
 def normalizes_batches(model: nn.Module) -> bool:
-    """Whether `model` has batch normalization that is not synchronized across processes."""
+    """Return whether `model` has batch normalization that is not synchronized across processes."""
     return any(
         isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules()
     )

@@ -133,7 +133,7 @@ def bound(data: float, compute: float, communication: float) -> str:
 
 
 def union(intervals: Intervals) -> Intervals:
-    """The same times as disjoint intervals, in order."""
+    """Return the same times as disjoint intervals, in order."""
     found: Intervals = []
     for start, end in sorted(intervals):
         if found and start <= found[-1][1]:

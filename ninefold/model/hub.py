@@ -16,7 +16,7 @@ from ninefold.files import opener, require_stored
 
 
 def cached(url: str) -> Path:
-    """Where torch.hub keeps the file of this address on this host."""
+    """Path of the file of this address in torch.hub's cache."""
     return Path(torch.hub.get_dir(), "checkpoints", os.path.basename(urlparse(url).path))
 
 

@@ -1,4 +1,4 @@
-"""How far each cell may be from the best one: multiple comparisons with the best (Hsu 1984)."""
+"""Bounds how far each cell is from the best: multiple comparisons with the best (Hsu 1984)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _level(
 
 
 def _square(seen: Differences, values: Array, size: int, turned: float) -> Array:
-    """What a pair has, as [i, j]: the row i compared with the row j; nan on the diagonal.
+    """Return what a pair has, as [i, j]: the row i compared with the row j; nan on the diagonal.
 
     turned: by what it is multiplied if the pair is taken in its other order
     """

@@ -1,4 +1,4 @@
-"""Training and evaluation in a worker process. Start reading at `loop.train`.
+"""Training and evaluation in a worker process, around `engine.loop.train`.
 
-Public: `run.train(spec, stop)`, `evaluate.evaluate(spec)`, `training.Training`, `loop.train`.
+Public: `run.train(spec, stop)`, `evaluate.evaluate(spec)`, `build.running`.
 """

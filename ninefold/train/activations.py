@@ -71,7 +71,7 @@ def recomputing(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 def contexts(part: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """What is in force in the forward pass, and when it is computed again."""
+    """Return the contexts of the forward pass, and of computing it again."""
     return nullcontext(), statistics_kept(part)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan
-from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
+from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -35,7 +36,7 @@ from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
-from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
+from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
@@ -88,7 +89,9 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
             raise exhausted from error
-        raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
+        raise construction_error(
+            name, node.get("_target_"), error, name.partition(".")[0]
+        ) from error
 
 
 def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
@@ -140,7 +143,7 @@ def wanted_format(job: DictConfig) -> str:
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
-    """What turns the bytes of `dataset` into the model's input, with or without augmentation.
+    """Return what turns the bytes of `dataset` into the model's input, augmented or not.
 
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
@@ -177,6 +180,33 @@ def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
     )
 
 
+@contextmanager
+def running(
+    text: str,
+    folder: Path,
+    stop: Stop,
+    *,
+    resume: bool = False,
+    cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
+    changes: Mapping[str, Any] | None = None,
+) -> Iterator[TrainingRun]:
+    """The run of a frozen job; in the block this process is one of its processes.
+
+    text, resume, cache, evaluates: see `training`. changes: values of keys, by dotted name.
+    """
+    job = OmegaConf.create(text)
+    assert isinstance(job, DictConfig)
+    with open_dict(job):
+        for key, value in (changes or {}).items():
+            OmegaConf.update(job, key, value, merge=False)
+    parallel, amp = begin(job)
+    with parallel.join() as place:
+        torch.set_num_threads(place.share_of(job.threads))
+        amp = amp.on(place.device)
+        yield training(job, text, folder, parallel, amp, place, stop, resume, cache, evaluates)
+
+
 def training(
     job: DictConfig,
     text: str,
@@ -186,10 +216,15 @@ def training(
     place: Place,
     stop: Stop,
     resume: bool,
-    cache: Mapping[str, str] | None = None,
-    evaluates: bool = True,
+    cache: Mapping[str, str] | None,
+    evaluates: bool,
 ) -> TrainingRun:
-    """The parts of the run that `job` describes.
+    """The parts of the run that `job` describes, each of which may need those before it:
+
+    the data; the network with its first weights, and what of it is frozen; a trial of copies; the
+    objective, wrapped by the strategy, which may replace the parameters; the optimizer, which takes
+    them; the seeds of random generators, after all that draws; the state of a checkpoint; the
+    clock and the loggers, which go on from it.
 
     text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
     cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
@@ -203,14 +238,11 @@ def training(
     )
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loading_of(job, [train, test, *([] if val is None else [val])], parallel, place)
-    moved, source = augmented(job, prepare), source_of(train, how, place.device)
-    if job.augment.randaugment is None:  # which comes before
-        source, prepare = padded_once(source, prepare, memory_of(place.device))
-    batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
+    moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, place)
+    moved, source = augmented(job, moving), source_of(train, how, place.device)
+    batches = Batches(source, job.batch_size, job.seed, moved, place)
 
-    # In this order: a strategy may replace the parameters, and the optimizer needs the new ones.
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, place)
     frozen = freeze(model, job.freeze)
@@ -247,6 +279,8 @@ def training(
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
     return TrainingRun(
+        job=job,
+        amp=amp,
         state=state,
         forward=forward,
         objective=objective,
@@ -303,7 +337,7 @@ def training(
 
 
 def input_values(job: DictConfig, dataset: Dataset) -> int:
-    """How many values an example has as the network takes it."""
+    """Count the values of an example as the network takes it."""
     channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
     shapes = [one.shape for one in leaves(specs(dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
@@ -312,10 +346,10 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
     return math.prod([channels or own, *(inner if size is None else [size, size])])
 
 
-def loading_of(
+def loader_plan(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
 ) -> LoaderPlan:
-    """How batches of `sets` are read, see `reading`."""
+    """Plan how batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
     return reading(job.loader, resident, sets, job.batch_size, parallel, place)
 
@@ -423,7 +457,7 @@ def initial_state(
 
 
 def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
-    """What a throughput is shown in: what the task counts by its targets, else the examples."""
+    """Unit of a throughput: what the task counts by its targets, else the examples."""
     name = getattr(task, "counts", None)
     if not isinstance(name, str):
         return Counted(str(dataset.counts))
@@ -433,18 +467,17 @@ def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
 def _loggers(
     job: DictConfig, folder: Path, state: State, steps: int, score: Score, counted: Counted
 ) -> list[Logger]:
-    settings = flat(OmegaConf.to_container(job))
     run = Run(
-        folder,
-        state.step,
-        state.measured,
-        steps,
-        job.batch_size,
-        settings,
-        score.name,
-        score.unit,
-        score.better,
-        counted,
+        folder=folder,
+        first_step=state.step,
+        measured=state.measured,
+        steps=steps,
+        batch_size=job.batch_size,
+        settings=flat(OmegaConf.to_container(job)),
+        score=score.name,
+        unit=score.unit,
+        better=score.better,
+        counted=counted,
     )
     return [make(node, f"logger.{name}", _partial_=True)(run) for name, node in job.logger.items()]
 

@@ -22,7 +22,7 @@ REPLACED = ["lr", "capturable"]  # options of a parameter group, while a step is
 
 
 class Recorder(Protocol):
-    """What can record operations of a device."""
+    """Records operations of a device."""
 
     def record(self, compute: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         """Record the operations of `compute`, which are not executed meanwhile.
@@ -222,7 +222,7 @@ class Graph(NoGraph):
 
 
 def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGraph:
-    """What computes the steps of a run at `place`; a graph on CUDA alone.
+    """Return what computes the steps of a run at `place`; a graph on CUDA alone.
 
     Raises ConfigError if a graph is `wanted` for more than one GPU.
     """

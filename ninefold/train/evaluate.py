@@ -63,7 +63,7 @@ def evaluate(spec: RunSpec) -> None:
         names = class_names(job, examples)
         task = build.checked_task(job, found.model, examples, prepare, place, names)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loading_of(job, [examples], parallel, place)
+        how = build.loader_plan(job, [examples], parallel, place)
         result = evaluation.evaluate(
             parallel.wrap(objective, place),
             source_of(examples, how, place.device),

@@ -36,7 +36,7 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
 
 
 def below(names: Sequence[str], prefixes: Sequence[str] | None, field: str) -> list[str]:
-    """Those of `names` that are under one of `prefixes`; see `freeze`.
+    """Return the `names` that are under one of `prefixes`; see `freeze`.
 
     field: the key that holds the prefixes. Raises ConfigError if there is none under a prefix.
     """
@@ -57,12 +57,12 @@ def kept_frozen(model: nn.Module, prefixes: Sequence[str] | None) -> nn.Module:
 
 
 def under(name: str, prefix: str) -> bool:
-    """Whether `name` is `prefix` or below it."""
+    """Return whether `name` is `prefix` or below it."""
     return f"{name}.".startswith(f"{prefix.rstrip('.')}.")
 
 
 def beginnings(names: Sequence[str]) -> list[str]:
-    """What the names of parameters begin with: `a`, `a.b` and `a.b.weight`."""
+    """List what names of parameters begin with: `a`, `a.b` and `a.b.weight`."""
     parts = [name.split(".") for name in names]
     return list(dict.fromkeys(".".join(p[: end + 1]) for p in parts for end in range(len(p))))
 

@@ -1,4 +1,4 @@
-"""What a run starts with: weights that its seed has not drawn, or its newest checkpoint."""
+"""Loads what a run starts with: weights that its seed has not drawn, or its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
 
 
 def images(job: Mapping[str, Any]) -> Input | None:
-    """What the model of a job gets, as far as its configuration says so."""
+    """Return the images that the model of a job takes, as far as its configuration tells."""
     try:
         dataset, size = job["dataset"], job["model"]["input_size"]
         sides = (size, size) if size else dataset["shape"][-2:]
@@ -152,7 +152,7 @@ def images(job: Mapping[str, Any]) -> Input | None:
 
 
 def _images_of(content: Mapping[str, Any]) -> Input | None:
-    """The same for a checkpoint; None for another program's."""
+    """Return the images of a checkpoint's model; None for another program's."""
     try:
         return images(untrusted.parse(content["config"]))
     except (KeyError, TypeError, ValueError):
@@ -211,11 +211,6 @@ def restore(
                 f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot go on "
                 "as another; put the old values back, or start a new run, with init= for its "
                 "weights",
-            )
-        if damaged := state.misfit(found):
-            do = "resume from another checkpoint of the run"
-            raise CheckpointError(
-                "resume", path, f"{damaged[0]} in it is damaged; {damaged[1]}; {do}"
             )
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())

@@ -1,4 +1,4 @@
-"""How a process computes: malloc, kernels of cuDNN, the layout of memory, torch.compile."""
+"""Sets how a process computes: malloc, kernels of cuDNN, memory format, torch.compile."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def volume_notes(model: nn.Module, dtype: str, device: torch.device) -> list[str
 
 
 def computes_small_volumes() -> bool:
-    """Whether bfloat16 convolutions with an input of 2x2x2 voxels get the right weight gradient.
+    """Return whether weight gradients of bfloat16 convolutions of 2x2x2 voxels are right.
 
     It is not with torch 2.15 on processors with AVX-512 but without instructions for bfloat16,
     where oneDNN adds what the memory held before.

@@ -20,7 +20,7 @@ SAME_ORDER = "the same groups in the same order are needed in every process; ret
 def parameter_groups(
     model: nn.Module, groups: Sequence[Mapping[str, Any]] | None
 ) -> list[dict[str, Any]]:
-    """What torch's optimizers take: trained parameters of `model`, in groups with their options.
+    """Return what torch's optimizers take: trained parameters of `model`, in groups with options.
 
     groups: each with `match`, a glob of parameter names, and options such as lr and weight_decay.
     A parameter belongs to the first group it matches, or to the default one, which comes first.

@@ -6,18 +6,16 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
-from ninefold.engine.amp import Amp
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import Parallel, Place, device_names, gather, local_part, size_of
 from ninefold.measure.devices import gpu_memory
@@ -36,40 +34,24 @@ SELECTED_ON_TEST = (
 
 def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
-    job = OmegaConf.create(spec.job)
-    assert isinstance(job, DictConfig)
-    parallel, amp = build.begin(job)
-    with parallel.join() as place:
-        torch.set_num_threads(place.share_of(job.threads))
-        amp = amp.on(place.device)
-        if place.device.type == "cuda":  # processes queue steps there, and so run ahead of others
+    with build.running(spec.job, spec.folder, stop, resume=spec.resume, cache=spec.cache) as run:
+        if run.place.device.type == "cuda":  # processes queue steps, and so run ahead of others
             stop.only_at_log_points()
-        run = build.training(
-            job,
-            spec.job,
-            spec.folder,
-            parallel,
-            amp,
-            place,
-            stop,
-            resume=spec.resume,
-            cache=spec.cache,
-        )
-        notes = facts(spec, job, run, amp)
+        notes = facts(spec, run)
         began_at = run.state.step
-        if place.rank == 0:
-            announce(job, run, amp, notes)
+        if run.place.rank == 0:
+            announce(run, notes)
             if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluations = loop.train(run)
             wait_for_writer(run)
-            result = ended(spec, job, run, amp, notes, evaluations, began_at)
-            if place.rank != 0:
+            result = ended(spec, run, notes, evaluations, began_at)
+            if run.place.rank != 0:
                 return
             before = Result.of_end(spec.folder)
             if run.state.step == began_at and before is not None and before.steps == result.steps:
-                run.result = before  # it knows more: this process has trained nothing
+                run.result = before  # it has the timings of the segment that trained
                 return
             for line in timing_lines(run):
                 say(line)
@@ -77,9 +59,9 @@ def train(spec: RunSpec, stop: Stop) -> None:
             run.result = result
 
 
-def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[str]:
+def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
     """Sentences about what is a no-op, or not comparable with other cells, at this place."""
-    place = run.place
+    place, job = run.place, run.job
     wanted = build.wanted_format(job)
     if kernels.channels_last(job.dataset.shape) == kernels.CONTIGUOUS:
         wanted = run.layout  # of inputs that are no images there is no other
@@ -87,7 +69,7 @@ def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[st
         *spec.notes,
         *run.notes,
         *run.parallel.notes(place),
-        *amp.notes(place.device),
+        *run.amp.notes(place.device),
         *kernels.compile_notes(job.compile.mode, place.device),
         *cuda_graph.notes(job.graph, place.device),
         *kernels.notes(
@@ -97,7 +79,7 @@ def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[st
             place.device,
             contiguous=run.parallel.shards,
         ),
-        *kernels.volume_notes(run.state.model, amp.dtype, place.device),
+        *kernels.volume_notes(run.state.model, run.amp.dtype, place.device),
     ]
     if place.local_size > job.threads:
         found.append(
@@ -112,14 +94,12 @@ def facts(spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp) -> list[st
     return found
 
 
-def conditions(
-    spec: RunSpec, job: DictConfig, run: TrainingRun, amp: Amp, notes: list[str]
-) -> dict[str, Any]:
+def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, Any]:
     """The fields of a result that say under which conditions it was measured.
 
     Every process must call it; rank 0's is complete.
     """
-    place, state = run.place, run.state
+    place, state, job, amp = run.place, run.state, run.job, run.amp
     threads = run.parallel.all_reduce_sum(
         torch.tensor(torch.get_num_threads(), device=place.device)
     )
@@ -175,13 +155,7 @@ def environment_of(spec: RunSpec, place: Place) -> dict[str, Any]:
 
 
 def ended(
-    spec: RunSpec,
-    job: DictConfig,
-    run: TrainingRun,
-    amp: Amp,
-    notes: list[str],
-    evaluations: Evaluations,
-    began_at: int,
+    spec: RunSpec, run: TrainingRun, notes: list[str], evaluations: Evaluations, began_at: int
 ) -> Result:
     """The result of a run that has ended. Every process must call it; rank 0's is complete.
 
@@ -191,7 +165,7 @@ def ended(
     evaluation, val = evaluations.test, evaluations.val
     if val is None:
         notes.append(SELECTED_ON_TEST)
-    known = conditions(spec, job, run, amp, notes)
+    known = conditions(spec, run, notes)
     if spec.shares_process:
         known["driver_memory_bytes"] = []  # it holds what other jobs left
     if spec.shares_process and place.device.type == "cpu":
@@ -224,7 +198,7 @@ def ended(
         evaluate_seconds=run.state.evaluate_seconds,
         total_seconds=time.time() - spec.started,
         epoch_seconds=run.state.epoch_seconds + [partial] * bool(steps % per_epoch),
-        images_per_second=steps * job.batch_size / clock.seconds if clock.seconds else None,
+        images_per_second=steps * run.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
         queued_seconds=clock.queued_seconds,
@@ -234,9 +208,10 @@ def ended(
     )
 
 
-def announce(job: DictConfig, run: TrainingRun, amp: Amp, notes: list[str]) -> None:
+def announce(run: TrainingRun, notes: list[str]) -> None:
     """Print and log the settings in force."""
-    place, named = run.place, identity(job.choices, job)
+    place, job, amp = run.place, run.job, run.amp
+    named = identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
     tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())
@@ -295,20 +270,15 @@ def peak_memory(run: TrainingRun) -> list[int]:
     """
     unit = 1 if sys.platform == "darwin" else 1024
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    of_gpus = iter(run.memory.bytes())
-    mine = [next(of_gpus) if d.type == "cuda" else resident for d in run.place.devices]
-    return of_all_devices(run, mine)
+    return list(map(int, of_all_devices(run, run.memory.bytes(), resident)))
 
 
 def load_of_devices(run: TrainingRun) -> list[float]:
-    """How busy each device of this run was, see Result; empty if that of one is not known.
+    """Load of each device of this run, see Result; empty if that of one is not known.
 
     Every process must call it.
     """
-    of_gpus, known = iter(run.load.gpus), run.load
-    mine = [next(of_gpus) if d.type == "cuda" else known.cpu for d in run.place.devices]
-    values = torch.tensor(mine, dtype=torch.float64, device=run.place.device)
-    found = gather(values, run.parallel, run.place).flatten().tolist()
+    found = of_all_devices(run, run.load.gpus, run.load.cpu)
     return [] if any(map(math.isnan, found)) else found
 
 
@@ -317,17 +287,17 @@ def driver_memory(run: TrainingRun) -> list[int]:
 
     Every process must call it.
     """
-    if not run.place.gpus:
-        return []
-    mine = [gpu_memory(index) for index in run.place.gpus]
-    found = of_all_devices(run, [-1 if math.isnan(value) else int(value) for value in mine])
-    return [] if -1 in found else found
+    mine = torch.tensor([gpu_memory(index) for index in run.place.gpus], dtype=torch.float64)
+    found = gather(mine.to(run.place.device), run.parallel, run.place).flatten().tolist()
+    return [] if any(map(math.isnan, found)) else list(map(int, found))
 
 
-def of_all_devices(run: TrainingRun, mine: Sequence[int]) -> list[int]:
-    """`mine`, a number for each device of this process, and those of the others, by their ranks."""
-    values = torch.tensor(mine, dtype=torch.int64, device=run.place.device)
-    return [int(value) for value in gather(values, run.parallel, run.place).flatten().tolist()]
+def of_all_devices(run: TrainingRun, gpus: Iterable[float], cpu: float) -> list[float]:
+    """A number for each device of the run, by ranks; `gpus` and `cpu` are for this process's."""
+    of_gpus = iter(gpus)
+    mine = [next(of_gpus) if device.type == "cuda" else cpu for device in run.place.devices]
+    values = torch.tensor(mine, dtype=torch.float64, device=run.place.device)
+    return [float(value) for value in gather(values, run.parallel, run.place).flatten()]
 
 
 def memory_by_kind(

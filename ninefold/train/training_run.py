@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from signal import Signals
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -16,11 +16,12 @@ from torch import Tensor
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.loader import LoaderPlan
+from ninefold.engine.amp import Amp
 from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
-from ninefold.errors import ResourceError, Unended, located, one_line
+from ninefold.errors import ProcessNotEnded, ResourceError, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 class TrainingRun(Training):
     """A training that logs, saves checkpoints, and ends with one after a signal.
 
+    job: the frozen job, an OmegaConf. amp: the precision, settled.
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
     save_or_stop: whether a checkpoint that cannot be written ends the run.
@@ -52,6 +54,8 @@ class TrainingRun(Training):
     result: what loggers get at the end; None until the run has ended well.
     """
 
+    job: Any
+    amp: Amp
     stop: Stop
     loggers: list[Logger]
     log_every: int
@@ -207,7 +211,7 @@ def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> Non
 
 
 def being_written(run: TrainingRun) -> bool:
-    """Whether rank 0 is writing a checkpoint at this moment: the same answer on every process.
+    """Return whether rank 0 is writing a checkpoint now: the same answer on every process.
 
     Every process must call it. Waits for the device.
     """
@@ -216,7 +220,7 @@ def being_written(run: TrainingRun) -> bool:
 
 
 def finite(values: Tensor) -> bool:
-    """Whether all are finite. They are if their sum is, which is 20 times as fast to see."""
+    """Return whether all are finite. They are if their sum is, which is 20 times as fast to see."""
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
@@ -275,8 +279,8 @@ def closing(run: TrainingRun) -> Iterator[None]:
 def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
     """Close `logger`, or end this process if that takes longer than peers wait for each other."""
 
-    def late() -> Unended:
-        return Unended(
+    def late() -> ProcessNotEnded:
+        return ProcessNotEnded(
             "rank",
             run.place.rank,
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "

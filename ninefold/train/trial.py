@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried, and what it is called in error lines.
+    """A network and a task to try, and what they are called in error lines.
 
     network: as it is trained, on the CPU. part, name: the key model.output, and the model's option.
     task, option: the task, and its option. own: the target of the user's own loss.
@@ -120,7 +120,7 @@ class Trial:
         return on_meta(self.network)
 
     def _steps_on_meta(self, batch: Batch) -> bool:
-        """Whether a training step works on tensors without values; False: real ones decide."""
+        """Return whether a step works on tensors without values; False: real ones decide."""
         try:
             loss = self._loss(self._on_meta, "meta", batch)
         except Failure:

@@ -13,16 +13,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor
 
 from ninefold.config.spec import RunSpec
-from ninefold.engine.amp import Amp
 from ninefold.engine.divergence import mean_loss
 from ninefold.engine.loop import stepper
 from ninefold.engine.parallel import Place
@@ -36,6 +34,10 @@ from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import one_thread
 from ninefold.tree import Tree
 
+WITHOUT_FILES: dict[str, Any] = {
+    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None, "clock.ceiling": 0,
+}  # fmt: skip
+
 
 def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so, which writes result.json.
@@ -47,11 +49,11 @@ def take_turns(spec: RunSpec) -> None:
     """
     launcher = spec.launcher
     assert launcher is not None
-    with without_files(spec, Stop()) as (job, run, amp):
+    with without_files(spec, Stop()) as run:
         place = run.place
-        notes = facts(spec, job, run, amp)
+        notes = facts(spec, run)
         if place.rank == 0:
-            announce(job, run, amp, notes)
+            announce(run, notes)
         run.forward.train()
         step = repeated(run, stepper(run))
         run.before_training(step)
@@ -70,7 +72,7 @@ def take_turns(spec: RunSpec) -> None:
         energy = total_joules(run, joules)
         result = Result(
             status="ok",
-            **conditions(spec, job, run, amp, notes),
+            **conditions(spec, run, notes),
             epochs=in_epochs(steps, run.batches.steps_per_epoch),
             steps=steps,
             total_seconds=time.time() - spec.started,
@@ -84,33 +86,14 @@ def take_turns(spec: RunSpec) -> None:
         launcher.recv()  # until the launcher kills this process
 
 
-@contextmanager
 def without_files(
-    spec: RunSpec, stop: Stop, instead: Mapping[str, Any] | None = None
-) -> Iterator[tuple[DictConfig, TrainingRun, Amp]]:
-    """The job of `spec`, its run and its precision: training and nothing else.
-
-    No loggers, checkpoints or profile. instead: values of keys of the job, by dotted name.
-    """
-    job = OmegaConf.create(spec.job)
-    assert isinstance(job, DictConfig)
-    with open_dict(job):
-        job.logger, job.numerics, job.profile = {}, None, False
-        job.checkpoint.every = None
-        job.clock.ceiling = 0
-        for key, value in (instead or {}).items():
-            OmegaConf.update(job, key, value, merge=False)
-    parallel, amp = build.begin(job)
-    with parallel.join() as place:
-        torch.set_num_threads(place.share_of(job.threads))
-        amp = amp.on(place.device)
-        run = build.training(
-            *(job, spec.job, spec.folder, parallel, amp, place, stop),
-            resume=False,
-            cache=spec.cache,
-            evaluates=False,
-        )
-        yield job, run, amp
+    spec: RunSpec, stop: Stop, changes: Mapping[str, Any] | None = None
+) -> AbstractContextManager[TrainingRun]:
+    """The run of `spec` that trains and does nothing else, see `build.running`."""
+    changes = {**WITHOUT_FILES, **(changes or {})}
+    return build.running(
+        spec.job, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
+    )
 
 
 def timed(

@@ -76,18 +76,8 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
-            state = run.state
             with run.graph.off():
-                numerics.record(
-                    batches,
-                    timed,
-                    state.losses,
-                    state.model,
-                    state.optimizer,
-                    state.scaler.is_enabled(),
-                    run.parallel,
-                    run.place,
-                )
+                numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
         if asked.profile is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ninefold.checkpoint import trees
+from ninefold.checkpoint.loading import require_bounded
 from ninefold.checkpoint.store import read
 from ninefold.errors import CheckpointError, DataError, ResourceError
 from ninefold.model import hub
@@ -100,4 +100,4 @@ def test_pretrained_weights_are_not_decompressed(tmp_path: Path) -> None:
 def test_a_content_of_our_own_is_far_within_the_limits() -> None:
     tensors = {str(number): torch.zeros(1) for number in range(10_000)}
     state = {number: {"step": 1.0, "exp_avg": torch.zeros(1)} for number in range(10_000)}
-    trees.require_bounded({"model": tensors, "optimizer": {"state": state}}, 1 << 20)
+    require_bounded({"model": tensors, "optimizer": {"state": state}}, 1 << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,15 @@ def photos(
                 pixels = random.integers(0, 256, (*size[::-1], 3), np.uint8)
                 Image.fromarray(pixels).save(root / split / name / f"{number:02}{ending}")
     return root
+
+
+def children() -> set[int]:
+    """The processes that this one has forked or started."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for found in lists for number in found.read_text().split()}
+
+
+def files() -> set[tuple[str, str]]:
+    """The open files of this process. Memory that is shared is such a file, not in /dev/shm."""
+    found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}

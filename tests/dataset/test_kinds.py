@@ -128,7 +128,7 @@ ODD: list[tuple[str, str, str]] = [
     ("features", "int target", "the target of item 17 is int64 [2]; item 0 has float32 [3]"),
     ("alone", "labeled", "the target of item 17 is int64 []; item 0 has float32 [0];"),
     ("table", "other target", "the target of item 17 is float32 [2]; item 0 has float32 []"),
-    ("table", "another target", "the target of item 17 is a dict of sum; item 0 has one value"),
+    ("table", "another target", "the target of item 17 is a dict of sum; item 0 has float32 []"),
     ("words", "table", "the input of item 17 is one value; item 0 has a dict of ids, mask;"),
     ("hwc", "other shape", "the input of item 17 is uint8 [6, 3, 3]; item 0 has uint8 [3, 6, 4]"),
     ("hwc", "no target", "the target of item 17 is float32 [0]; item 0 has int64 []"),

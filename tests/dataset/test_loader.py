@@ -25,7 +25,7 @@ from ninefold.engine.parallel import Place
 from ninefold.errors import ConfigError, DataError, ResourceError
 from ninefold.signals import SIGNALS
 from tests.conftest import Shell, result
-from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, photos, same
+from tests.dataset.kit import ALONE, CPU, children, epoch, files, labeled, nothing, photos, same
 
 GPU = torch.device("cuda", 0)
 EXAMPLES = labeled(103, 3, 6, 6, classes=None)
@@ -144,23 +144,17 @@ def test_reading_ahead_starts_no_process_and_leaves_signals_and_files_as_they_we
     """So that a GPU's process, which is slow to fork, is not forked at each epoch."""
 
     def state() -> list[object]:
-        lists = Path("/proc/self/task").glob("*/children")
-        children = {number for found in lists for number in found.read_text().split()}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        return [children, mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
+        return [children(), mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
 
-    def opened() -> set[tuple[str, str]]:
-        found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-        return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
-
-    before, files = state(), opened()  # of which other tests' may be closed at any time
+    before, opened = state(), files()  # of which other tests' may be closed at any time
     for _ in range(3):
         with closing(gathered([INPUTS], BATCHES, 2)) as source:
             next(source)
             assert len(loader_threads()) == 2
             assert state() == before
             assert len(list(source)) == len(BATCHES) - 1
-    assert opened() <= files
+    assert files() <= opened
 
 
 def test_a_loader_thread_that_cannot_be_started_is_a_resource_error() -> None:

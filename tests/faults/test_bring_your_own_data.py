@@ -45,7 +45,7 @@ def test_an_error_of_the_users_class_names_its_file_line_and_code() -> None:
         n for n, text in enumerate(file.read_text().splitlines(), 1) if '{}["cat"]' in text
     )
     assert f"dataset.test={MINE}.Item: item 17 raised KeyError: 'cat'; {file}:{number} in" in line
-    assert '"raises": lambda: {}["cat"],; correct it; the run\'s log' in line
+    assert '"raises": lambda: {}["cat"],; correct it (the run\'s log' in line
 
 
 # dataset=mapped: classes

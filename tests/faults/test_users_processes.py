@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.conftest import ROOT, Shell, end, result, wait_until
 from tests.faults.runs import STRATEGY, last_step
 
@@ -142,105 +142,76 @@ def start(
         return Run(shell, shell.start(*words, env=given, stdout=out, stderr=err, fresh=fresh))
 
 
-# A process that leaves in a step
+# A process that leaves in a step, or while the model is built
 
 
 LEFT = ["_exit0", "exit3", "sysexit0", "sysexit3", "exit75", "base"]
 LEAVING = [
-    *(
-        (mode, kind, rank)
-        for mode in LEFT
-        for kind, rank in (("none", 0), ("ddp2", 0), ("ddp2", 1))
-    ),
-    *((mode, "inline", 0) for mode in ("sysexit0", "sysexit3", "base")),
+    *((mode, kind, rank, 10) for mode in LEFT for kind, rank in (("none", 0), ("ddp2", 1))),
+    *((mode, kind, 0, 0) for mode in ("_exit0", "sysexit0", "base") for kind in ("none", "ddp2")),
+    *((mode, "inline", 0, step) for mode in ("sysexit0", "base") for step in (0, 10)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "rank"),
-    some(LEAVING, "_exit0-none-0", "_exit0-ddp2-1", "exit75-none-0", "sysexit0-inline-0"),
+    ("mode", "kind", "rank", "step"),
+    some(LEAVING, "_exit0-none-0-10", "_exit0-ddp2-1-10", "exit75-none-0-10", "sysexit0-none-0-0"),
 )
-def test_a_process_that_leaves_amid_a_run_ends_it_and_is_named_by_its_rank(
-    shell: Shell, mode: str, kind: str, rank: int
+def test_a_process_that_leaves_ends_the_run_with_one_line_and_is_named_by_its_rank(
+    shell: Shell, mode: str, kind: str, rank: int, step: int
 ) -> None:
-    run = start(shell, kind, mode, rank=rank)
+    run = start(shell, kind, mode, rank=rank, U_STEP=str(step))
     code = run.end()
     assert run.seconds < SOON
-    assert code == 1, run.stderr()
+    assert code in ((1,) if step else (1, 2)), run.stderr()
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
-    assert run.stderr().startswith(f"error: rank={rank}: "), run.stderr()
-    assert "signal" not in run.stderr().lower()
-    assert "SIGTERM" not in run.stderr()
+    if step:
+        assert run.stderr().startswith(f"error: rank={rank}: "), run.stderr()
+    assert not re.search("signal|SIGTERM|result.json", run.stderr()), run.stderr()
     assert result(run.folder)["status"] == "failed"
     assert not shell.survivors()
 
 
+# Processes and threads that a step leaves running, and a logger that does not close
+
+# What is in the line where the run waits for it, and whether it is left: it is the user's.
+STAYING: dict[str, tuple[str | None, bool]] = {
+    "fork": (None, True), "mpdaemon": (None, False),  # multiprocessing ends those that are daemons
+    "mpprocess": ("reader", True), "thread": ("feeder", False), "logger": ("", False),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    some([(mode, kind) for mode in ("_exit0", "sysexit0", "base") for kind in ("none", "ddp2")]
-         + [("sysexit0", "inline"), ("base", "inline")], "sysexit0-none"),
+    some([(mode, kind) for mode in STAYING for kind in PROCESSES],
+         "fork-none", "mpdaemon-ddp2", "thread-none"),
 )  # fmt: skip
-def test_a_process_that_leaves_while_the_model_is_built_is_a_failure_of_one_line(
+def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_what_it_waits_for(
     shell: Shell, mode: str, kind: str
 ) -> None:
-    run = start(shell, kind, mode, U_STEP="0")
-    assert run.end() in (1, 2), run.stderr()
-    assert run.seconds < SOON
-    assert re.fullmatch(LINE, run.stderr()), run.stderr()
-    assert "result.json" not in run.stderr()
-    assert result(run.folder)["status"] == "failed"
-
-
-# Processes and threads that a step leaves running
-
-
-STAYING = [(mode, kind) for mode in ("fork", "mpdaemon") for kind in PROCESSES]
-
-
-@pytest.mark.parametrize(("mode", "kind"), some(STAYING, "fork-none", "mpdaemon-ddp2"))
-def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
-    shell: Shell, mode: str, kind: str
-) -> None:
-    run = start(shell, kind, mode)
-    run.wait_for("run/result.json")
-    ended = time.monotonic()
-    code, child = run.end(), run.said
-    took = time.monotonic() - ended
-    left = [] if mode == "mpdaemon" else [child]  # multiprocessing ends those that are daemons
-    until(lambda: set(shell.processes()) <= set(left), seconds=5)
-    end(found := shell.processes())
-    assert took < 10
-    assert code == 0, run.stderr()
-    assert run.stderr() == ""
-    assert result(run.folder)["status"] == "ok"
-    assert set(found) <= set(left), "a process of ours is left"
-
-
-KEEPING = [(mode, kind) for mode in ("mpprocess", "thread", "logger") for kind in PROCESSES]
-
-
-@pytest.mark.parametrize(("mode", "kind"), some(KEEPING, "thread-none"))
-def test_a_run_waits_for_a_users_thread_process_or_logger_as_long_as_for_a_peer_and_names_it(
-    shell: Shell, mode: str, kind: str
-) -> None:
-    timeout = 3
+    timeout, (name, stays) = 3, STAYING[mode]
     logger = ["logger=[jsonl,stuck]"] if mode == "logger" else []
     run = start(shell, kind, "" if logger else mode, *logger, f"launch.timeout={timeout}")
     run.wait_for("said" if logger else "run/result.json")
     ended = time.monotonic()
     code, child = run.end(), run.said
     took = time.monotonic() - ended
-    left = [child] if mode == "mpprocess" else []  # which is the user's
-    until(lambda: set(shell.processes()) <= set(left), seconds=5)
+    left = [child] if stays else []
+    poll_until(lambda: set(shell.processes()) <= set(left), timeout=5)
     end(found := shell.processes())
+    assert set(found) <= set(left), "a process of ours is left"
+    assert logger or result(run.folder)["status"] == "ok"
+    if name is None:
+        assert took < 10
+        assert (code, run.stderr()) == (0, "")
+        return
     assert took < timeout + 12
     assert code == 7, run.stderr()
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
     # Inline it is the command that waits for threads and processes.
     who = "process=" if kind == "inline" and not logger else "rank=0: "
     assert run.stderr().startswith(f"error: {who}"), run.stderr()
-    assert {"mpprocess": "reader", "thread": "feeder"}.get(mode, "") in run.stderr()
-    assert set(found) <= set(left), "a process of ours is left"
+    assert name in run.stderr()
 
 
 # What children that users fork do about signals

@@ -1,134 +1,22 @@
-"""A strategy from outside the package that replaces the model's parameters trains the same."""
+"""What strategies tell of a run, and what they leave behind when it has ended."""
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
-from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import load_weights, weights
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.errors import ConfigError
-from ninefold.model.convnet import ConvNet
 from ninefold.train.build import make
-from tests.conftest import ROOT, Shell, metrics, result
+from tests.conftest import Shell, result
 
 CPU = torch.device("cpu")
-
-
-@dataclass(frozen=True)
-class Halves(Parallel):
-    """Keeps each parameter as a vector, negated, as a stand-in for a sharded layout."""
-
-    processes: int = 1
-    max_processes: int = 1
-
-    @contextmanager
-    def join(self) -> Iterator[Place]:
-        yield Place(0, 1, CPU, devices=(CPU, CPU))
-
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        for module in list(model.modules()):
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                shape, stride = parameter.shape, parameter.stride()
-                setattr(module, name, nn.Parameter(-parameter.detach().clone()))
-                nn.utils.parametrize.register_parametrization(module, name, Negated(), unsafe=True)
-                assert getattr(module, name).shape == shape, stride
-        return model
-
-    def state(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
-    ) -> dict[str, Any]:
-        found = super().state(model, optimizer, average)
-        return {
-            "model": {plain(k): turned(k, v) for k, v in found["model"].items()},
-            "optimizer": turn_momentum(found["optimizer"]),
-            "average": {plain(k): turned(k, v) for k, v in average.items()},
-        }
-
-    def load(
-        self,
-        saved: Mapping[str, Any],
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        average: Mapping[str, Tensor],
-    ) -> None:
-        own = {
-            "model": {k: turned(k, saved["model"][plain(k)]) for k in model.state_dict()},
-            "optimizer": turn_momentum(saved["optimizer"]),
-            "average": {k: turned(k, saved["average"][plain(k)]) for k in average},
-        }
-        super().load(own, model, optimizer, average)
-
-
-class Negated(nn.Module):
-    def forward(self, value: Tensor) -> Tensor:
-        return -value
-
-
-def plain(name: str) -> str:
-    return name.replace("parametrizations.", "").removesuffix(".original")
-
-
-def turned(name: str, value: Tensor) -> Tensor:
-    return -value if name.endswith(".original") else value
-
-
-def turn_momentum(state: Mapping[str, Any]) -> dict[str, Any]:
-    found = copy.deepcopy(dict(state))
-    for entry in found["state"].values():
-        entry["exp_avg"] = -entry["exp_avg"]
-    return found
-
-
-TOY = [
-    "parallel._target_=tests.parallel.test_strategy.Halves",
-    "~parallel.device",
-]
-JOB = ["batch_size=32", "dataset.limit=704", "log_every=1", "logger=quiet",
-       "epochs=2", "threads=1", "ema=0.9"]  # fmt: skip
-
-
-@pytest.fixture
-def here(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return shell
-
-
-def test_a_strategy_that_replaces_parameters_trains_saves_and_resumes(
-    here: Shell, tmp_path: Path
-) -> None:
-    commands = [
-        [*JOB, "max_steps=40", "hydra.run.dir=none"],
-        [*JOB, *TOY, "max_steps=25", "hydra.run.dir=toy"],
-        ["resume=toy", "max_steps=40", TOY[0]],
-    ]
-    for command in commands:
-        done = here.train(*command)
-        assert done.returncode == 0, done.stderr
-    none, toy = tmp_path / "none", tmp_path / "toy"
-    losses = metrics(toy, "loss")
-    assert losses == pytest.approx(metrics(none, "loss"), abs=1e-6)
-    assert len(losses) == 40
-    assert losses[-1] < losses[0] / 2
-    ours, theirs = (read(run / "checkpoints" / "last.pt") for run in (none, toy))
-    for key in ("model", "average"):
-        assert ours[key].keys() == theirs[key].keys()
-        for name in ours[key]:
-            assert torch.allclose(ours[key][name], theirs[key][name], atol=1e-5), name
-    assert load_weights(ConvNet(1, 10), weights(theirs)).complete  # in the plain model's shapes
 
 
 def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:

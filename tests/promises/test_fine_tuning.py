@@ -1,14 +1,8 @@
-"""Runs that start with other weights than those drawn from their seed, and train a part of them.
-
-    NINEFOLD_CIFAR10=FOLDER python -m pytest tests/promises/test_fine_tuning.py -m slow
-
-also fine-tunes a network from CIFAR-10.
-"""
+"""Runs that start with other weights than those drawn from their seed, and train a part of them."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from pathlib import Path
@@ -227,16 +221,6 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
 
 
 @pytest.mark.slow
-def test_timms_weights_that_cannot_be_fetched_are_one_line(shell: Shell) -> None:
-    job = ["train.py", "model=timm", "model.net.pretrained=true", *SMALL, "hydra.run.dir=run"]
-    (done,) = one_after_another(shell, job, env={"HF_HOME": str(shell.folder / "hf")})
-    assert done.returncode == 4
-    error = done.stderr.splitlines()[-1]
-    assert error.startswith("error: model.net.pretrained=true: it could not be fetched (")
-    assert not (shell.folder / "run").exists()
-
-
-@pytest.mark.slow
 def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) -> None:
     """The recipe in docs/train.md, with a smaller network and few steps."""
     page = (ROOT / "docs" / "train.md").read_text()
@@ -256,86 +240,24 @@ def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) 
     assert sum(len(group["params"]) for group in groups) == len(saved["optimizer"]["state"])
 
 
-CIFAR = os.environ.get("NINEFOLD_CIFAR10")
-SMALL_COLOR = ["model.net.channels=3", "model.input_channels=3", "threads=1", "logger=quiet"]
-RATES = [1e-3, 3e-3, 1e-2, 3e-2]
+# Families of networks
 
-
-@pytest.mark.slow
-@pytest.mark.skipif(CIFAR is None, reason="CIFAR-10 is downloaded: name its folder")
-def test_a_network_from_cifar10_is_ahead_on_few_digits_after_an_epoch(
-    shell: Shell, pretrained: Path
-) -> None:
-    """The recipe in docs/train.md, each start at its best rate, three seeds.
-
-    With the head of CIFAR-10's ten classes it is not: the digits are other ten classes.
-    """
-    best = {}
-    for name in ("drawn", "tuned"):
-        means = []
-        for rate in RATES:
-            slow = f'optimizer.groups=[{{match:"classifier.*"}},{{match:"*",lr:{rate / 10}}}]'
-            tuned = [f"init={pretrained}", "init_without=[classifier]", slow]
-            seeds = [
-                ["train.py", *SMALL_COLOR, *(tuned if name == "tuned" else []), "epochs=1",
-                 "dataset.limit=200", "batch_size=10",
-                 "checkpoint.every=null", "launch.inline=true", f"optimizer.lr={rate}",
-                 f"seed={seed}", f"hydra.run.dir={name}/{rate}/{seed}"]
-                for seed in range(3)
-            ]  # fmt: skip
-            for done in one_after_another(shell, *seeds):
-                assert done.returncode == 0, done.stderr
-            runs = [shell.folder / name / str(rate) / str(seed) for seed in range(3)]
-            means.append(sum(result(run)["accuracy"] for run in runs) / 3)
-        best[name] = max(means)
-    assert best["tuned"] > best["drawn"]
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ConvNet trained on CIFAR-10 at 8x8 pixels."""
-    shell = Shell(tmp_path_factory.mktemp("pretrained"))
-    process = shell.start(
-        str(ROOT / "train.py"), "dataset=cifar10", f"dataset.root={CIFAR}", "dataset.limit=10000",
-        "model.input_size=8", *SMALL_COLOR, "epochs=10", "optimizer.lr=2e-3", "scheduler=cosine",
-        "scheduler.per=step", "hydra.run.dir=cifar",
-    )  # fmt: skip
-    _, errors = process.communicate(timeout=900)
-    assert process.returncode == 0, errors
-    return shell.folder / "cifar"
-
-
-# Ten families
-
-FAMILIES = {
-    "torchvision": ("resnet18", "convnext_tiny", "mobilenet_v3_small", "vit_b_16",
-                    "regnet_y_400mf"),
-    "timm": ("resnet10t", "convnext_atto", "mobilenetv3_small_050", "vit_tiny_patch16_224",
-             "regnetx_002"),
-}  # fmt: skip
+FAMILIES = [
+    ("torchvision", "convnext_tiny"), ("torchvision", "mobilenet_v3_small"),
+    ("torchvision", "vit_b_16"), ("timm", "resnet10t"), ("timm", "vit_tiny_patch16_224"),
+]  # fmt: skip
 TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
         "dataset.train_count=80", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
         "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
 
 
-def steps_of(name: str) -> int:
-    """After two steps the running statistics of a RegNet are far from those of its batches.
-
-    Its outputs in an evaluation can overflow then, in a plain loop too.
-    """
-    return 20 if name.startswith("regnet") else 2
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("library", "name"), [(library, name) for library in FAMILIES for name in FAMILIES[library]]
-)
+@pytest.mark.parametrize(("library", "name"), FAMILIES)
 def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
     shell: Shell, library: str, name: str
 ) -> None:
-    steps = steps_of(name)
     job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
-           f"max_steps={steps}"]  # fmt: skip
+           "max_steps=2"]  # fmt: skip
     evaluate = ["evaluate.py", "ckpt=ddp", "batch_size=4"]
     for done in one_after_another(
         shell,
@@ -345,31 +267,9 @@ def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
         [*evaluate, *DDP, "hydra.run.dir=two"],
     ):
         assert done.returncode == 0, done.stderr
-    assert result(shell.folder / "none")["steps"] == steps
+    assert result(shell.folder / "none")["steps"] == 2
     one, two = (
         json.loads((shell.folder / name / "evaluation.json").read_text()) for name in ("one", "two")
     )
     assert (one["count"], one["accuracy"]) == (two["count"], two["accuracy"])
     assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("library", "name"), [(library, name) for library in FAMILIES for name in FAMILIES[library]]
-)
-def test_a_family_trains_in_all_nine_cells(shell: Shell, library: str, name: str) -> None:
-    steps = steps_of(name)
-    process = shell.start(
-        str(ROOT / "train.py"), "-m", f"model={library}", f"model.net.name={name}",
-        "model.input_size=32", *TINY, f"max_steps={steps}", "parallel=none,dp,ddp",
-        "amp=fp32,autocast,scaler", "launch.cpu_processes=2", "study.ask=[accuracy]",
-        "checkpoint.every=null", "hydra.sweep.dir=sweep",
-    )  # fmt: skip
-    _, errors = process.communicate(timeout=900)  # bfloat16 is emulated on many CPUs
-    assert process.returncode == 0, errors
-    runs = [result(path.parent) for path in shell.folder.glob("sweep/**/result.json")]
-    assert sorted((run["parallel"], run["amp"], run["steps"]) for run in runs) == sorted(
-        (parallel, amp, steps)
-        for parallel in ("none", "dp", "ddp")
-        for amp in ("fp32", "autocast", "scaler")
-    )

@@ -12,7 +12,6 @@ import torch
 from ninefold.checkpoint.store import read
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
-from tests.kit import same as same
 
 SMALL = ["model.net.width=8", "batch_size=16", "dataset.limit=176", "threads=2", "logger=quiet"]
 

@@ -33,8 +33,8 @@ def test_masks_are_labels_of_each_pixel() -> None:
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["task.unit=milligrams per deciliter"], "task.score.unit='milligrams per deciliter': no"),
-        (["task.unit='a\tb'"], "task.score.unit='a\\tb': no unit"),
+        (["task.unit=milligrams per deciliter"], "task.score=Score(name='RMSE', unit='milligrams"),
+        (["task.unit='a\tb'"], "task.score=Score(name='RMSE', unit='a\\tb'"),
         (["task.loss=mape"], "task.loss=mape: no such loss; mse, l1, huber"),
         (["model.net.outputs=2"], "task=regression: the model's output is [2, 2], the targets"),
         (["model=unet"], "model=unet: it fails in evaluation mode on examples of [10]; "),
@@ -49,7 +49,8 @@ def test_masks_are_labels_of_each_pixel() -> None:
         (["task=multilabel", "dataset=shapes", "dataset.masks=true", "model=convnet"],
          "task=multilabel: the model's output is [2, 5], the targets are [2, 5, 16, 16]"),
         (["task=multilabel", "task.loss=bce"], "task.loss=bce: multilabel knows no loss by name"),
-        (["task=multilabel", "dataset=shapes", "dataset.classes=4"], "dataset.classes=4: there"),
+        (["task=multilabel", "dataset=shapes", "dataset.classes=4"],
+         "task=multilabel: the model's output is [2, 4], the targets"),
         (["dataset=shapes", "dataset.shape=[3,16,16]"], "dataset.shape=[3, 16, 16]: the images of"),
     ],
 )  # fmt: skip

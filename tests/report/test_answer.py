@@ -41,7 +41,7 @@ from tests.report.studies import (
     NONE,
     NONE_AUTOCAST,
 )
-from tests.report.test_report import facts_of, failure, result, sweep, take_turns
+from tests.report.test_report import entry, facts_of, failure, result, sweep, take_turns
 
 
 def study(folder: Path, *results: dict, **facts: Any) -> Path:
@@ -51,13 +51,6 @@ def study(folder: Path, *results: dict, **facts: Any) -> Path:
     for number, name in enumerate(names):
         text = text.replace(f"{{{number}}}", name)
     return sweep(folder, *results, **json.loads(text))
-
-
-def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
-    """A round of sweep.json."""
-    return {
-        "round": number, "seed": number, "counted": True, "runs": runs, **changes,
-    }  # fmt: skip
 
 
 def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -> None:

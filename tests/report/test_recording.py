@@ -16,11 +16,10 @@ import pytest
 
 from ninefold import report
 from ninefold.report.__main__ import main
-from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.data import numerics
-from ninefold.report.data.recording import gather_recording, read_recording
+from ninefold.report.data.recording import read_recording
 from ninefold.report.data.rounds import is_unfinished, name_of
-from ninefold.report.data.runs import Run, read_csv, row_of, run_of, run_of_result
+from ninefold.report.data.runs import Run, row_of, run_of, run_of_result
 from ninefold.result import NUMERICS, Result
 from ninefold.study_record import StudyRecord
 from tests.report.test_report import result, sweep, table_of
@@ -169,23 +168,6 @@ def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(
     line = capsys.readouterr().err
     assert line.startswith(f"error: runs.csv={path}: run 1: {said}; ")
     assert line.count("\n") == 1
-
-
-def test_runs_without_rounds_are_read() -> None:
-    [recorded] = (ROOT / "experiments" / "cifar10_cpu").glob("*-cores/runs.csv")
-    runs = read_csv(recorded)
-    assert len(runs) == 27
-    assert all(run.ok and run.counts and run.round is None for run in runs)
-
-
-def test_the_question_is_that_of_the_recording(tmp_path: Path) -> None:
-    sweep(tmp_path, result(study="nine_way"), question="does it\nrun?", **FACTS)
-    recording = gather_recording(tmp_path)
-    assert recording is not None
-    assert build(recording, evidence_of(recording)).question == "does it run?"
-    (tmp_path / "sweep.json").write_text(json.dumps(FACTS))
-    report.write(tmp_path)
-    assert read_recording(tmp_path / "report").sweep.question is None
 
 
 def test_planned_cells_may_be_fewer_than_all_combinations() -> None:

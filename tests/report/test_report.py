@@ -93,6 +93,13 @@ def sweep(folder: Path, *results: dict, turns: bool = False, **facts: Any) -> Pa
     return folder
 
 
+def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
+    """A round of sweep.json."""
+    return {
+        "round": number, "seed": number, "part": 0, "counted": True, "runs": runs, **changes,
+    }  # fmt: skip
+
+
 def take_turns(folder: Path, *results: dict) -> list[dict[str, Any]]:
     """Write a timing run for each result that is ok, in the round of its seed; the rounds."""
     made = []
@@ -111,10 +118,7 @@ def _rounds(runs: Iterable[tuple[str, dict]]) -> list[dict[str, Any]]:
     found: dict[int, list[str]] = {}
     for name, content in runs:
         found.setdefault(content["seed"], []).append(name)
-    return [
-        {"round": seed, "seed": seed, "part": 0, "counted": True, "runs": names}
-        for seed, names in found.items()
-    ]
+    return [entry(seed, names) for seed, names in found.items()]
 
 
 def recorded(folder: Path) -> Recording:

@@ -179,13 +179,12 @@ def test_runs_with_different_scores_are_never_averaged() -> None:
     assert found[0].title.endswith("share within 2 mm")
 
 
-@pytest.mark.pictures
 def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
     score, figure = "<img src=x>|\n$a$" + "x" * 999, "<script>|$b$"
     written = Written(tmp_path, report.write(study(tmp_path, score, 0.5, {figure: 0.1})))
     page = written.text("report.html")
     assert "<img src=x" not in page
-    assert page.count("<script>") == 1
+    assert "<script" not in page
     assert max(map(len, written.tree["groups"][0]["score"].split())) <= 64
 
 

@@ -18,7 +18,7 @@ from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
-from tests.report.test_report import result
+from tests.report.test_report import entry, result
 
 SECONDS = {
     NONE: 2.0, NONE_AUTOCAST: 1.0, NONE_SCALER: 1.3, DP: 2.0,
@@ -73,7 +73,7 @@ def study(
                        if cell in (stretched or {}) else {}),
                     **({"grad_scaler": amp == "scaler"} if scaled else {}), **changes,
                 ))  # fmt: skip
-        timing.append({**_entry(number, runs), "others": others})
+        timing.append({**entry(number, runs), "others": others})
     for seed in range(seeds):
         common, runs = chance.gauss(0.8, 0.004), []
         for cell, base in seconds.items():
@@ -84,7 +84,7 @@ def study(
                 parallel, amp, seed, accuracy=score, score="mean IoU", replicas=1,
                 train_seconds=10 * base * chance.uniform(0.5, 1.5), **changes,
             ))  # fmt: skip
-        trained.append(_entry(seed, runs))
+        trained.append(entry(seed, runs))
     cells = [{"parallel": cell.parallel, "amp": cell.amp} for cell in seconds]
     facts = {
         "wall_seconds": 1.0, "runs": 1, "timing": timing, "rounds": trained, "timing_ended": ended,
@@ -93,13 +93,6 @@ def study(
     folder.mkdir(exist_ok=True)
     (folder / "sweep.json").write_text(json.dumps(facts))
     return folder
-
-
-def _entry(number: int, runs: list[str]) -> dict[str, Any]:
-    return {
-        "round": number, "seed": number, "shuffled": True,
-        "counted": True, "runs": runs,
-    }  # fmt: skip
 
 
 def _write(folder: Path, content: Mapping[str, Any]) -> None:

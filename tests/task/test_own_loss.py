@@ -133,15 +133,11 @@ def test_a_strangers_checkpoint_may_have_a_loss_of_torch(loss: str) -> None:
     "loss",
     [
         "{_target_: os.system, command: id}",
-        "{_target_: torch.nn.Linear, in_features: 1}",
-        "{_target_: torch.load, f: x}",
         "{_target_: mylosses.Focal}",
-        "{_target_: torch.nn.MSELoss, size_average: {_target_: os.system, command: id}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.load, f: x}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, data: "
         "{_target_: os.system, command: id}}}",
         "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, device: cuda}}",
-        "{_target_: torch.nn.CrossEntropyLoss, unknown: 1}",
         "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: '${oc.env:HOME}'}",
     ],
 )

@@ -15,7 +15,6 @@ from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
-from ninefold.machine import require_compiler
 from ninefold.measure import profiler
 from ninefold.measure.profiler import Profile, bound, union, without
 from ninefold.train.kernels import Compiled, require_one_device
@@ -56,21 +55,6 @@ def test_a_process_with_several_devices_is_refused_before_it_trains(replicas: in
     require_one_device("default", Place(0, 4, CPU, replicas=4))
     with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 here"):
         require_one_device("default", Place(0, 1, CPU, replicas=replicas, devices=(CPU, CPU)))
-
-
-@pytest.mark.parametrize(("gpu", "variable"), [(False, "CXX"), (True, "CC")])
-def test_a_compiler_that_does_not_work_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool, variable: str
-) -> None:
-    require_compiler("default", gpu)
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'fatal error: Python.h: none' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    for name, said in ((str(broken), "Python.h: none"), ("missing-compiler", "No such file")):
-        monkeypatch.setenv(variable, name)
-        with pytest.raises(ConfigError, match=said) as caught:
-            require_compiler("default", gpu)
-        assert str(caught.value).startswith("error: compile.mode=default: no working compiler (")
 
 
 @pytest.mark.parametrize(

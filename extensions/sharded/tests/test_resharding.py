@@ -12,7 +12,7 @@ import pytest
 
 from extensions.sharded.tests.made import trained
 from ninefold.checkpoint.store import read
-from tests.promises.test_resume_and_evaluate import same
+from tests.kit import same
 
 SOURCES = ("none", "ddp2", "fsdp2", "fsdp4", "hsdp2x2")
 TARGETS = ("none", "ddp2", "ddp4", "fsdp2", "fsdp4", "hsdp2x2")

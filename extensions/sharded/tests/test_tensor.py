@@ -29,8 +29,8 @@ from ninefold.sharded.dcp import ShardedWriter
 from ninefold.sharded.fsdp import FSDP
 from ninefold.sharded.tensor import TensorParallel
 from ninefold.task.classification import Classification
+from tests.kit import same
 from tests.parallel.ranks import on_ranks
-from tests.promises.test_resume_and_evaluate import same
 
 CPU = torch.device("cpu")
 BATCH = 6  # which 4 does not divide

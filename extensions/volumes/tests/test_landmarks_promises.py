@@ -61,7 +61,7 @@ def alone(heads: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(heads, tmp_path_factory.mktemp("alone") / "run")
 
 
-@pytest.mark.slow  # masks of images are trained so in test_segmentation
+@pytest.mark.slow  # masks of images are trained so in test_every_project
 @pytest.mark.parametrize("parallel", ["dp", "ddp"])
 def test_the_first_losses_of_every_strategy_are_alike(
     heads: Path, alone: Path, tmp_path: Path, parallel: str

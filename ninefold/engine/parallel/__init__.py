@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ninefold.machine import gpus, require_gpus
 
-KERNELS = ("foreach", "fused")  # options of an optimizer that are not the checkpoint's to decide
+KERNELS = ("foreach", "fused")  # options of the running optimizer that a checkpoint keeps
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a process exchanges with the others in a training step, apart from a few numbers.
+    """Bytes that a process exchanges with the others in a training step, but for a few numbers.
 
     sent: bytes that it sends, the mean over the processes.
     messages: collective operations, each of which has a latency.
@@ -151,7 +151,7 @@ class Parallel(ABC):
     def state(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Mapping[str, Tensor]
     ) -> dict[str, Any]:
-        """What a checkpoint holds of `model`, `optimizer` and `average`, by these three names.
+        """Content of a checkpoint for `model`, `optimizer` and `average`, by these three names.
 
         On rank 0 with whole tensors under the plain model's names, live ones or copies; on other
         ranks, if the strategy `shards`, with tensors on the meta device. Every process must call
@@ -202,7 +202,7 @@ class Parallel(ABC):
             value.copy_(saved["average"][name])
 
     def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
-        """What the processes would exchange in a training step at `place`, as calculated.
+        """Calculate what the processes would exchange in a training step at `place`.
 
         None if the model alone does not tell.
 
@@ -219,7 +219,7 @@ class Parallel(ABC):
         return 0
 
     def no_op(self, place: Place) -> bool:
-        """Whether at this place it computes what the plain model does on one device."""
+        """Return whether at this place it computes what the plain model does on one device."""
         return False
 
     def notes(self, place: Place) -> list[str]:

@@ -69,7 +69,7 @@ class Replicas(nn.DataParallel[nn.Module]):
         )
 
     def gather(self, outputs: Any, output_device: Any) -> Any:
-        """What the replicas returned, stacked along a new first dimension."""
+        """Stack what the replicas returned along a new first dimension."""
         if isinstance(outputs[0], Tensor):
             return super().gather([output[None] for output in outputs], output_device)
         return [self.gather(list(parts), output_device) for parts in zip(*outputs, strict=True)]

@@ -1,4 +1,4 @@
-"""What strategies of several processes share: the process group that they belong to."""
+"""Process group, which strategies of several processes share."""
 
 from __future__ import annotations
 

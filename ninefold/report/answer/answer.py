@@ -21,7 +21,6 @@ from ninefold.report.answer.tree import (
     Group,
     Limits,
     Note,
-    Outside,
     Report,
     RunLine,
 )
@@ -32,7 +31,7 @@ from ninefold.report.data.overlay import left_out, overlay_words
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.retrain_command import command, has_gaps, recorded, trained_with
 from ninefold.report.data.rounds import is_unfinished, why_not
-from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score
@@ -87,20 +86,7 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
         notes=_notes(recording.runs, described),
         runs=[_run(run, recording.sweep) for run in recording.runs],
         environment=recording.environment,
-        outside=_outside(recording),
     )
-
-
-def _outside(recording: Recording) -> Outside | None:
-    """Where the study's time went; None where that is not known, as of concurrent runs."""
-    sweep, runs = recording.sweep, recording.runs
-    wall, count = sweep.wall_seconds, sweep.runs
-    if not wall or not count or any(run.timed for run in runs):
-        return None
-    train = sum(finite(run.train_seconds) or 0.0 for run in runs)
-    evaluate = sum(finite(run.evaluate_seconds) or 0.0 for run in runs)
-    each = (wall - train - evaluate) / count
-    return None if each < 0 else Outside(each, wall, count, train, evaluate)
 
 
 def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
@@ -162,7 +148,7 @@ def _answer(
 
 
 def _own_answer(first: Evidence, decision: Recommendation, recording: Recording) -> Answer:
-    """Which configuration is the fastest; of whole runs, which keep the score."""
+    """Return which configuration is the fastest; of whole runs, which keep the score."""
     more = surer(first, decision, recording)
     if not first.asks_time:
         lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)

@@ -1,4 +1,4 @@
-"""What limits the answer, in a sentence each."""
+"""Lists what limits the answer, in a sentence each."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _uneven_memory(evidence: Evidence) -> list[str]:
 
 
 def _uneven_load(evidence: Evidence) -> list[str]:
-    """Which cells have a GPU or a process that is busier than others are."""
+    """Return which cells have a GPU or a process that is busier than others are."""
     runs = evidence.group.runs
     said = [
         f"GPU {number} of {evidence.label(cell)} is at work {most:.0%} of the time, the idlest "

@@ -70,7 +70,7 @@ class Evidence:
 
     @property
     def timed(self) -> bool:
-        """Whether its times are of timing rounds."""
+        """Return whether its times are of timing rounds."""
         return bool(self.group.timing)
 
     @property
@@ -80,7 +80,7 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """What there is one value of time for: a seed or a timing round."""
+        """Return what there is one value of time for: a seed or a timing round."""
         return "timing round" if self.timed else "seed"
 
     @property
@@ -139,7 +139,7 @@ class Evidence:
         return (self.numerics or {}).get("rows") or []
 
     def chunked(self, cell: Cell) -> bool:
-        """Whether a cell computes parts of a batch one after the other."""
+        """Return whether a cell computes parts of a batch one after the other."""
         return any((run.chunks or 1) > 1 for run in self.group.completed(cell))
 
     def phases(self, cell: Cell) -> dict[str, float] | None:
@@ -269,7 +269,7 @@ def _redundant_scaler_of(group: Group) -> dict[Cell, Cell]:
 
 
 def _wrapper_shows(group: Group, base: Cell, cell: Cell, same: float) -> bool:
-    """Whether dp's wrapper can be as much of a step as counts as equal: it is no noise then.
+    """Return whether dp's wrapper can be as much of a step as counts as equal: it is no noise then.
 
     On a GPU it walks through all parameters and scatters the batch in each step.
     """

@@ -57,7 +57,7 @@ class Recommendation:
 
     @property
     def settled(self) -> bool:
-        """Whether more training runs of the same cells cannot change it.
+        """Return whether more training runs of the same cells cannot change it.
 
         They tell its scores alone, as times are those of turns.
         """

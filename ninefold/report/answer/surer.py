@@ -45,7 +45,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         minutes = each * further / 60 if each else None
         text = f"Scores are open: {counted(len(seeds), 'seed')} in all may settle them."
         return Surer(_with(sweep.command, words), minutes, text)
-    if not evidence.asks_time or found.decided or not evidence.timed or found.cell is None:
+    if found.decided or not evidence.timed or found.cell is None:
         return None
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
@@ -73,7 +73,7 @@ def _seeds(evidence: Evidence, cells: Sequence[Cell]) -> list[int]:
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:
-    """How long one run of each cell took."""
+    """Return how long one run of each cell took."""
     total = 0.0
     for cell in evidence.cells:
         known = [

@@ -22,7 +22,7 @@ from ninefold.stats.verdicts import Control, Pair, Safety, Steady
 
 FORMAT = 2
 _WHERE_USED = {
-    *("score_confidence", "timing_rounds", "others", "outside", "own_margin"),
+    *("score_confidence", "timing_rounds", "others", "own_margin"),
     *("repeats", "speed", "excluded", "surer", "table"),
 }
 
@@ -68,7 +68,7 @@ class Surer:
 
     @property
     def takes(self) -> str:
-        """How long it takes: `about 5 min`, empty where that is not known."""
+        """Return how long it takes: `about 5 min`, empty where that is not known."""
         if self.minutes is None:
             return ""
         if self.minutes >= 120:
@@ -294,27 +294,13 @@ class Group:
 
     @property
     def better(self) -> str:
-        """Which scores are better, more or less."""
+        """Return which scores are better, more or less."""
         return next((info.better for info in self.measures if info.key == SCORE_KEY), "more")
 
     @property
     def scored(self) -> bool:
-        """Whether it has runs that were trained as a whole, which alone have a score."""
+        """Return whether it has runs that were trained as a whole, which alone have a score."""
         return any(cell.seeds for cell in self.cells) or not self.timing_rounds
-
-
-@dataclass(frozen=True)
-class Outside:
-    """Where the seconds of a study went.
-
-    each: mean of a run outside training and evaluation. The others are sums over all runs.
-    """
-
-    each: float
-    wall: float
-    runs: int
-    train: float
-    evaluate: float
 
 
 @dataclass(frozen=True)
@@ -365,7 +351,6 @@ class Report:
     notes: list[Note]
     runs: list[RunLine]
     environment: Mapping[str, Any]
-    outside: Outside | None = None
 
 
 def write_report(path: Path, report: Report) -> None:

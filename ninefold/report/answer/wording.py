@@ -118,13 +118,10 @@ def chips(found: Recommendation) -> list[Chip]:
         possible = evidence.labels(found.may_be)
         if len(found.may_be) > MAX_NAMED:
             possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
-        said = [
+        return [
             Chip("still possible", possible, "open"),
             Chip("fastest so far", evidence.label(cell), "open"),
         ]
-        if (least := _least_memory(found)) is not None:
-            said.append(Chip("least memory of these", evidence.label(least), "open"))
-        return said
     said = []
     speed = evidence.speed(cell)
     if speed and speed.verdict == "faster" and speed.low is not None:
@@ -177,7 +174,7 @@ def reasons(found: Recommendation) -> list[str]:
 
 
 def _open_to(found: Recommendation) -> list[str]:
-    """Which configurations may be the fastest, what is open of them, and which to use till then."""
+    """Which configurations may be the fastest, and what is open of them."""
     evidence, score = found.evidence, found.evidence.group.score
     names = [
         f"{evidence.label(cell)}{f' (its {score} is open)' if cell in found.unscored else ''}"
@@ -192,24 +189,11 @@ def _open_to(found: Recommendation) -> list[str]:
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
             f"{_kept(evidence)}) is open: {how}."
         )
-    if (least := _least_memory(found)) is not None:
-        memory = f"{_memory(evidence, least) / 2**20:.0f} MiB"
-        said.append(
-            f"Of these {evidence.label(least)} takes the least memory ({memory}): use it until "
-            "more is known."
-        )
     return said
 
 
-def _least_memory(found: Recommendation) -> Cell | None:
-    """Of the acceptable configurations that may be the fastest, the one with the least memory."""
-    known = [cell for cell in found.may_be if cell in found.candidates]
-    memory = {cell: _memory(found.evidence, cell) for cell in known}
-    return min(known, key=memory.__getitem__) if len(known) > 1 and all(memory.values()) else None
-
-
 def _behind(found: Recommendation) -> list[str]:
-    """How each other configuration that is not left out compares with the named one."""
+    """Return how each other configuration that is not left out compares with the named one."""
     evidence, cell = found.evidence, found.cell
     assert cell is not None
     others = {
@@ -251,7 +235,7 @@ def _behind(found: Recommendation) -> list[str]:
 
 
 def _sure(found: Recommendation) -> list[str]:
-    """What the confidence is of, and what counts as acceptable."""
+    """Return what the confidence is of, and what counts as acceptable."""
     evidence, cell = found.evidence, found.cell
     assert cell is not None
     known = f"{', ' if evidence.scored else ' and '}that computes the same"
@@ -332,7 +316,7 @@ def percent(chance: float) -> str:
 
 
 def _kept(evidence: Evidence) -> str:
-    """What a score is shown to be that is kept: how far from the baseline's at most."""
+    """Return what a score is shown to be that is kept: how far from the baseline's at most."""
     scoring, margin = evidence.group.scoring, evidence.settings.margin
     return within_margin(margin, scoring.mark, scoring.better, evidence.label(PLAIN))
 
@@ -343,7 +327,7 @@ def _same(evidence: Evidence) -> str:
 
 
 def _base(cell: Cell) -> str:
-    """What the baseline is called beside a configuration."""
+    """Return what the baseline is called beside a configuration."""
     return PLAIN.amp if cell.strategy == PLAIN.parallel else BASELINE
 
 
@@ -419,11 +403,6 @@ def _uncertainty(found: Estimate, unit: str) -> str:
         return f"{of}, too noisy to say how exactly"
     shown = f"±{100 * share:.1f} %" if share >= 0.001 else "less than ±0.1 %"
     return f"{of}, 95 % interval {shown}"
-
-
-def _memory(evidence: Evidence, cell: Cell) -> float:
-    """The bytes that a configuration takes at most, the mean over its runs; 0: not known."""
-    return estimate(BYTES.values(evidence.group).get(cell, {})).mean or 0.0
 
 
 def _score_of(evidence: Evidence, cell: Cell) -> str | None:

@@ -1,1 +1,1 @@
-"""What a report reads: runs, curves, numerics and conditions of a sweep or a recording."""
+"""Reads what a report rests on: runs, curves, numerics and conditions of a sweep or a recording."""

@@ -54,7 +54,7 @@ class Group:
 
     @property
     def scaling(self) -> str | None:
-        """How the batch grows with the processes that the study swept; None: not swept."""
+        """Return how the batch grows with the processes that the study swept; None: not swept."""
         return next((run.scaling for run in self.runs if run.scaling), None)
 
     @property
@@ -109,7 +109,7 @@ class _Key:
         return (self.dataset or "", self.model or "", *size, *said)
 
     def fits(self, run: Run) -> bool:
-        """Whether a run that may not know all its conditions contradicts none of these.
+        """Return whether a run that may not know all its conditions contradicts none of these.
 
         Its epochs are not compared: a run that ended early may record those it completed. Nor is
         its score: only runs that completed name it.

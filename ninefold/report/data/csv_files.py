@@ -1,4 +1,4 @@
-"""The tables of a recording, CSV files with a header, as anybody may have written them."""
+"""Reads and writes the tables of a recording: CSV with a header, as anybody may have written it."""
 
 from __future__ import annotations
 

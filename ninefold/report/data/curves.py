@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from ninefold.errors import ConfigError
 from ninefold.files import lines
@@ -36,6 +40,9 @@ class Point:
     loss: float | None
 
 
+NAMES = [field.name for field in fields(Point)]
+
+
 def read_metrics(folder: Path, runs: Sequence[str]) -> list[Point]:
     """Return the evaluations in the run folders `runs`, which are relative to `folder`."""
     return [point for run in runs for point in _evaluations(folder / run / METRICS, run)]
@@ -45,34 +52,29 @@ def _evaluations(path: Path, run: str) -> list[Point]:
     found: list[Point] = []
     try:
         for line in lines(path, MAX_BYTES):
-            if b'"test_accuracy"' in line and (point := _point(line, run)):
-                found.append(point)
+            if b'"test_accuracy"' in line:
+                with suppress(ValueError, RecursionError, AttributeError, msgspec.MsgspecError):
+                    said = json.loads(line)
+                    names = {"accuracy": "test_accuracy", "loss": "test_loss"}
+                    found.append(_point({n: said.get(names.get(n, n)) for n in NAMES}, run))
     except OSError:
         return []
     return found[:MAX_EVALUATIONS]
 
 
-def _point(line: bytes, run: str) -> Point | None:
-    """Return the evaluation in a line of metrics.jsonl, None if it is not a valid one."""
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(said, dict):
-        return None
-    names = ("epoch", "step", "seconds", "test_accuracy", "test_loss")
-    found = (finite(said.get(name)) for name in names)
-    epoch, step, seconds, accuracy, loss = (None if x is None else float(x) for x in found)
-    if epoch is None or step is None or accuracy is None:
-        return None
-    return Point(run, epoch, int(step), seconds, accuracy, loss)
+def _point(values: Mapping[str, Any], run: str | None) -> Point:
+    """An evaluation of anybody's. Raises ValueError or ValidationError if it is no valid one."""
+    point = msgspec.convert({**values, "folder": run}, Point, strict=False)
+    numbers = (point.epoch, point.step, point.seconds, point.accuracy, point.loss)
+    if any(number is not None and finite(number) is None for number in numbers):
+        raise ValueError("a number in it was not measured")
+    return point
 
 
 def write_curves(path: Path, points: Iterable[Point]) -> None:
     """Write curves.csv, in the order given."""
-    columns = [field.name for field in fields(Point)]
-    values = ((getattr(point, name) for name in columns) for point in points)
-    write_rows(path, columns, (("" if v is None else v for v in row) for row in values))
+    rows = ([getattr(point, name) for name in NAMES] for point in points)
+    write_rows(path, NAMES, (("" if v is None else v for v in row) for row in rows))
 
 
 def read_curves(path: Path) -> list[Point]:
@@ -81,27 +83,13 @@ def read_curves(path: Path) -> list[Point]:
         return []
     try:
         return [
-            Point(
-                row["folder"],
-                _known(row["epoch"]),
-                int(_known(row["step"])),
-                _known(row["seconds"]) if row["seconds"] else None,
-                _known(row["accuracy"]),
-                _known(row["loss"]) if row["loss"] else None,
-            )
+            _point({name: row[name] or None for name in NAMES}, row["folder"])
             for row in read_rows(path)
         ]
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, ValueError, msgspec.MsgspecError) as problem:
         raise ConfigError(
             "curves.csv",
             path,
             f"it cannot be read ({problem}); the file that the report wrote; restore the file "
             "from version control",
         ) from None
-
-
-def _known(text: str) -> float:
-    number = finite(float(text))
-    if number is None:
-        raise ValueError(f"{text[:100]!r} was not measured")
-    return number

@@ -151,7 +151,7 @@ def _differences(folder: str, mine: Steps, theirs: Steps) -> Iterator[Row]:
 
 
 def _gradients(mine: Floats, theirs: Floats) -> dict[str, float | None]:
-    """How two gradients differ, in the elements that are finite in both."""
+    """Return how two gradients differ, in the elements that are finite in both."""
     both = np.isfinite(mine) & np.isfinite(theirs)
     if 2 * both.sum() < both.size:
         return {"cosine": None, "gradient_ratio": None, "flushed": None}

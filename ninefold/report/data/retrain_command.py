@@ -75,7 +75,7 @@ def recorded(environment: Mapping[str, Any], cell: str, own: bool) -> list[str]:
 
 
 def trained_with(command: str | None) -> str:
-    """What was typed for `train` in a recorded command, which may come from anybody."""
+    """Return what was typed for `train` in a recorded command, which may come from anybody."""
     known = (f"{program} train" for program in PROGRAMS)
     return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
 
@@ -101,7 +101,7 @@ def command(words: Sequence[str], overlay: Mapping[str, Any] | None, typed: str)
 
 
 def has_gaps(words: Sequence[str]) -> bool:
-    """Whether folders are left out of them."""
+    """Return whether folders are left out of them."""
     return any(re.search(r"\.\.\.(/|$|[^\w.])", word) for word in words)
 
 
@@ -132,7 +132,7 @@ def _quoted(word: str) -> str:
 
 
 def _name(cell: Mapping[str, str]) -> str:
-    """What a study calls a planned cell."""
+    """Return what a study calls a planned cell."""
     keys = dict(cell)
     parallel, amp = keys.pop("parallel", ""), keys.pop("amp", "")
     if keys.get(PROCESSES, "").isdigit():

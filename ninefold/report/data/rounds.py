@@ -1,4 +1,4 @@
-"""What a study recorded in sweep.json: its cells, its rounds, and which runs count."""
+"""Places runs in the rounds that sweep.json recorded, and tells which of them count."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
 
 
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
-    """Whether a study has runs of its rounds left to start or to complete."""
+    """Return whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = sweep.rounds, sweep.timing
     planned = [
         entry

@@ -57,22 +57,22 @@ class Run(Result):
 
     @property
     def counts(self) -> bool:
-        """Whether the run enters figures: in a sweep without rounds, all runs do."""
+        """Return whether the run enters figures: in a sweep without rounds, all runs do."""
         return self.counted is not False
 
     @property
     def ok(self) -> bool:
-        """Whether the run completed."""
+        """Return whether the run completed."""
         return self.status == "ok"
 
     @property
     def timed(self) -> bool:
-        """Whether it is a timing run, which took turns with the other cells."""
+        """Return whether it is a timing run, which took turns with the other cells."""
         return self.turns is not None
 
     @property
     def place(self) -> int | None:
-        """What it is paired by with runs of other cells: the timing round, or the seed."""
+        """Return what it is paired by with runs of other cells: the timing round, or the seed."""
         return self.round if self.timed else self.seed
 
     @property
@@ -82,7 +82,7 @@ class Run(Result):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What was set apart from the cell: the overrides, and the experiment file."""
+        """Return what was set apart from the cell: the overrides, and the experiment file."""
         said = [text for text in self.overrides if not (self.scaling and _of_processes(text))]
         return (*said, *([f"experiments={self.study}"] if self.study else []))
 
@@ -108,7 +108,7 @@ class Run(Result):
 
     @property
     def scoring(self) -> Score:
-        """What its score is, by what anybody may have written about it."""
+        """Return what its score is, by what anybody may have written about it."""
         said = super().scoring
         margin = finite(said.margin)
         return Score(

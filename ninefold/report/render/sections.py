@@ -29,7 +29,7 @@ from ninefold.report.numbers import (
     unit_of_difference,
 )
 from ninefold.report.render.figures import Bar, Panel, curves, phases
-from ninefold.report.render.results import name_of, ordered
+from ninefold.report.render.results import about, name_of, ordered, results
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
@@ -49,7 +49,7 @@ class Section:
     """A part of a report.
 
     about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
-        each where there are several.
+        each where there are several. folded: whether it is, on the page.
     """
 
     id: str
@@ -59,11 +59,24 @@ class Section:
     bars: Sequence[Bar] = ()
     panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
+    folded: bool = True
+
+
+def of_answer(report: Report) -> list[Section]:
+    """Return the sections on what the answer rests on."""
+    said = [
+        Section("why", "Why", points=report.answer.reasons, folded=False),
+        Section("caveats", "Keep in mind", points=report.answer.caveats, folded=False),
+    ]
+    return [section for section in said if section.points]
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
-    """Return the sections on a group that have something to show."""
+    """Return the sections on a group that have something to show; the first is its results."""
+    table = results(group, report)
+    fields = f"{group.title}. {about(table, group, report)}"
     said = [
+        Section("results", "Results", fields, tables=[table], folded=False),
         _check(group),
         _further(group),
         _phases(group),
@@ -307,12 +320,6 @@ def _runs(report: Report) -> Section:
     runs, unit = report.runs, unit_of(report.groups)
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
-    if spent := report.outside:
-        about += (
-            f" Outside training and evaluation: {spent.each:.2f} s a run (wall {spent.wall:.1f} s "
-            f"for {spent.runs} runs, of which {spent.train:.1f} s training, {spent.evaluate:.1f} s "
-            f"evaluation)."
-        )
     points = [_ended(run) for run in runs if run.status != "ok"]
     reasons = Counter(run.why or "" for run in runs if not run.counted)
     for why, n in reasons.items():

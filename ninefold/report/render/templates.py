@@ -11,12 +11,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from ninefold.report.answer.tree import Group, Report
+from ninefold.report.answer.tree import Report
 from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
-from ninefold.report.render.results import about, results
 from ninefold.report.render.tables import GLYPHS, code, markdown, plain
 from ninefold.score import PHASES
 
@@ -54,27 +53,21 @@ def figure(report: Report) -> str | None:
 
 
 def _shown(report: Report) -> dict[str, Any]:
-    """What report.html and report.md show, of each group in its own part.
+    """What report.html and report.md show: sections in their order, and other groups as parts.
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
-    first, rest = report.groups[:1], report.groups[1:MAX_SHOWN]
-    groups = [*first, *sorted(rest, key=lambda group: group.order)]
+    rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
+    groups = [*report.groups[:1], *rest]
+    found = [sections.of_group(group, report) for group in groups]
+    plots = [plot(group, report) for group in groups]
+    first = found[0] if found else []
     return {
         "report": report,
-        "parts": [_part(group, report) for group in groups],
+        "plot": plots[0] if plots else None,
+        "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
+        "parts": list(zip(groups, plots, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),
-    }
-
-
-def _part(group: Group, report: Report) -> dict[str, Any]:
-    table = results(group, report)
-    return {
-        "group": group,
-        "plot": plot(group, report),
-        "results": table,
-        "about": about(table, group, report),
-        "sections": sections.of_group(group, report),
     }
 
 

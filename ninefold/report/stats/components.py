@@ -1,4 +1,4 @@
-"""The noise of timing runs, in parts: between the turns of a process, and between processes."""
+"""Splits the noise of timing runs: between the turns of a process, and between processes."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def of_figures(runs: Iterable[Run]) -> list[Measure]:
 
 
 def _said(name: str, kind: Mapping[str, str]) -> Score:
-    """What a figure is, as its task says."""
+    """Return what a figure is, as its task says."""
     better = kind.get("better")
     known = better if better in ("more", "less") else ""
     return Score(kind.get("name") or name, kind.get("unit", ""), known)

@@ -1,4 +1,4 @@
-"""Whether the cells compute the same thing: their first steps against those of none-fp32."""
+"""Judges whether cells compute the same: their first steps against those of none-fp32."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any
 
 
 def _by_design(run: Run, first: Row) -> bool:
-    """Whether batch norm over parts of a batch explains what a run does otherwise.
+    """Return whether batch norm over parts of a batch explains what a run does otherwise.
 
     That is how its strategy is meant to work, and the score has to tell what it costs.
     """
@@ -111,7 +111,7 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
 
 
 def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
-    """What is wrong with a run, in one sentence, by its first step; None if nothing is."""
+    """Return what is wrong with a run, in one sentence, by its first step; None if nothing is."""
     if (first["weights"] or 0.0) > allowed.loss:
         return "It starts from other weights, so that nothing else of it can be compared."
     loss, cosine, flushed = first["loss_deviation"], first["cosine"], first["flushed"]
@@ -162,7 +162,7 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
 
 
 def _parts_of_batch_norm(run: Run, first: Row) -> str | None:
-    """How batch norm takes its statistics over parts of a batch; None if it does not."""
+    """Return how batch norm takes its statistics over parts of a batch; None if it does not."""
     if not first["batch_norm"]:
         return None
     for name, count in (("replica", run.replicas), ("chunk", run.chunks)):
