@@ -677,9 +677,7 @@ def test_a_failure_holds_no_secret_whoever_prints_it(monkeypatch: pytest.MonkeyP
     line = "error: f=${oc.env:A}: x ${oc.env:A}; ${oc.env:A}; ${oc.env:A}"
     failure = DataError("f", "two  words", "x two words; two  words; two\nwords")
     assert str(failure) == line
-    told = FailureReport(
-        "DataError", ["f", "two  words", "x", "y", "z"], rank=0, attempt=0, time=0.0
-    )
+    told = FailureReport("DataError", ["f", "two  words", "x", "y", "z"], rank=0, time=0.0)
     assert str(told.failure).startswith("error: f=${oc.env:A}: ")
 
 
