@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset.images import ImageTree
-from ninefold.dataset.masks import DecodedMasks
+from ninefold.dataset.masks import MaskArray
 
 from .nifti import Grid, read_volume, require_same
 
@@ -19,7 +19,7 @@ NAME = re.compile(r"(.+)\.nii(\.gz)?")
 
 
 @dataclass(frozen=True)
-class LabelFiles(DecodedMasks):
+class LabelFiles(MaskArray):
     """Masks in NIfTI files, decoded to class numbers [n, depth, height, width].
 
     Each is turned, resampled and centered as its volume is (see VolumeFiles), by taking the nearest

@@ -145,7 +145,7 @@ def table(classes: int, ignore: int | None, values: tuple[int, ...] | None) -> n
 
 
 @dataclass(frozen=True)
-class DecodedMasks(FileArray):
+class MaskArray(FileArray):
     """Masks in files, decoded to class numbers [n, *size] when they are read."""
 
     paths: Sequence[str]
@@ -312,7 +312,7 @@ def stem(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class MaskFiles(DecodedMasks):
+class MaskFiles(MaskArray):
     """Masks in files, decoded to class numbers [n, height, width].
 
     Each is center-cropped to the proportions of `size` and resized to it by taking the nearest

@@ -102,42 +102,40 @@ def colored(mask: Image.Image) -> Image.Image:
     return palette
 
 
-def deep(mask: Image.Image) -> Image.Image:
-    return Image.fromarray(np.asarray(mask).astype(np.uint16))
+def grays(mask: Image.Image) -> Image.Image:
+    levels = np.full(256, 9, np.uint8)
+    levels[[0, 1, 2, VOID]] = [255, 0, 128, VOID]
+    return Image.fromarray(levels[np.asarray(mask)])
 
 
-@pytest.mark.parametrize("change", [colored, deep])
-def test_palette_and_16_bit_masks_are_read_as_class_numbers(
-    root: Path, change: Callable[[Image.Image], Image.Image]
+def black_and_white(mask: Image.Image) -> Image.Image:
+    return Image.fromarray(np.uint8(255) * (np.asarray(mask) == 1))
+
+
+TWO = {"classes": 2, "ignore": 255}
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        (colored, {}),
+        (lambda mask: Image.fromarray(np.asarray(mask).astype(np.uint16)), {}),
+        (grays, {"values": [255, 0, 128]}),
+        (black_and_white, {**TWO, "values": [0, 255]}),
+        (lambda mask: black_and_white(mask).convert("1"), TWO),  # of 1 bit: no values are needed
+    ],
+    ids=["palette", "16 bits", "gray levels", "black and white", "1 bit"],
+)
+def test_palette_16_bit_gray_and_black_and_white_masks_are_read_as_class_numbers(
+    root: Path, change: Callable[[Image.Image], Image.Image], options: dict[str, Any]
 ) -> None:
     before = all_of(masks(root).load("train").targets)
     mask_as(root, change)
-    masks(root).prepare()
-    after = all_of(masks(root).load("train").targets)
+    dataset = masks(root, **options)
+    dataset.prepare()
+    after = all_of(dataset.load("train").targets)
     assert after.dtype == np.uint8
-    assert np.array_equal(after, before)
-
-
-def test_gray_levels_become_classes_in_the_order_of_values(root: Path) -> None:
-    before = all_of(masks(root).load("train").targets)
-    grays = np.full(256, 9, np.uint8)
-    grays[[0, 1, 2, VOID]] = [255, 0, 128, VOID]
-    mask_as(root, lambda mask: Image.fromarray(grays[np.asarray(mask)]))
-    dataset = masks(root, values=[255, 0, 128])
-    dataset.prepare()
-    assert np.array_equal(all_of(dataset.load("train").targets), before)
-
-
-def test_black_and_white_masks_are_two_classes_once_values_says_so(root: Path) -> None:
-    before = all_of(masks(root).load("train").targets) == 1
-    mask_as(root, lambda mask: Image.fromarray(np.uint8(255) * (np.asarray(mask) == 1)))
-    dataset = masks(root, classes=2, ignore=255, values=[0, 255])
-    dataset.prepare()
-    assert np.array_equal(all_of(dataset.load("train").targets), before)
-    mask_as(root, lambda mask: mask.convert("1"))  # of 1 bit: no values are needed
-    dataset = masks(root, classes=2, ignore=255)
-    dataset.prepare()
-    assert np.array_equal(all_of(dataset.load("train").targets), before)
+    assert np.array_equal(after, before == 1 if "classes" in options else before)
 
 
 @pytest.mark.parametrize(
