@@ -18,7 +18,7 @@ from typing import ClassVar
 from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, see
 from ninefold.secrets import redact
 
-LONGEST = 600  # characters of a part of a line
+MAX_PART_CHARS = 600  # characters of a part of a line
 
 
 def one_line(text: str) -> str:
@@ -28,7 +28,7 @@ def one_line(text: str) -> str:
 
 def short(text: str) -> str:
     """`text`, or its beginning and its length."""
-    return text if len(text) <= LONGEST else f"{text[:200]}... ({len(text)} characters)"
+    return text if len(text) <= MAX_PART_CHARS else f"{text[:200]}... ({len(text)} characters)"
 
 
 class Failure(Exception):
