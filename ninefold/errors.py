@@ -110,7 +110,7 @@ class PeerError(Failure):
     code = 7
 
 
-class Unended(PeerError):
+class ProcessNotEnded(PeerError):
     """Something of the user's does not end, and a process, or its exit, waits for it."""
 
 
@@ -120,7 +120,7 @@ class NoReader(Failure):
     code = 141
 
 
-class Busy(ConfigError):
+class FolderInUse(ConfigError):
     """The run folder belongs to another process: nothing may be written there."""
 
 
@@ -273,14 +273,14 @@ def located(error: BaseException, details: str = "") -> str:
     return ", ".join(filter(None, (users_line(error), details)))
 
 
-def unbuilt(field: str, target: object, error: Exception, group: str) -> ConfigError:
+def construction_error(field: str, target: object, error: Exception, group: str) -> ConfigError:
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
     do = see(group) if users_line(error) is None else "correct it there"
     found = located(error, str(error.__cause__ or error))
     return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 
 
-def left_by(error: BaseException) -> ConfigError | None:
+def error_of_exit(error: BaseException) -> ConfigError | None:
     """The failure of user's code that raised SystemExit, or another BaseException that would end
     this process; None for an Exception, for Ctrl-C, and for what no code of the user's raised.
     """
@@ -299,13 +299,13 @@ KINDS: dict[str, type[Failure]] = {
     for kind in (
         Failure,
         ConfigError,
-        Busy,
+        FolderInUse,
         CheckpointError,
         DataError,
         ResourceError,
         NumericsError,
         PeerError,
-        Unended,
+        ProcessNotEnded,
         NoReader,
         Slower,
         Preempted,

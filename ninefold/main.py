@@ -31,7 +31,7 @@ from ninefold.config.composition import (
 )
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import last_of_each, quoted
-from ninefold.errors import Failure, Interrupted, Refused, left_by, require_configuration
+from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
 from ninefold.launch import events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import (
@@ -67,7 +67,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
-        signals.by_default()
+        signals.restore_default_handlers()
     try:
         code = command.execute()
         if started_by():
@@ -142,7 +142,7 @@ class Command:
             runs.tell([failure])
             return runs.code or failure.code
         except BaseException as leaving:  # of the user's code, or a SystemExit of ours or Hydra's
-            if (unasked := left_by(leaving)) is not None:
+            if (unasked := error_of_exit(leaving)) is not None:
                 runs.tell([unasked])
                 return runs.code or unasked.code
             if not isinstance(leaving, SystemExit):
@@ -227,7 +227,7 @@ class Command:
             launch = self._launch_here(planned.plan, composition)
         with sweep.begun(planned, launch, screen, runs.keep, self.argv, self.started) as study:
             runs.of_sweep, runs.quiet = True, len(planned.plan.cells) > 1
-            runs.aside = screen.aside
+            runs.with_display_hidden = screen.with_display_hidden
             self.sweep = planned.folder  # only now: a command that is refused writes no report
             try:
                 study.run()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
-from ninefold.errors import Failure, NoReader, ResourceError, Unended
+from ninefold.errors import Failure, NoReader, ProcessNotEnded, ResourceError
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
 
 Answer = TypeVar("Answer")
@@ -33,15 +33,17 @@ OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after
 # Waiting
 
 
-def until(found: Callable[[], Answer], seconds: float = math.inf, look: float = 0.05) -> Answer:
-    """Poll: call `found` every `look` seconds until it returns something true; wait for `seconds`.
+def poll_until(
+    predicate: Callable[[], Answer], timeout: float = math.inf, interval: float = 0.05
+) -> Answer:
+    """Call `predicate` every `interval` seconds until it returns something true, or for `timeout`.
 
     Returns its last answer, and raises what it raises. Every wait in a loop is this function. A
     signal whose handler raises ends it, so a wait without a limit still ends with the command.
     """
-    deadline = time.monotonic() + seconds
-    while not (answer := found()) and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(look, left))
+    deadline = time.monotonic() + timeout
+    while not (answer := predicate()) and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(interval, left))
     return answer
 
 
@@ -274,7 +276,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, first: bool) -> None:
         if first:
             raise KeyboardInterrupt(number)
-        hurry(number, signals.failure(number).code)
+        exit_soon(number, signals.failure(number).code)
 
     with signals.handled(interrupt):
         yield
@@ -286,10 +288,10 @@ def interrupted(by: KeyboardInterrupt, what: str, left: str, do: str) -> Failure
     return signals.failure(number)("signal", signal.Signals(number).name, what, left, do)
 
 
-def hurry(number: int, code: int) -> None:
+def exit_soon(number: int, code: int) -> None:
     """Exit with `code` after a further signal: at once after Ctrl-C, else in OWN_END seconds.
 
-    So whatever a command waits for, its report being written or a thread that it joins, it ends.
+    Whatever a command waits for, its report being written or a thread that it joins, it ends.
     """
     if number == signal.SIGINT:
         _exit(code)
@@ -302,9 +304,9 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def not_ended(field: str, value: object, seconds: float) -> Unended:
+def not_ended(field: str, value: object, seconds: float) -> ProcessNotEnded:
     """The failure of a process that has done its work and waits for what the user's code left."""
-    return Unended(
+    return ProcessNotEnded(
         field,
         value,
         f"it did not end in {seconds:g} s after its work was done; it waits for "

@@ -45,7 +45,7 @@ def follow_parent(parent: int | None = None) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def heeded() -> dict[signal.Signals, Any]:
+def active_handlers() -> dict[signal.Signals, Any]:
     """The present handler of each of the SIGNALS, without those ignored (as nohup does SIGHUP)."""
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     return {number: handler for number, handler in handlers.items() if handler not in IGNORED}
@@ -76,14 +76,14 @@ def handle(handler: Handler) -> None:
 
     first: whether this process received none before, whichever handler took it. One signal may
     come while the handler of another runs: exactly one of the two is the first.
-    Not in processes that any code forks from this one, see `forks_begin_anew`.
+    Not in processes that any code forks from this one, see `reset_signals_in_forks`.
     """
-    forks_begin_anew()
+    reset_signals_in_forks()
 
     def receive(number: int, frame: FrameType | None) -> None:
         handler(number, next(_Process.order) == 0)
 
-    for number in heeded():
+    for number in active_handlers():
         signal.signal(number, receive)
 
 
@@ -97,13 +97,13 @@ def exit_until_handled() -> None:
         )
         os._exit(kind.code)
 
-    for number in heeded():
+    for number in active_handlers():
         signal.signal(number, exit_now)
 
 
-def by_default() -> None:
+def restore_default_handlers() -> None:
     """Have SIGNALS do what they do in a program that does not handle them."""
-    for number in heeded():
+    for number in active_handlers():
         python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, python)
 
@@ -114,8 +114,8 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def forks_begin_anew() -> None:
-    """Give processes that any code forks from this one default handlers, and no blocked signal.
+def reset_signals_in_forks() -> None:
+    """After a fork, by any code, restore default handlers and unblock all signals in the child.
 
     Else Pool.terminate() would wait for ever for children in which SIGTERM does what it does here.
     On Linux they end with this process, unless another thread than the main one forks them, whose
@@ -132,7 +132,7 @@ def forks_begin_anew() -> None:
 @contextmanager
 def handled(handler: Handler) -> Iterator[None]:
     """Call `handler` as `handle` has it done, while the block runs."""
-    before, own = heeded(), _Process.own
+    before, own = active_handlers(), _Process.own
     handle(handler)
     try:
         yield
@@ -159,7 +159,7 @@ def _as_python_begins() -> None:
         _after_fork()
         return
     signal.set_wakeup_fd(-1)
-    by_default()
+    restore_default_handlers()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if _Process.from_main:
         follow_parent(parent)
@@ -250,7 +250,7 @@ class Stop:
         """
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        known = heeded()
+        known = active_handlers()
         interrupts = 0
 
         def interrupt(number: int, first: bool) -> None:

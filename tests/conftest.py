@@ -19,7 +19,7 @@ from weakref import WeakSet
 import pytest
 import torch
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.forked import ROOT, Forked, Zygote
 
 PACKAGES = ("ninefold", "benchmarks")
@@ -131,7 +131,7 @@ class Shell:
 
     def survivors(self, seconds: float = 5) -> list[int]:
         """The processes still alive after `seconds`; returns at once when none is."""
-        until(lambda: not self.processes(), seconds, look=0.02)
+        poll_until(lambda: not self.processes(), seconds, interval=0.02)
         return self.processes()
 
 
@@ -150,7 +150,7 @@ def wait_until(
         assert process is None or process.poll() is None, said() or process.communicate()
         return False
 
-    assert until(found, seconds, look), said() or f"waited {seconds} s"
+    assert poll_until(found, seconds, look), said() or f"waited {seconds} s"
 
 
 def end(processes: Sequence[int]) -> None:

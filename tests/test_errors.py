@@ -21,8 +21,8 @@ from ninefold.errors import (
     Failure,
     FailureReport,
     ResourceError,
+    error_of_exit,
     is_users,
-    left_by,
     memory_failure,
     users_line,
 )
@@ -122,13 +122,13 @@ def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
     users: ModuleType,
 ) -> None:
     for name, said in (("leaves", "SystemExit: 0"), ("own", "Own: odd")):
-        failure = left_by(raised(getattr(users, name)))
+        failure = error_of_exit(raised(getattr(users, name)))
         assert failure is not None
         assert failure.code == 2
         assert failure.wrong == f"it raised {said}"
         assert failure.value.startswith(f"{users.__file__}:")
-    assert left_by(raised(users.stops)) is None
-    assert left_by(SystemExit(0)) is None  # of ours
+    assert error_of_exit(raised(users.stops)) is None
+    assert error_of_exit(SystemExit(0)) is None  # of ours
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
         "NumericsError": 6, "PeerError": 7, "Slower": 8, "Preempted": 75,
-        "Interrupted": 130, "Busy": 2, "Unended": 7, "NoReader": 141,
+        "Interrupted": 130, "FolderInUse": 2, "ProcessNotEnded": 7, "NoReader": 141,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ninefold import places
 from ninefold.process import importable
-from ninefold.report.data.words import trained_with
+from ninefold.report.data.retrain_command import trained_with
 from tests.conftest import ROOT
 
 

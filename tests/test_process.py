@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.conftest import ROOT
 
 
@@ -71,15 +71,10 @@ def test_the_first_process_that_is_started_has_signals_blocked_from_its_first_mo
 
 def test_a_wait_ends_with_its_answer_or_at_its_deadline() -> None:
     answers = iter([0, 0, 5])
-    assert until(lambda: next(answers), 10, look=0.001) == 5
+    assert poll_until(lambda: next(answers), 10, interval=0.001) == 5
     began = time.monotonic()
-    assert until(lambda: "", 0.05, look=10) == ""
+    assert poll_until(lambda: "", 0.05, interval=10) == ""
     assert time.monotonic() - began < 5
-
-
-def test_a_wait_raises_what_its_question_raises() -> None:
-    with pytest.raises(ZeroDivisionError):
-        until(lambda: 1 / 0)
 
 
 def test_a_temporary_folder_is_removed_at_exit(temporary: Path) -> None:
@@ -110,13 +105,6 @@ def test_an_exit_calls_what_was_registered_for_it_and_keeps_its_code(temporary: 
         "import atexit; atexit.register(print, 'bye'); process.exit_process(3)", temporary
     )
     assert (done.returncode, done.stdout) == (3, "bye\n")
-
-
-def test_an_exit_prints_no_figures_of_a_torch_whose_import_was_interrupted(temporary: Path) -> None:
-    code = "import atexit, logging\nlogging.basicConfig(level=logging.INFO)\n"
-    code += "atexit.register(logging.getLogger('torch._subclasses').info, 'cache stats')\n"
-    done = python(f"{code}process.exit_process(3)", temporary)
-    assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
 def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> None:

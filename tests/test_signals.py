@@ -19,7 +19,7 @@ from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import Place
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import Failure, Interrupted
-from ninefold.process import until
+from ninefold.process import poll_until
 from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train import run as training_run
@@ -111,7 +111,7 @@ def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> 
     stop = Stop()
     with stop.listening(60, told, inline=True):
         os.kill(os.getpid(), number)
-        until(lambda: stop.signal, 10, look=0.001)
+        poll_until(lambda: stop.signal, 10, interval=0.001)
     assert stop.signal == number
     assert signal.getsignal(number) == before
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -21,124 +22,51 @@ from ninefold.types import (
     allowed,
 )
 
-NOT_NUMBERS = (True, False, None, "1", "", [1], {"a": 1}, math.nan, math.inf, -math.inf)
+NO_NUMBERS = (True, False, None, "1", "", [1], {"a": 1}, math.nan, math.inf, -math.inf)
+WHOLE = "a whole number of at least"
+# Of each type what it accepts, what it refuses, and the beginning of what it says.
+TYPES: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = [
+    (Whole, (0, 1, 10**9), (-1, 1.0, 1.5, *NO_NUMBERS), f"{WHOLE} 0 is allowed"),
+    (Count, (1, 2, 10**9), (0, 1.0, 1.5, *NO_NUMBERS), f"{WHOLE} 1 is allowed"),
+    (Count | None, (None, 1), (True, "Auto", 0, "null"), f"{WHOLE} 1 is allowed, or null"),
+    (Count | Literal["auto"], ("auto", 1), (True, None, 0), f"{WHOLE} 1 or auto is allowed"),
+    (Positive, (5e-324, 1), (-1, 0, 0.0, 10**400, *NO_NUMBERS), "a number above 0 is allowed"),
+    (NotNegative, (0, 0.0, 1.5), (-5e-324, 10**400, *NO_NUMBERS), "a number of at least 0 is"),
+    (bool, (True, False), (1, 0, 1.0, "true", None, []), "true, false are allowed"),
+    (Literal["auto", "cpu"], ("cpu",), ("CPU", "", None, True, ["cpu"]), "auto, cpu are allowed"),
+    (Literal["auto"] | bool | None, (None, "auto"), (1,), "auto, true, false are allowed, or null"),
+    (int, (1,), (1.5,), "a whole number is allowed"),
+    (float | None, (1.5, None), ("1",), "a number is allowed, or null"),
+    (str, ("x",), (1,), "text is allowed"),
+    (list[int], ([1],), (["x"],), "a list is allowed"),
+    (dict[str, int] | Literal["auto"], ({"a": 1},), ("x",), "a section or auto is allowed"),
+    (ParameterGroups, (None, [], [{"match": "*.bias", "weight_decay": 0}]),
+     ([{"weight_decay": 0}], [{"match": 5}], ["*.bias"], {"match": "*.bias"}, "*.bias"),
+     "a list of {match: PATTERN, option: value}"),
+    (Device, ("auto", "cpu", "cuda", "cuda:0", "cuda:12"),
+     ("gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:01", "cpu:0", "cpu\n", 1, None),
+     "auto, cpu, cuda or cuda:NUMBER is allowed"),
+    (GpuNumbers, ([0, 2], [3], None), ([], [0, 0], [-1], [True], "0,2", 2, ["cuda:0"]),
+     "a list of different GPU numbers"),
+    (DeviceList, ([0, 2], ["cpu", "cuda:0"], ["cpu", 3], "auto", None),
+     ([], [0, "cuda:0"], ["cpu", "cpu"], ["gpu"], "cpu", [True], ["cuda"], [-1]), "auto, null, or"),
+]  # fmt: skip
 
 
-WITH_NULL, WITH_AUTO = Count | None, Count | Literal["auto"]
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "said"), TYPES, ids=[f"{n} {row[3]}" for n, row in enumerate(TYPES)]
+)
+def test_a_type_accepts_what_it_says_and_nothing_else(
+    kind: Any, good: tuple[Any, ...], bad: tuple[Any, ...], said: str
+) -> None:
+    assert [value for value in good if not accepts(kind, value)] == []
+    assert [value for value in bad if accepts(kind, value)] == []
+    assert allowed(kind).startswith(said)
 
 
-@pytest.mark.parametrize(("kind", "least"), [(Whole, 0), (Count, 1)])
-def test_a_whole_number_starts_at_its_least_and_is_nothing_else(kind: Any, least: int) -> None:
-    allows = [accepts(kind, least + offset) for offset in (-1, 0, 1, 10**9)]
-    assert allows == [False, True, True, True]
-    assert not any(accepts(kind, value) for value in (*NOT_NUMBERS, 1.0, 1.5))
-    assert allowed(kind) == f"a whole number of at least {least} is allowed"
-
-
-def test_a_whole_number_may_have_an_alternative() -> None:
-    assert accepts(WITH_NULL, None)
-    assert accepts(WITH_AUTO, "auto")
-    for kind in (WITH_NULL, WITH_AUTO):
-        assert not any(accepts(kind, value) for value in (True, False, "Auto", 0, "null"))
-    assert allowed(WITH_NULL) == "a whole number of at least 1 is allowed, or null"
-    assert allowed(WITH_AUTO) == "a whole number of at least 1 or auto is allowed"
-
-
-def test_a_number_lies_above_its_bound() -> None:
-    for value, fine in ((-1, False), (0, False), (0.0, False), (5e-324, True), (1, True)):
-        assert accepts(Positive, value) is fine
-    assert allowed(Positive) == "a number above 0 is allowed"
-    assert allowed(Positive | None) == "a number above 0 is allowed, or null"
-
-
-def test_an_inclusive_bound_is_allowed_itself() -> None:
-    for value, fine in ((-5e-324, False), (0, True), (0.0, True), (1.5, True)):
-        assert accepts(NotNegative, value) is fine
-    assert allowed(NotNegative) == "a number of at least 0 is allowed"
-
-
-@pytest.mark.parametrize("value", [*NOT_NUMBERS, 10**400])
-def test_a_number_is_finite_and_nothing_else(value: Any) -> None:
-    assert not accepts(Positive, value)
-    assert not accepts(NotNegative, value)
-
-
-def test_a_choice_is_one_of_its_own_type() -> None:
-    assert accepts(bool, True)
-    assert accepts(bool, False)
-    assert not any(accepts(bool, value) for value in (1, 0, 1.0, "true", None, []))
-    name = Literal["auto", "cpu"]
-    assert accepts(name, "cpu")
-    assert not any(accepts(name, value) for value in ("CPU", "", None, True, ["cpu"]))
-    assert allowed(bool) == "true, false are allowed"
-    assert allowed(name) == "auto, cpu are allowed"
-    assert allowed(Literal["auto"] | bool | None) == "auto, true, false are allowed, or null"
-
-
-def test_a_type_without_bounds_or_a_sentence_says_what_it_is() -> None:
-    kinds = (int, float | None, str, list[int], dict[str, int] | Literal["auto"])
-    assert list(map(allowed, kinds)) == [
-        "a whole number is allowed",
-        "a number is allowed, or null",
-        "text is allowed",
-        "a list is allowed",
-        "a section or auto is allowed",
-    ]
-
-
-def test_a_run_folder_is_one_with_a_configuration(tmp_path: Any) -> None:
+def test_a_run_folder_is_one_with_a_configuration(tmp_path: Path) -> None:
     assert accepts(RunFolder, None)
     for wrong in (str(tmp_path), str(tmp_path / "missing"), "name" * 1000, "a\0b"):
         assert not accepts(RunFolder, wrong)
     (tmp_path / "config.yaml").touch()
     assert accepts(RunFolder, str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("value", "fine"),
-    [
-        (None, True),
-        ([], True),
-        ([{"match": "*.bias", "weight_decay": 0}], True),
-        ([{"weight_decay": 0}], False),
-        ([{"match": 5}], False),
-        (["*.bias"], False),
-        ({"match": "*.bias"}, False),
-        ("*.bias", False),
-    ],
-    ids=str,
-)
-def test_a_parameter_group_names_the_parameters_that_it_is_of(value: Any, fine: bool) -> None:
-    assert accepts(ParameterGroups, value) is fine
-
-
-@pytest.mark.parametrize("value", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
-def test_a_device_is_named_as_torch_names_it(value: str) -> None:
-    assert accepts(Device, value)
-
-
-@pytest.mark.parametrize(
-    "value", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:01", "cpu:0", "cpu\n", 1, None]
-)
-def test_what_is_no_device_is_refused(value: Any) -> None:
-    assert not accepts(Device, value)
-    assert allowed(Device) == "auto, cpu, cuda or cuda:NUMBER is allowed"
-
-
-@pytest.mark.parametrize(
-    ("value", "fine"),
-    [([0, 2], True), ([3], True), (None, True), ([], False), ([0, 0], False), ([-1], False),
-     ([True], False), ("0,2", False), (2, False), (["cuda:0"], False)],
-)  # fmt: skip
-def test_gpus_are_a_list_of_different_numbers(value: Any, fine: bool) -> None:
-    assert accepts(GpuNumbers, value) == fine
-
-
-@pytest.mark.parametrize(
-    ("value", "fine"),
-    [([0, 2], True), (["cpu", "cuda:0"], True), (["cpu", 3], True), ("auto", True), (None, True),
-     ([], False), ([0, "cuda:0"], False), (["cpu", "cpu"], False), (["gpu"], False),
-     ("cpu", False), ([True], False), (["cuda"], False), ([-1], False)],
-)  # fmt: skip
-def test_devices_are_a_list_of_different_names_and_numbers(value: Any, fine: bool) -> None:
-    assert accepts(DeviceList, value) == fine

@@ -25,7 +25,7 @@ from ninefold.engine.parallel import Place
 from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
-from ninefold.process import locked, until
+from ninefold.process import locked, poll_until
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
@@ -146,7 +146,7 @@ def alone(parent: Path) -> Iterator[str]:
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
-            until(lambda: locked(descriptor))
+            poll_until(lambda: locked(descriptor))
         except OSError:
             left = []
         else:

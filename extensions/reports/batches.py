@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import Answer
-from ninefold.report.answer.wording import how_many
+from ninefold.report.answer.wording import MIN_ROUNDS, how_many
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import three_digits, times
 from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target
@@ -155,6 +155,8 @@ def _answer(
     said += [_line(each, plain, each in larger, score) for each in settings]
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
+    if min(len(known) for each in alike for known in each.seconds.values()) < MIN_ROUNDS:
+        return _named("Too few timing rounds to tell which batch to use.", None, said)
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
     if plain.mean is None:

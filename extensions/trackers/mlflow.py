@@ -12,7 +12,7 @@ from typing import Any
 from ninefold import secrets
 from ninefold.files import opener, read_text, write_durably
 from ninefold.logger import Run
-from ninefold.process import locked, until
+from ninefold.process import locked, poll_until
 
 from .tracking import Point, Tracked
 
@@ -131,5 +131,5 @@ def alone(uri: str) -> Iterator[None]:
     path = Path(uri.removeprefix(SQLITE))
     os.environ.setdefault(ARTIFACTS, str(path.parent / "mlruns"))
     with open(path.with_name(f".{path.name}.lock"), "a", opener=opener) as file:
-        until(lambda: locked(file))
+        poll_until(lambda: locked(file))
         yield

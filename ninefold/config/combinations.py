@@ -53,22 +53,6 @@ class Combination:
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-# What a strategy can do, by a key that only such strategies have: see conf/parallel/.
-
-
-def takes_devices(job: Job) -> bool:
-    """Whether the strategy uses several devices, or one of each process (all but none)."""
-    return "parallel.devices" in job
-
-
-def several_processes(job: Job) -> bool:
-    """Whether the strategy can have several processes, as ddp."""
-    return "parallel.max_processes" in job and job["parallel.max_processes"] != 1
-
-
-# What a job has.
-
-
 def null(job: Job, key: str) -> bool:
     """Whether `key` is there and is null."""
     return key in job and job[key] is None
@@ -229,7 +213,7 @@ REFUSED = (
     # Devices
     Combination(
         "device",
-        lambda job: takes_devices(job) and ":" in str(job["device"]),
+        lambda job: "parallel.devices" in job and ":" in str(job["device"]),
         "this strategy takes several GPUs; auto, cpu and cuda are allowed with it; set "
         "parallel.devices=[{gpu}], or parallel=none",
         example={"device": "cuda:1", **DDP},
@@ -264,7 +248,7 @@ REFUSED = (
     ),
     Combination(
         "graph",
-        lambda job: job["graph"] is True and several_processes(job),
+        lambda job: job["graph"] is True and job.get("parallel.max_processes", 1) != 1,
         "this strategy can have several processes, whose communication is not recorded; none, and "
         "dp on one GPU, are allowed with it; choose parallel=none, or set graph=false",
         example={"graph": True, **DDP},

@@ -36,9 +36,16 @@ Loader = _loader()
 
 def groups_of(command: str) -> dict[str, list[str]]:
     """The groups in the defaults list of the configuration, each with its options."""
-    defaults = read_tree(CONF / f"{command}.yaml").get("defaults", [])
-    names = [str(key) for entry in defaults if isinstance(entry, dict) for key in entry]
-    return {name: [path.stem for path in files_of(name)] for name in names if " " not in name}
+    names = [name for name in defaults_of(command) if " " not in name]
+    return {name: [path.stem for path in files_of(name)] for name in names}
+
+
+def defaults_of(command: str) -> dict[str, Any]:
+    """The defaults list of the configuration: the option of each group."""
+    found = read_tree(CONF / f"{command}.yaml").get("defaults", [])
+    return {
+        str(k): option for entry in found if isinstance(entry, dict) for k, option in entry.items()
+    }
 
 
 def files_of(group: str) -> list[Path]:

@@ -17,7 +17,13 @@ from omegaconf.errors import InterpolationKeyError
 from ninefold.checkpoint import manifest
 from ninefold.config import fingerprint, untrusted
 from ninefold.config.configuration import noting_secrets
-from ninefold.errors import ConfigError, left_by, memory_failure, require_package, unbuilt
+from ninefold.errors import (
+    ConfigError,
+    construction_error,
+    error_of_exit,
+    memory_failure,
+    require_package,
+)
 
 if TYPE_CHECKING:  # it imports NumPy
     from ninefold.dataset import Dataset
@@ -75,7 +81,7 @@ def prepare(
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
                 raise exhausted from error
-            raise unbuilt("dataset", option, error, "dataset") from error
+            raise construction_error("dataset", option, error, "dataset") from error
         return built, files, _checked[key]
 
 
@@ -217,7 +223,7 @@ def _users_code() -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            if (failure := left_by(error)) is None:
+            if (failure := error_of_exit(error)) is None:
                 raise
             raise failure from error
 

@@ -12,14 +12,8 @@ from ninefold.places import CONF, EXTENSIONS, PACKAGE
 
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
-    "export",
-    "report",
-    "stats",
-    "study",
-    "__main__.py",
-    "main.py",
-    "pack.py",
-    "plugins.py",
+    *("report", "stats", "study"),
+    *("__main__.py", "main.py", "plugins.py"),
 )
 
 

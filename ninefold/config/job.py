@@ -16,7 +16,6 @@ from typing import Any
 from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
 
 from ninefold import machine
 from ninefold.checkpoint import manifest
@@ -30,8 +29,7 @@ from ninefold.config import (
     schema,
     untrusted,
 )
-from ninefold.config import overrides as messages
-from ninefold.config.configuration import Configuration, Tree, noting_secrets
+from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
@@ -75,12 +73,10 @@ class _Job:
 class Asked(_Job):
     """The job that a command asks for, as composed: nothing of it is checked.
 
-    unresolved: why its references cannot be resolved, if so.
     of_command: the keys that no run has, such as `study` and `trust`.
     in_sweep: whether it is a run of a sweep.
     """
 
-    unresolved: list[Failure]
     of_command: Tree
     evaluates: bool
     in_sweep: bool
@@ -226,7 +222,10 @@ class Settled(_Job):
 
 
 def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
-    """The job that a composed configuration describes."""
+    """The job that a composed configuration describes.
+
+    Raises OmegaConf's error of a reference that cannot be resolved.
+    """
     tree: DictConfig = pickle.loads(pickle.dumps(composed))  # as copy(), in a third of it
     with open_dict(tree):
         tree.pop("hydra", None)
@@ -240,7 +239,7 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
         _leave_out_keys_of_other_strategies(tree, choices.get("parallel"))
     # as written: `key=${other}` reads like a reference to OmegaConf
     overrides: list[str] = OmegaConf.to_container(hydra.overrides.task)  # type: ignore[assignment]
-    config, unresolved = _resolved_or_not(Configuration(tree=tree, resolves=not evaluates))
+    config = Configuration(tree=tree, resolves=not evaluates)
     keys = () if evaluates else rules.COMMAND_SECTIONS
     of_command = {key: config.resolved[key] for key in keys if key in config.resolved}
     with open_dict(tree):
@@ -255,30 +254,14 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
         choices=choices,
         overrides=overrides,
         resume=None if place is None else str(place),
-        unresolved=unresolved,
         of_command=of_command,
         evaluates=evaluates,
         in_sweep=in_sweep,
     )
 
 
-def _resolved_or_not(config: Configuration) -> tuple[Configuration, list[Failure]]:
-    """`config`, and why its references cannot be resolved, which then stay as they are."""
-    try:
-        _ = config.resolved
-        return config, []
-    except OmegaConfBaseException:
-        with noting_secrets():
-            found = messages.unresolved(config.tree)
-        if not found:
-            raise
-        return replace(config, resolves=False), found
-
-
 def problems(asked: Asked) -> list[Failure]:
     """The problems of a new job that can be found without reading data or asking for devices."""
-    if asked.unresolved:
-        return asked.unresolved
     found = rules.problems(
         {**asked.resolved, **asked.of_command},
         schema.top_level(asked.evaluates) | asked.of_command.keys(),
@@ -295,7 +278,14 @@ def problems(asked: Asked) -> list[Failure]:
 
 def check(asked: Asked) -> Checked:
     """The job, with no problem that can be found without reading data. Raises Refused."""
-    found, job = problems(asked), unchecked(asked)
+    found = problems(asked)
+    job = Checked(
+        asked=asked,
+        config=asked.config,
+        choices=asked.choices,
+        overrides=asked.overrides,
+        resume=asked.resume,
+    )
     if asked.evaluates:
         try:
             file = str(_checkpoint(asked.resolved["ckpt"]))
@@ -305,17 +295,6 @@ def check(asked: Asked) -> Checked:
     if found:
         raise Refused(found)
     return job if job.resume in (None, resume.AUTO) else _resumed(job, job.resume)
-
-
-def unchecked(asked: Asked) -> Checked:
-    """The unvalidated job, for commands that run a subset of the checks."""
-    return Checked(
-        asked=asked,
-        config=asked.config,
-        choices=asked.choices,
-        overrides=asked.overrides,
-        resume=asked.resume,
-    )
 
 
 def settle(job: Checked, root: Path) -> Settled:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
-from ninefold.config.reference import COMMANDS, about, keys_of, options_of, spelled
-from ninefold.config.schema import BY_OPTION, COMMAND, KEYS, SWEEP, own_keys
+from ninefold.config.reference import COMMANDS, about, default_of, keys_of, options_of
+from ninefold.config.schema import COMMAND, KEYS, SWEEP, own_keys
 from ninefold.errors import ConfigError, Failure, nearest, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
@@ -78,7 +78,7 @@ def help_text(command: str) -> str:
     lines.append(f"Some of the keys, with defaults ({typed_as('keys')} [PATTERN] prints all keys):")
     for name in COMMON[command]:
         first = re.split(r"[.;:](?: |$)", keys[name].meaning)[0]
-        lines.append(entry(f"{name}={spelled(keys[name].default)}", first, 24, WIDTH))
+        lines.append(entry(f"{name}={default_of(keys[name])}", first, 24, WIDTH))
     lines.append(
         "--cfg job prints the configuration that a command composes, --hydra-help more flags."
     )
@@ -163,8 +163,9 @@ def _keys(pattern: str) -> str:
     for name, key in known.items():
         if key.is_section or not fnmatch.fnmatchcase(name, wanted):
             continue
-        default = "" if key.default is BY_OPTION else f"={spelled(key.default)}"
-        lines.append(entry(f"{name}{default}", f"{words(key.kind)}. {key.meaning}"))
+        default = default_of(key)
+        left = f"{name}={default}" if default else name
+        lines.append(entry(left, f"{words(key.kind)}. {key.meaning}"))
     if not lines:
         ends = {name.rpartition(".")[2] for name in known}
         near = nearest(pattern, known) if "." in pattern else nearest(pattern, ends)

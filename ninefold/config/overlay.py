@@ -84,17 +84,10 @@ def _defaults(named: tuple[tuple[str, str], ...]) -> dict[str, Any]:
 @functools.cache
 def default_choices() -> dict[str, str]:
     """The option of each group that conf/train.yaml has."""
-    from ninefold.config.conf_files import read_tree  # imports OmegaConf
+    from ninefold.config.conf_files import defaults_of  # imports OmegaConf
 
     require_configuration()
-    chosen = read_tree(CONF / "train.yaml")["defaults"]
-    return {
-        group: name
-        for entry in chosen
-        if isinstance(entry, dict)
-        for group, name in entry.items()
-        if isinstance(name, str)
-    }
+    return {group: name for group, name in defaults_of("train").items() if isinstance(name, str)}
 
 
 def _same(default: Any, value: Any) -> bool:

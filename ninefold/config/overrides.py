@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 import yaml
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ninefold.config import search_path
@@ -322,20 +321,3 @@ def _given(key: str, given: Sequence[str]) -> str:
         if name == key:
             return value
     return "?"
-
-
-def unresolved(config: Any, prefix: str = "") -> list[Failure]:
-    """A failure for each key that has no value or whose reference cannot be resolved."""
-    found: list[Failure] = []
-    for key in range(len(config)) if isinstance(config, ListConfig) else list(config):
-        name = f"{prefix}{key}"
-        try:
-            value = config[key]
-        except OmegaConfBaseException as error:
-            raw = OmegaConf.to_container(config, resolve=False)[key]  # type: ignore[index]
-            what = str(error).partition("\n")[0]
-            found.append(ConfigError(name, raw, f"{what}; {see()}; set {name}=..."))
-            continue
-        if isinstance(value, DictConfig | ListConfig):
-            found += unresolved(value, f"{name}.")
-    return found

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ninefold.config.conf_files import files_of
 from ninefold.config.options import option_keys
@@ -25,7 +23,7 @@ from ninefold.config.schema import (
 )
 from ninefold.config.untrusted import EVALUATED
 from ninefold.places import CONF, ROOT
-from ninefold.types import MAY_CHANGE, words
+from ninefold.types import MAY_CHANGE, spelled, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
@@ -51,11 +49,9 @@ def keys_of(command: str) -> dict[str, Key]:
     return own_keys(True) if command == "evaluate" else {**own_keys(False), **NOT_OF_A_RUN}
 
 
-def spelled(value: Any) -> str:
-    """A default as the command line takes it."""
-    if value is BY_OPTION:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+def default_of(key: Key) -> str:
+    """The default of a key as the command line takes it; empty: it differs between options."""
+    return "" if key.default is BY_OPTION else str(spelled(key.default))
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -104,7 +100,7 @@ def _rows(keys: Mapping[str, Key]) -> str:
     for name, key in keys.items():
         if key.is_section:
             continue
-        default = spelled(key.default)
+        default = default_of(key)
         resumes = name in may_change or name.partition(".")[0] in may_change
         cells = [
             f"`{name}`",

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ninefold.dataset.arrays import Array, varies
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure
 from ninefold.files import mount_of, opener, read_json, replace_durably, sync, write_durably
-from ninefold.process import locked, unlock, until
+from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import bar
 
 META = "meta.json"
@@ -217,7 +217,7 @@ def _alone(folder: Path, source: str) -> Iterator[None]:
     with open(folder.with_name(f".{folder.name}.lock"), "a", opener=opener) as file:
         if not locked(file):
             print(f"waiting for another process that packs {source}", file=sys.stderr)
-            until(lambda: locked(file))
+            poll_until(lambda: locked(file))
         try:
             yield
         finally:

@@ -31,7 +31,7 @@ from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
 from ninefold.dataset.items import Items
 from ninefold.dataset.loader import AHEAD
-from ninefold.errors import DataError, Failure, ResourceError, Unended, memory_failure
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError, memory_failure
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
@@ -152,8 +152,8 @@ class ItemLoader:
         """For each of `order` the arrays of its items, read ahead.
 
         Another call may begin before this one has ended, which then reads ahead again.
-        Raises what reading raises, ResourceError, DataError if a worker has ended, and Unended if a
-        batch takes longer than it may.
+        Raises what reading raises, ResourceError, DataError if a worker has ended, and
+        ProcessNotEnded if a batch takes longer than it may.
         """
         done = turn = 0
         while done < len(order):
@@ -185,7 +185,7 @@ class ItemLoader:
                 if not late:
                     raise
         _close(self._processes)
-        raise Unended(
+        raise ProcessNotEnded(
             "loader.workers",
             self._workers,
             f"no batch has come for {self._patience:g} s; the dataset's class waits for something, "

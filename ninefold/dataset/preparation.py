@@ -76,41 +76,20 @@ class ImagePreparation:
 
         shape: of all inputs. Raises ConfigError where these are no images.
         """
-        if not self.moves:
+        if not (self.flip or self.crop):
             return itertools.repeat(None, len(rows))
         if not isinstance(shape, tuple) or len(shape) != 4:
             raise self._unmoved(f"inputs of the shape {shape}")
-        count = rows.shape[1]
+        count, (_, channels, height, width) = rows.shape[1], shape
         bits = random_bits(seed, epoch, rows)
-        corners = self.corners(bits, np.arange(count), count, shape)
-        return to_device(torch.from_numpy(corners), device).unbind()
-
-    @property
-    def moves(self) -> bool:
-        """Whether images are mirrored or cropped."""
-        return bool(self.flip or self.crop)
-
-    def corners(
-        self,
-        bits: npt.NDArray[np.uint64],
-        numbers: Rows,
-        count: int,
-        shape: tuple[int, ...],
-    ) -> Rows:
-        """Offset of each crop's first pixel in the flat `padded` of `count` images: int64.
-
-        bits: of each example; the result has their shape. numbers: of their images.
-        shape: of an image in its last dimensions.
-        """
-        channels, height, width = shape[-3:]
         across = width + 2 * self.crop
         plane = across * (height + 2 * self.crop)
         places = np.uint64(2 * self.crop + 1)
         top, left = (bits >> np.uint64(8)) % places, (bits >> np.uint64(32)) % places
         twin = (bits & np.uint64(self.flip)) * np.uint64(count)  # its mirror image comes after all
-        image = (twin + numbers.astype(np.uint64)) * np.uint64(channels * plane)
-        found: Rows = (image + top * np.uint64(across) + left).astype(np.int64)
-        return found
+        image = (twin + np.arange(count, dtype=np.uint64)) * np.uint64(channels * plane)
+        corners = (image + top * np.uint64(across) + left).astype(np.int64)
+        return to_device(torch.from_numpy(corners), device).unbind()
 
     def __call__(self, inputs: Tree, targets: Tree, draw: Tensor | None) -> tuple[Tree, Tree]:
         """Raises ConfigError for what would be resized, or moved, and cannot be."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
 from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
-from ninefold.dataset.preparation import ImagePreparation, is_mask, random_bits, to_device
-from ninefold.engine.batches import Preparation, Read, Source
+from ninefold.dataset.preparation import to_device
+from ninefold.engine.batches import Read, Source
 from ninefold.engine.parallel import Parallel, Place, gather
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores
@@ -83,64 +83,6 @@ def on_device(array: Array, device: torch.device) -> Tensor:
         rows = np.arange(start, min(start + step, len(array)))
         values[start : start + step] = torch.from_numpy(array[rows])
     return values
-
-
-@dataclass(frozen=True)
-class Padded:
-    """A preparation of images on a device that are mirrored and padded once, not in each batch.
-
-    The inputs that it is called with, and masks, are not read: it cuts the crops of a batch out of
-    the images of the whole split, as `plain` would move them.
-
-    inputs: what `plain.padded` makes of all images. masks: of all masks, if these are the targets.
-    """
-
-    plain: ImagePreparation
-    inputs: Tensor
-    masks: Tensor | None
-
-    def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: tuple[int, ...], device: torch.device
-    ) -> Iterable[Tensor]:
-        edge = 2 * self.plain.crop
-        _, count, channels, height, width = self.inputs.shape
-        image = (channels, height - edge, width - edge)
-        corners = self.plain.corners(random_bits(seed, epoch, rows), rows, count, image)
-        return to_device(torch.from_numpy(corners), device).unbind()
-
-    def __call__(self, inputs: Tensor, targets: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
-        images = self.plain.cut(self.inputs, draw)
-        if self.masks is not None:
-            corners = self.plain.mask_corners(draw, tuple(images.shape))
-            targets = self.plain.cut(self.masks, corners)[:, 0]
-        return self.plain(images, targets, None)
-
-
-def padded_once(
-    source: Source, prepare: Preparation, memory: tuple[int, int]
-) -> tuple[Source, Preparation]:
-    """Pad images that are on the device once, and return what reads and prepares them then.
-
-    Both are returned as they are if the images are not there, if `prepare` does not move them, or
-    if there is no room, see `allowed`. memory: free and total bytes of the GPU.
-    """
-    # A subclass may draw more, or other things.
-    if type(prepare) is not ImagePreparation or not prepare.moves:
-        return source, prepare
-    if not isinstance(source, Resident) or not isinstance(source.inputs, Tensor):
-        return source, prepare
-    inputs, targets = source.inputs, source.targets
-    masked = isinstance(targets, Tensor) and is_mask(targets, inputs)
-    if inputs.ndim != 4 or not isinstance(targets, Tensor) or (targets.ndim > 2 and not masked):
-        return source, prepare
-    height, width = (side + 2 * prepare.crop for side in inputs.shape[2:])
-    grown = (1 + prepare.flip) * height * width / math.prod(inputs.shape[2:])
-    if grown * (inputs.nbytes + masked * targets.nbytes) > allowed(memory):
-        return source, prepare
-    masks = prepare.padded(targets[:, None], prepare.outside) if masked else None
-    nothing = inputs.new_empty((len(inputs), 0))
-    hollow = Resident(nothing, nothing if masked else targets)
-    return hollow, Padded(prepare, prepare.padded(inputs), masks)
 
 
 def source_of(examples: Examples, how: LoaderPlan, device: torch.device) -> Source:
@@ -228,14 +170,11 @@ def reading(
         free=available_memory(),
         cores=cores(),
     )
-    size = resident_bytes(resident, sets, place.device, memory_of(place.device))
+    on_gpu = place.device.type == "cuda"
+    memory = torch.cuda.mem_get_info(place.device) if on_gpu else (0, 0)
+    size = resident_bytes(resident, sets, place.device, memory)
     mine = torch.tensor([own.workers, size], device=place.device)
     workers, least = gather(mine, parallel, place).amin(dim=0).tolist()
     if least:  # on all of them
         return replace(own, workers=0, pinned=False, resident=size)
     return replace(own, workers=workers)
-
-
-def memory_of(device: torch.device) -> tuple[int, int]:
-    """The bytes of a GPU, free ones and all; none for a CPU."""
-    return torch.cuda.mem_get_info(device) if device.type == "cuda" else (0, 0)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, FailureReport
+from ninefold.errors import Failure
 from ninefold.launch import worker
 from ninefold.launch.rendezvous import RankFacts, Rendezvous, here, require_equal
 
@@ -95,10 +95,8 @@ def meet(argv: Sequence[str]) -> None:
         },
     }
     cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    wrong = ranks.network_problem(me, os.environ, machine.gpu_driver())
-    problem = "" if wrong is None else FailureReport.of(wrong, me.rank).text
     this_host = machine.this_host()
-    met.agree(RankFacts(me.rank, me.node, me.host, facts, this_host, cpus, problem))
+    met.agree(RankFacts(me.rank, me.node, me.host, facts, this_host, cpus))
     machine.share_cores(met.host["cores"])
 
 

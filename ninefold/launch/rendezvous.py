@@ -38,7 +38,7 @@ from ninefold.errors import (
     PeerError,
     Preempted,
 )
-from ninefold.process import until
+from ninefold.process import poll_until
 from ninefold.ranks import Ranks, found
 
 START_SECONDS = 60.0  # that ranks have to start in, one later than another
@@ -57,7 +57,6 @@ class RankFacts:
     facts: what must be the same on all ranks, such as versions, by name.
     machine: cpu, cores and gpus of its host.
     cpus: those of its host that it may use, which Slurm may have bound it to.
-    problem: the FailureReport of what keeps it from any run; empty if there is nothing.
     """
 
     rank: int
@@ -66,7 +65,6 @@ class RankFacts:
     facts: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     cpus: list[int] = field(default_factory=list)
-    problem: str = ""
 
 
 def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
@@ -134,7 +132,7 @@ class Rendezvous:
         """
         keys = [f"facts/{rank}" for rank in range(self.ranks.world_size)]
         self.put(keys[mine.rank], asdict(mine))
-        if not until(lambda: self._have(*keys), START_SECONDS):
+        if not poll_until(lambda: self._have(*keys), START_SECONDS):
             missing = [rank for rank, key in enumerate(keys) if not self._have(key)]
             raise PeerError(
                 "rank",
@@ -144,9 +142,6 @@ class Rendezvous:
             )
         said = self._ask(lambda store: store.multi_get(keys))
         self.members = [RankFacts(**json.loads(text)) for text in said]
-        for member in self.members:
-            if member.problem:
-                raise FailureReport.read(member.problem).failure
         require_equal(self.members, [member.facts for member in self.members])
 
     @property
@@ -171,7 +166,7 @@ class Rendezvous:
                 raise FailureReport.read(self._text("cause")).failure
             return self._have(key)
 
-        if until(put, seconds, look=0.1):
+        if poll_until(put, seconds, interval=0.1):
             return json.loads(self._text(key))
         rank = key.rpartition("/")[2] if "/" in key else 0
         raise PeerError(
@@ -210,7 +205,7 @@ class Rendezvous:
         mine = FailureReport.of(self._with_host(failure), self.ranks.rank)
         try:
             if isinstance(failure, PeerError):
-                until(lambda: self._have("cause"), CAUSE_SECONDS)
+                poll_until(lambda: self._have("cause"), CAUSE_SECONDS)
             said = self._ask(lambda store: store.compare_set("cause", "", mine.text)).decode()
             self.cause, self._printed = FailureReport.read(said).failure, said == mine.text
         except PeerError as lost:  # each host says so: rank 0's by another rank, as that is gone
@@ -228,7 +223,9 @@ class Rendezvous:
             self._ask(lambda store: store.add("ended", 1))
             if self._serves or (code and self.ranks.node == 0):
                 size = self.ranks.world_size
-                until(lambda: self._ask(lambda store: store.add("ended", 0)) >= size, END_SECONDS)
+                poll_until(
+                    lambda: self._ask(lambda store: store.add("ended", 0)) >= size, END_SECONDS
+                )
         except PeerError:
             return  # nobody is left to ask it for anything
 
@@ -269,7 +266,7 @@ class Rendezvous:
             return answer.result(timeout=seconds)
         except Unanswered:
             said = f"nothing in {seconds:.0f} s"
-        except (dist.DistError, RuntimeError, ValueError, OSError) as error:
+        except (dist.DistError, RuntimeError, ValueError, OverflowError, OSError) as error:
             said = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise PeerError(
             "MASTER_ADDR",
@@ -297,7 +294,7 @@ def await_listener(seconds: float) -> None:
             said = error
             return False
 
-    if not until(listens, seconds, look=0.2):
+    if not poll_until(listens, seconds, interval=0.2):
         raise said
 
 

@@ -105,7 +105,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 
 
 def write_job(spec: RunSpec, job: Settled) -> None:
-    """Write `job` to config.yaml in the folder of `spec`. Raises Busy."""
+    """Write `job` to config.yaml in the folder of `spec`. Raises FolderInUse."""
     with exclusive(spec.folder, rank=0):
         write_durably(spec.folder / "config.yaml", spec.job.encode())
 

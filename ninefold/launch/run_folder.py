@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ninefold.checkpoint.manifest import has_checkpoint
-from ninefold.errors import Busy, Failure, resource_failure
+from ninefold.errors import Failure, FolderInUse, resource_failure
 from ninefold.files import opener
 from ninefold.places import typed_as
-from ninefold.process import locked, unlock, until
+from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import ToLog
 from ninefold.result import Result, identity
 from ninefold.secrets import redact
@@ -100,14 +100,14 @@ def exclusive(
     """Lock the folder while the block runs, so that it has one writer: rank 0.
 
     Waits up to LOCK_WAIT_SECONDS for the workers of a launcher that was just killed to end.
-    Raises Busy if another process keeps the lock.
+    Raises FolderInUse if another process keeps the lock.
     """
     if rank != 0:
         yield
         return
     with open(folder / ".lock", "a", opener=opener) as file:
-        if not until(lambda: locked(file), LOCK_WAIT_SECONDS, look=0.1):
-            raise Busy(
+        if not poll_until(lambda: locked(file), LOCK_WAIT_SECONDS, interval=0.1):
+            raise FolderInUse(
                 field,
                 folder,
                 f"another process is writing to this {what}; one writer at a time; wait for it or "
@@ -142,7 +142,7 @@ def record(
 
     Unless it holds the result of a finished run, or another process is writing to the folder.
     """
-    if Result.of_end(folder) or isinstance(failures[0], Busy):
+    if Result.of_end(folder) or isinstance(failures[0], FolderInUse):
         return
     parallel = values.get("parallel")
     processes = parallel.get("processes") if isinstance(parallel, Mapping) else None

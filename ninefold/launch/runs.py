@@ -23,7 +23,7 @@ from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import agree_on, outcome_of, run
 from ninefold.launch.run_folder import record
-from ninefold.process import OWN_END, hurry
+from ninefold.process import OWN_END, exit_soon
 from ninefold.secrets import redact
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
@@ -36,7 +36,7 @@ class Runs:
     outcomes: how the runs ended, without their failures.
     of_sweep: whether they are runs of a sweep, which is resumed as a whole.
     quiet: whether what a run prints goes to its log only: a study shows how its runs end.
-    aside: a context manager, inside of which lines may be printed.
+    with_display_hidden: a context manager that hides the live table while lines are printed.
     patience: seconds that what the user's code has left in this process may take to end.
     """
 
@@ -44,7 +44,7 @@ class Runs:
         self.argv = list(argv)
         self.outcomes: list[Outcome] = []
         self.of_sweep = self.quiet = False
-        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.with_display_hidden: Callable[[], AbstractContextManager[None]] = nullcontext
         self.patience = OWN_END
         self._told: set[str] = set()  # lines of failures of runs
         self._debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
@@ -141,7 +141,7 @@ class Runs:
         if not agree_on(failures[0])[1]:
             return
         events.tell_failures(failures)
-        with self.aside():
+        with self.with_display_hidden():
             for failure in failures:
                 if isinstance(failure, NoReader):  # as others end whose output is closed
                     continue
@@ -167,7 +167,7 @@ class Runs:
         Whoever took the first one, such as the launcher of a run.
         """
         if not first:
-            hurry(number, signals.failure(number).code)
+            exit_soon(number, signals.failure(number).code)
             return
         self._signal = number  # the exception alone could be lost in somebody's destructor
         raise KeyboardInterrupt(number)

@@ -56,7 +56,7 @@ def work(spec: RunSpec) -> None:
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
     open_streams()
-    signals.forks_begin_anew()
+    signals.reset_signals_in_forks()
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
         run(replace(spec, resume=resume))

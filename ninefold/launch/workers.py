@@ -40,7 +40,7 @@ from ninefold.errors import (
 )
 from ninefold.launch import forkserver, worker
 from ninefold.launch.run_folder import stopped
-from ninefold.process import OWN_END, replaced, scratch, until
+from ninefold.process import OWN_END, poll_until, replaced, scratch
 from ninefold.signals import SIGNALS
 
 LOOK_SECONDS = 0.02  # between looks at the workers; each run waits half of it on average
@@ -66,7 +66,7 @@ def run(spec: RunSpec, processes: int, restarts: int) -> None:
         for attempt in range(restarts + 1):
             workers.start(attempt)
             try:
-                until(workers.finished, look=LOOK_SECONDS)
+                poll_until(workers.finished, interval=LOOK_SECONDS)
                 break
             except Failure as failure:
                 if attempt == restarts or workers.stopped_by or isinstance(failure, FINAL):
@@ -201,7 +201,7 @@ class Workers:
                 ends = True
         if not messages:
             ends = ends or bool(self._exit_codes() or self._reports())
-            until(self.finished, OWN_END if ends else 0, look=LOOK_SECONDS)
+            poll_until(self.finished, OWN_END if ends else 0, interval=LOOK_SECONDS)
         return messages
 
     def receive_signal(self, number: int, first: bool) -> None:

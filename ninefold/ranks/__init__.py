@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ninefold.errors import ConfigError, Failure
 from ninefold.ranks import slurm
 
-COUNTS = {"RANK": "WORLD_SIZE", "LOCAL_RANK": "LOCAL_WORLD_SIZE"}  # each is below the other
+NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
 
 
 @dataclass(frozen=True)
@@ -78,32 +78,18 @@ def problems(environment: Mapping[str, str]) -> list[Failure]:
     """
     if "TORCHELASTIC_RUN_ID" not in environment:
         return _leftovers(environment) or _of_srun(environment)
-    names = (*COUNTS, *COUNTS.values(), "MASTER_PORT", "MASTER_ADDR")
-    if unset := [name for name in names if not environment.get(name)]:
-        return [_wrong(unset[0], "unset", f"torchrun sets {', '.join(names)}")]
-    wrong: list[Failure] = []
-    numbers: dict[str, int] = {}
-    for name in names[:-1]:
-        value = environment[name]
-        if value.isascii() and value.isdigit():
-            numbers[name] = int(value)
-        else:
-            wrong.append(_wrong(name, value, "a whole number is expected"))
-    for rank, size in COUNTS.items():
-        if {rank, size} <= numbers.keys() and numbers[rank] >= numbers[size]:
-            wrong.append(_wrong(rank, numbers[rank], f"it is below {size}={numbers[size]}"))
-    if not 0 < numbers.get("MASTER_PORT", 1) < 2**16:
-        wrong.append(_wrong("MASTER_PORT", numbers["MASTER_PORT"], "1 to 65535 are ports"))
-    return wrong
-
-
-def _wrong(name: str, value: object, allowed: str) -> ConfigError:
-    return ConfigError(
-        name,
-        value,
-        f"not the environment of a process of torchrun; {allowed}; start it with torchrun, or "
-        "unset TORCHELASTIC_RUN_ID",
-    )
+    for name in NAMES:
+        value = environment.get(name, "")
+        if not value or (name != "MASTER_ADDR" and not value.isdecimal()):
+            return [
+                ConfigError(
+                    name,
+                    value or "unset",
+                    "not the environment of a process of torchrun; it sets "
+                    f"{', '.join(NAMES)}; start it with torchrun, or unset TORCHELASTIC_RUN_ID",
+                )
+            ]
+    return []
 
 
 def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
@@ -128,36 +114,3 @@ def _of_srun(environment: Mapping[str, str]) -> list[Failure]:
     except ConfigError as failure:
         return [failure]
     return []
-
-
-def network_problem(ranks: Ranks, environment: Mapping[str, str], gpus: bool) -> Failure | None:
-    """Why gloo on other hosts could not connect to this process; None if nothing is in the way.
-
-    gpus: whether processes talk through NCCL, which looks for a network by itself.
-    """
-    wanted = environment.get("GLOO_SOCKET_IFNAME")
-    if wanted:
-        there = [name for _, name in socket.if_nameindex()]
-        missing = [name for name in wanted.split(",") if name not in there]
-        if not missing:
-            return None
-        return ConfigError(
-            "GLOO_SOCKET_IFNAME",
-            wanted,
-            f"no interface {missing[0]} on {ranks.host}; found {', '.join(there)}; set it on that "
-            "host",
-        )
-    if gpus or ranks.world_size <= ranks.local_world_size:
-        return None
-    try:
-        address = str(socket.getaddrinfo(ranks.host, None)[0][4][0])
-    except OSError:
-        address = "no address"
-    if address not in ("no address", "::1") and not address.startswith("127."):
-        return None
-    return ConfigError(
-        "host",
-        ranks.host,
-        f"its name leads to {address}, where no other host can reach it; gloo listens where the "
-        "name of its host leads; set GLOO_SOCKET_IFNAME, or correct /etc/hosts there",
-    )

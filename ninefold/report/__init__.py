@@ -31,7 +31,7 @@ from ninefold.report.data.recording import (
     read_runs,
     record,
 )
-from ninefold.report.data.words import DEFAULT
+from ninefold.report.data.retrain_command import DEFAULT
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text, gate_text

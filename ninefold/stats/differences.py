@@ -21,13 +21,13 @@ Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
 EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
-MOST = 100  # seeds in all; needing more is reported as unknown
+MAX_SEEDS = 100  # seeds in all; needing more is reported as unknown
 POWER = 0.8  # that `needed` seeds have
 
 # trigamma(d / 2) falls as d grows: the inverse is interpolated in this table.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
 _TRIGAMMAS = special.polygamma(1, _FREEDOMS / 2)
-_SEEDS = np.arange(2, MOST + 1)
+_SEEDS = np.arange(2, MAX_SEEDS + 1)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,6 @@ class Plan:
     ) -> None:
         """jobs: overrides of each run. study: that section. Raises ConfigError, or Hydra's."""
         self._compose = compose
-        self._named: tuple[list[str], int, DictConfig] | None = None
         self._seed = study["seed"]
         self.swept = _swept(jobs)
         overrides = dict.fromkeys(tuple(t for t in job if key_of(t) != "seed") for job in jobs)
@@ -127,9 +126,6 @@ class Plan:
 
     def config(self, overrides: Sequence[str], run: int) -> DictConfig:
         """The configuration of the study's `run`th run, with Hydra's section. It may be changed."""
-        if self._named is not None and self._named[:2] == (list(overrides), run):
-            config, self._named = self._named[2], None
-            return config
         config = self._compose(overrides)
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = run
@@ -137,10 +133,7 @@ class Plan:
 
     def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:
         """The folder of the run of `cell` in round `number` if it is the study's `run`th."""
-        overrides = self.overrides(cell, number)
-        config = self.config(overrides, run)
-        self._named = overrides, run, config  # for the run itself, which comes next
-        return subdir(config)
+        return subdir(self.config(self.overrides(cell, number), run))
 
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""

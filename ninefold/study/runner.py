@@ -55,72 +55,49 @@ class RoundSchedule:
     ) -> None:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._note = note
-        self._left: dict[int, list[int]] = {}  # index in recording.rounds -> runs to be made
         self.cut_short = False
-        self._find_missing_runs()
+        # Of each planned round the places in its order of the runs that are to be made, or made
+        # again. Rounds that are not planned any more stay as they are.
+        self._left = {
+            entry.round: [
+                place
+                for place in range(len(plan.cells))
+                if place >= len(entry.runs) or not recording.has_ended(entry.runs[place])
+            ]
+            for entry in recording.rounds[: len(plan.seeds)]
+        }
 
     def next(self, stage: int) -> Round | None:
         """The round to run: an incomplete one, or else a new one of the first `stage`."""
-        recording = self._recording
-        for place, left in self._left.items():
+        rounds = self._recording.rounds
+        for number, left in self._left.items():
             if left:
-                return recording.rounds[place]
-        due = self._due(stage)
+                return rounds[number]
+        due = range(len(rounds), stage)
         if not due or not self._is_within_budget(due):
             return None
         number = due[0]
-        entry = Round(number, self._plan.seeds[number], shuffled=self._plan.compares)
-        self._left[len(recording.rounds)] = list(range(len(self._plan.cells)))
-        recording.rounds.append(entry)
-        return entry
+        rounds.append(Round(number, self._plan.seeds[number], shuffled=self._plan.compares))
+        self._left[number] = list(range(len(self._plan.cells)))
+        return rounds[number]
 
     def left(self, entry: Round) -> list[int]:
-        """Indices, in the round's order, of the runs left; the caller removes those done."""
-        return self._left[self._recording.rounds.index(entry)]
+        """Places, in the round's order, of the runs left; the caller removes those done."""
+        return self._left[entry.round]
 
     def to_come(self, stage: int) -> int:
         """Number of runs left."""
-        return sum(map(len, self._left.values())) + len(self._plan.cells) * len(self._due(stage))
+        due = max(stage - len(self._recording.rounds), 0)
+        return sum(map(len, self._left.values())) + len(self._plan.cells) * due
 
     def done(self) -> int:
         """How many runs have been made, in all commands of the study."""
         return sum(
-            len(entry.runs) - sum(index < len(entry.runs) for index in self._left.get(place, ()))
-            for place, entry in enumerate(self._recording.rounds)
+            len(entry.runs) - sum(place < len(entry.runs) for place in self._left.get(number, ()))
+            for number, entry in enumerate(self._recording.rounds)
         )
 
-    def _missing(self, entry: Round) -> list[int]:
-        """Places in a round's order of the runs that were not made, or failed."""
-        return [
-            index
-            for index in range(len(self._plan.cells))
-            if index >= len(entry.runs) or not self._recording.has_ended(entry.runs[index])
-        ]
-
-    def _find_missing_runs(self) -> None:
-        """Find the runs of planned rounds that are to be made, or made again.
-
-        Rounds that are not planned any more stay as they are.
-        """
-        for place, entry in enumerate(self._recording.rounds):
-            missing = self._missing(entry)
-            if entry.round < len(self._plan.seeds):
-                self._left[place] = missing
-            elif missing:
-                entry.counted = entry.counted and self._was_tried(entry)
-
-    def _was_tried(self, entry: Round) -> bool:
-        """Whether each run of a round ended, failures included."""
-        results = [self._recording.result(name) for name in entry.runs]
-        tried = [result for result in results if result and result.status != "preempted"]
-        return len(tried) == len(self._plan.cells)
-
-    def _due(self, stage: int) -> list[int]:
-        """Numbers of the rounds of a stage that are to begin."""
-        begun = {entry.round for entry in self._recording.rounds}
-        return [number for number in range(stage) if number not in begun]
-
-    def _is_within_budget(self, due: list[int]) -> bool:
+    def _is_within_budget(self, due: Sequence[int]) -> bool:
         """Whether another round is expected to end within the budget; notes it if it is not."""
         budget = self._settings["budget"]
         expected = self._recording.seconds_of_a_run() * len(self._plan.cells)

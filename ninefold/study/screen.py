@@ -84,7 +84,7 @@ class Screen:
     def note(self, text: str) -> None:
         """Something to be kept in sight: drift, the budget, a round that settles the answer."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def with_display_hidden(self) -> AbstractContextManager[None]:
         """While the block runs, anything may be printed, on standard output or error."""
         return nullcontext()
 

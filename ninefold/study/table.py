@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 STYLES = {"faster": "green", "slower": "red", "safe": "green", "worse": "red", "tie": "cyan"}
 GLYPHS = {"faster": "▲", "slower": "▼", "safe": "✓", "worse": "▼", "tie": "="}
 WIDE = 100  # columns from which the interval of the ratio has room
-BELOW = 7  # lines of the terminal that rows cannot have: header, rules, what runs now
 
 
 class Table(Screen):
@@ -66,11 +65,11 @@ class Table(Screen):
         self._draw()
 
     def note(self, text: str) -> None:
-        with self.aside():
+        with self.with_display_hidden():
             print(text, flush=True)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def with_display_hidden(self) -> Iterator[None]:
         """Take the table off the screen, and put it back below what was printed."""
         drawn = self._live is not None
         self._stop(keep=False)
@@ -128,19 +127,10 @@ class Table(Screen):
         for name, (shown, side) in columns.items():
             if shown:  # the first is shortened where there is too little room
                 grid.add_column(name, justify=side, no_wrap=name != "cell")  # type: ignore[arg-type]
-        for cell in self._shown():
+        for cell in self._cells:
             texts = zip(self._texts(cell), columns.values(), strict=True)
             grid.add_row(*(text for text, (shown, _) in texts if shown))
         return grid
-
-    def _shown(self) -> list[str]:
-        """The cells that fit: with more than that, those around the one that runs."""
-        room = max(self._console.height - BELOW, 3)
-        if len(self._cells) <= room:
-            return self._cells
-        places = [self._cells.index(cell) for cell in self._running if cell in self._cells]
-        first = min(max(min(places, default=0) - room // 2, 0), len(self._cells) - room)
-        return self._cells[first : first + room]
 
     def _texts(self, cell: str) -> list[Text]:
         """What stands in the columns of a cell, the interval included."""

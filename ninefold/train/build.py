@@ -23,7 +23,7 @@ from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
 from ninefold.dataset.loader import LoaderPlan
-from ninefold.dataset.resident import memory_of, padded_once, reading, source_of
+from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -36,7 +36,7 @@ from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
-from ninefold.errors import ConfigError, Failure, memory_failure, unbuilt
+from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
 from ninefold.measure.devices import Load, meter
@@ -89,7 +89,9 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
             raise cause from error
         if exhausted := memory_failure(cause, f"{name} was being built"):
             raise exhausted from error
-        raise unbuilt(name, node.get("_target_"), error, name.partition(".")[0]) from error
+        raise construction_error(
+            name, node.get("_target_"), error, name.partition(".")[0]
+        ) from error
 
 
 def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
@@ -236,12 +238,10 @@ def training(
     )
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    prepare, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, place)
-    moved, source = augmented(job, prepare), source_of(train, how, place.device)
-    if job.augment.randaugment is None:  # which comes before
-        source, prepare = padded_once(source, prepare, memory_of(place.device))
-    batches = Batches(source, job.batch_size, job.seed, augmented(job, prepare), place)
+    moved, source = augmented(job, moving), source_of(train, how, place.device)
+    batches = Batches(source, job.batch_size, job.seed, moved, place)
 
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, place)

@@ -21,7 +21,7 @@ from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, 
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
-from ninefold.errors import ResourceError, Unended, located, one_line
+from ninefold.errors import ProcessNotEnded, ResourceError, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -279,8 +279,8 @@ def closing(run: TrainingRun) -> Iterator[None]:
 def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
     """Close `logger`, or end this process if that takes longer than peers wait for each other."""
 
-    def late() -> Unended:
-        return Unended(
+    def late() -> ProcessNotEnded:
+        return ProcessNotEnded(
             "rank",
             run.place.rank,
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "

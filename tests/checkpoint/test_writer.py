@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, arranged, lock
+from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, lock
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
@@ -166,15 +166,6 @@ def test_parts_of_one_block_are_aligned_apart_and_of_exactly_their_bytes() -> No
         assert copy.stride() == torch.empty_like(given[name]).stride()
 
 
-def test_a_block_is_no_larger_than_its_parts_and_the_gaps_that_align_them() -> None:
-    assert arranged([]) == ([], 0)
-    assert arranged([4, 0, 64, 65, 1]) == ([0, 64, 64, 128, 256], 257)
-
-
-def test_a_copy_of_nothing_is_nothing() -> None:
-    assert Staging(CPU).copy({"step": 1, "none": torch.ones(0, 4)})["none"].shape == (0, 4)
-
-
 @pytest.mark.gpu
 def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path) -> None:
     given = {name: value.cuda() for name, value in tensors().items()} | {"host": torch.randn(9)}
@@ -256,12 +247,6 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
 def train(run: TrainingRun) -> None:
     with training_run.closing(run):
         loop.train(run)
-
-
-def test_the_last_checkpoint_is_written_when_a_run_is_over(tmp_path: Path) -> None:
-    run = a_run(tmp_path)
-    train(run)
-    assert read(run.writer.checkpoints.newest())["step"] == 8
 
 
 def logged(run: TrainingRun, folder: Path) -> list[float]:

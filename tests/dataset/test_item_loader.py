@@ -19,8 +19,8 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import Place
-from ninefold.errors import DataError, Failure, ResourceError, Unended
-from ninefold.process import until
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
+from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
 from tests.conftest import ROOT, Shell, metrics, wait_until
 from tests.dataset.kit import ALONE, epoch, nothing, same
@@ -53,7 +53,7 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     gc.collect()
     assert children() <= before
-    assert until(lambda: files() <= opened, 5)  # DataLoader's threads close some
+    assert poll_until(lambda: files() <= opened, 5)  # DataLoader's threads close some
 
 
 def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
@@ -165,7 +165,11 @@ def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kep
         ("kill", ResourceError, "a worker process was killed (SIGKILL); most"),
         ("crash", DataError, "a worker process died of SIGSEGV; the log has"),
         ("leave", DataError, "a worker process left with exit code 0; the log"),
-        ("hang", Unended, "no batch has come for 1 s; the dataset's class waits for something"),
+        (
+            "hang",
+            ProcessNotEnded,
+            "no batch has come for 1 s; the dataset's class waits for something",
+        ),
     ],
 )
 def test_a_worker_that_ends_or_hangs_is_one_line_that_says_how(
@@ -193,7 +197,7 @@ def test_workers_ignore_signals_and_end_with_a_process_that_is_killed() -> None:
     workers = [int(number) for number in os.read(reader, 100).split()]
     os.close(reader), os.close(writer)
     assert len(workers) == 2
-    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
+    assert poll_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 5)
 
 
 def test_too_many_worker_processes_are_one_line() -> None:

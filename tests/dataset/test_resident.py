@@ -17,7 +17,7 @@ from ninefold.config import untrusted
 from ninefold.dataset import Examples, Rows, Selected, resident
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, to_device
-from ninefold.dataset.resident import Padded, Resident, padded_once, resident_bytes, source_of
+from ninefold.dataset.resident import Resident, resident_bytes, source_of
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import Place
 from ninefold.errors import Failure
@@ -56,9 +56,6 @@ def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
             expected = epoch(HostSource(examples), prepare, place, 2, start)
             assert len(expected) == 5 - start
             assert same(epoch(on_device, prepare, place, 2, start), expected)
-            source, padded = padded_once(on_device, prepare, MUCH)
-            assert isinstance(padded, Padded) == (moved != "left")
-            assert same(epoch(source, padded, place, 2, start), expected)
 
 
 @pytest.mark.parametrize("kind", SETS)
@@ -86,18 +83,6 @@ def test_a_set_is_copied_to_the_device_piece_by_piece(monkeypatch: pytest.Monkey
     assert read[1:] == [10, 10, 10, 10, 3]
     assert np.array_equal(found.inputs.numpy(), examples.inputs)
     assert np.array_equal(found.targets.numpy(), examples.targets)
-
-
-def test_a_set_is_padded_once_only_where_that_fits_beside_it() -> None:
-    examples, prepare = of("classes", "both")
-    on_device = Resident.copied(examples, CPU)
-    size = 2 * 43 * 3 * 12 * 14
-    assert padded_once(on_device, prepare, (MUCH[0], 16 * size - 1)) == (on_device, prepare)
-    _, padded = padded_once(on_device, prepare, (2 * size, 16 * size))
-    assert isinstance(padded, Padded)
-    assert padded.inputs.nbytes == size
-    host = HostSource(examples)
-    assert padded_once(host, prepare, MUCH) == (host, prepare)
 
 
 BYTES = 43 * (3 * 8 * 10 + 8)
@@ -166,7 +151,6 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
     on_device = Resident.copied(examples, GPU)
     expected = epoch(HostSource(examples, pinned=True), prepare, place)
     assert same(epoch(on_device, prepare, place), expected)
-    assert same(epoch(*padded_once(on_device, prepare, MUCH), place), expected)
     read = shard(HostSource(examples), 14, prepare, place)
     assert same(shard(on_device, 14, prepare, place), read)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +17,13 @@ import pytest
 
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.main import Command
-from tests.conftest import end
-from tests.faults.login import Login
 from tests.faults.refusals import Done
-from tests.faults.slurm import Cluster, cluster
 
 
 @pytest.fixture(scope="session")
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where uninterrupted runs are kept, for all sets to compare with."""
     return tmp_path_factory.mktemp("references")
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Cluster]:
-    """A Slurm of two nodes."""
-    with tempfile.TemporaryDirectory(prefix="nf-") as folder, cluster(Path(folder)) as made:
-        yield made
-
-
-@pytest.fixture
-def login(
-    tmp_path: Path, nodes: Cluster, record_property: Callable[[str, str], None]
-) -> Iterator[Login]:
-    """A shell on nodea; the test fails if it leaves a job or a process behind."""
-    record_property("set", "F")
-    shell = Login(tmp_path, cluster=nodes)
-    yield shell
-    left = [] if nodes.running() else shell.survivors()
-    nodes.clear()
-    end(shell.survivors())  # of a job that the test did not wait for
-    assert not left, f"processes left behind: {left}"
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,241 +1,111 @@
 """Two hosts on this machine: network namespaces with a cable between them. Takes root.
 
-Each has a name, an address, /etc/hosts and, if it is asked for, files of its own. Names are those
-of this process, so that several laboratories may stand side by side; their addresses are the same.
+The namespaces have no names and belong to processes that die with the test's, so nothing is left
+when a test is killed, and several laboratories do not meet.
 """
 
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.process import until
-from tests.conftest import ROOT, Shell
+from ninefold.process import poll_until
 
-NAMES = {"a": "nodea", "b": "nodeb"}
-ADDRESSES = {"a": "10.78.0.1", "b": "10.78.0.2"}
-PORT = 29500
+ADDRESSES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
+CABLE = "cable"  # its interface on either host
 
 
-@dataclass
 class Hosts:
-    """Two hosts, a and b.
+    """Two hosts, nodea and nodeb. folder: where their /etc/hosts is kept."""
 
-    folder: where their /etc/hosts are kept. table: lines of it besides their addresses.
-    """
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._holders: dict[str, subprocess.Popen[str]] = {}  # processes that hold the namespaces
 
-    folder: Path
-    tag: str = field(default_factory=lambda: f"{os.getpid():x}")
-
-    def namespace(self, host: str) -> str:
-        return f"e{self.tag}{host}"
-
-    def interface(self, host: str) -> str:
-        return f"ev{self.tag}{host}"
-
-    def up(self) -> None:
-        for host in NAMES:
-            run("ip", "netns", "add", self.namespace(host))
-        run(*("ip", "link", "add", self.interface("a"), "netns", self.namespace("a")),
-            *("type", "veth", "peer", "name", self.interface("b")),
-            *("netns", self.namespace("b")))  # fmt: skip
+    def start(self) -> None:
+        hosts = "".join(f"{address} {name}\n" for name, address in ADDRESSES.items())
+        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
+        for host in ADDRESSES:
+            self._hold(host)
+        first, second = (str(self._holders[host].pid) for host in ADDRESSES)
+        link = ["ip", "link", "add", CABLE, "netns", first, "type", "veth"]
+        run(*link, "peer", "name", CABLE, "netns", second)
         for host, address in ADDRESSES.items():
-            self.ip(host, "addr", "add", f"{address}/24", "dev", self.interface(host))
-            self.ip(host, "link", "set", "lo", "up")
-            self.ip(host, "link", "set", self.interface(host), "up")
-        lines = [f"{ADDRESSES[host]} {name}" for host, name in NAMES.items()]
-        (self.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]))
+            up = f"ip addr add {address}/24 dev {CABLE} && ip link set {CABLE} up"
+            run(*self.on(host, "sh", "-c", up))
 
-    def down(self) -> None:
-        for host in NAMES:
-            subprocess.run(["ip", "netns", "del", self.namespace(host)], capture_output=True)
+    def stop(self) -> None:
+        """End every process of these hosts; their namespaces end with the last one."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            poll_until(self._has_ended, 3)
 
-    def ip(self, host: str, *command: str) -> None:
-        run("ip", "-n", self.namespace(host), *command)
+    def processes(self) -> list[int]:
+        """The processes alive in the namespaces."""
+        spaces = {_space(str(holder.pid)) for holder in self._holders.values()} - {None}
+        pids = [path.name for path in Path("/proc").glob("[0-9]*") if _space(path.name) in spaces]
+        return list(map(int, pids))
 
-    # The cable
+    def on(self, host: str, *command: str, folder: Path | str = "/") -> list[str]:
+        """`command` as it is typed to run on a host, in `folder`."""
+        # Not `ip netns exec`, which hides /sys/fs/cgroup from what it starts.
+        enter = ["nsenter", f"--target={self._holders[host].pid}", "--net", "--uts", "--mount"]
+        return [*enter, "env", f"--chdir={folder}", *command]
 
     def cut(self) -> None:
-        self.ip("a", "link", "set", self.interface("a"), "down")
+        run(*self.on("nodea", "ip", "link", "set", CABLE, "down"))
 
     def mend(self) -> None:
-        self.ip("a", "link", "set", self.interface("a"), "up")
+        run(*self.on("nodea", "ip", "link", "set", CABLE, "up"))
 
-    def throttle(self, rate: str) -> None:
-        """Limit the cable to `rate`, such as 20mbit, in both directions."""
-        for host in NAMES:
-            self._tc(host, "replace", "tbf", "rate", rate, "burst", "256kb", "latency", "500ms")
+    @contextmanager
+    def limited(self, rate: str) -> Iterator[None]:
+        """Limit the cable to `rate`, such as 20mbit, in both directions while the block runs."""
+        limit = ["tbf", "rate", rate, "burst", "256kb", "latency", "500ms"]
+        for host in ADDRESSES:
+            run(*self.on(host, "tc", "qdisc", "replace", "dev", CABLE, "root", *limit))
+        yield
+        for host in ADDRESSES:
+            run(*self.on(host, "tc", "qdisc", "del", "dev", CABLE, "root"))
 
-    def unthrottle(self) -> None:
-        for host in NAMES:
-            self._tc(host, "del")
-
-    def _tc(self, host: str, action: str, *limit: str) -> None:
-        run(*("ip", "netns", "exec", self.namespace(host), "tc", "qdisc", action),
-            *("dev", self.interface(host), "root", *limit))  # fmt: skip
-
-    # Processes
-
-    def start(
-        self,
-        shell: Shell,
-        host: str,
-        *command: str,
-        env: Mapping[str, str] | None = None,
-        mounts: Mapping[Path, Path] | None = None,
-        table: str | None = None,
-    ) -> subprocess.Popen[str]:
-        """Start a Python command on a host, in the folder of `shell`, with its tag.
-
-        mounts: folders that this host sees in place of others. table: its /etc/hosts.
-        """
-        file = self.folder / "hosts"
-        if table is not None:
-            file = self.folder / f"hosts-{host}"
-            file.write_text(table)
-        lines = [f"mount --bind {shlex.quote(str(file))} /etc/hosts", f"hostname {NAMES[host]}"]
-        for place, other in (mounts or {}).items():
-            lines.append(f"mount --bind {shlex.quote(str(other))} {shlex.quote(str(place))}")
-        lines += [f"cd {shlex.quote(str(shell.folder))}", 'exec "$@"']
-        given = {
-            **os.environ,
-            "NINEFOLD_TEST_TAG": shell.tag,
-            "NINEFOLD_TEST_HOST": host,
-            "OMP_WAIT_POLICY": "PASSIVE",
-            "OMP_NUM_THREADS": "1",  # else torchrun says that it sets it
-            "GLOO_SOCKET_IFNAME": self.interface(host),
-            **(env or {}),
-        }
-        given = {name: value for name, value in given.items() if value}
-        return subprocess.Popen(
-            # Not `ip netns exec`, which hides /sys/fs/cgroup from what it starts.
-            [*("nsenter", f"--net=/run/netns/{self.namespace(host)}", "unshare", "--uts"),
-             *("--mount", "sh", "-ec", "\n".join(lines), "sh", sys.executable, *command)],
-            env=given,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+    def _hold(self, host: str) -> None:
+        script = (
+            f"mount --bind {self.folder}/hosts /etc/hosts && hostname {host} && "
+            "ip link set lo up && echo ready && exec sleep infinity"
+        )
+        holder = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--uts", "--mount",
+             "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PATH": path()}, start_new_session=True,
         )  # fmt: skip
+        self._holders[host] = holder
+        assert holder.stdout is not None
+        with holder.stdout:
+            assert holder.stdout.readline() == "ready\n"
+
+    def _has_ended(self) -> bool:
+        for holder in self._holders.values():
+            holder.poll()
+        return not self.processes()
+
+
+def path() -> str:
+    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": path()})
 
 
-@contextmanager
-def two_hosts(folder: Path) -> Iterator[Hosts]:
-    """Two hosts while the block runs."""
-    hosts = Hosts(folder)
-    try:
-        hosts.up()
-        yield hosts
-    finally:
-        hosts.down()
-
-
-@dataclass
-class Ended:
-    """How a command ended on one host. seconds: after the first host's `wait` was called."""
-
-    code: int
-    stdout: str
-    stderr: str
-    seconds: float
-
-    @property
-    def lines(self) -> list[str]:
-        """Its error lines, without what torchrun's agent says."""
-        return [line for line in self.stderr.splitlines() if line.startswith("error: ")]
-
-
-@dataclass
-class Pair:
-    """A command that torchrun started on both hosts."""
-
-    shell: Shell
-    agents: dict[str, subprocess.Popen[str]]
-
-    def workers(self, host: str) -> list[int]:
-        """The process ids of the ranks on a host."""
-        found = []
-        for pid in self.shell.processes():
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"NINEFOLD_TEST_HOST={host}".encode() in environment and any(
-                name.startswith(b"RANK=") for name in environment
-            ):
-                found += [pid] * (b"torch.distributed.run" not in command)
-        return found
-
-    def kill(self, host: str, number: int = signal.SIGKILL) -> None:
-        """Send a signal to the ranks on a host."""
-        for pid in self.workers(host):
-            os.kill(pid, number)
-
-    def until(self, done: Callable[[], bool], seconds: float = 300) -> None:
-        """Wait until `done`; both hosts must be running till then."""
-
-        def found() -> bool:
-            if done():
-                return True
-            for host, agent in self.agents.items():
-                assert agent.poll() is None, (host, agent.communicate())
-            return False
-
-        assert until(found, seconds)
-
-    def wait(self, seconds: float = 90) -> dict[str, Ended]:
-        """How both ended; an error if one has not ended after `seconds`."""
-        began = time.monotonic()
-        ends: dict[str, float] = {}
-
-        def ended() -> bool:
-            for host, agent in self.agents.items():
-                if host not in ends and agent.poll() is not None:
-                    ends[host] = time.monotonic() - began
-            return len(ends) == len(self.agents)
-
-        until(ended, seconds)
-        left = set(self.agents) - ends.keys()
-        for host in left:
-            self.kill(host)
-            self.agents[host].kill()
-        found = {}
-        for host, agent in self.agents.items():
-            stdout, stderr = agent.communicate(timeout=20)
-            took = ends.get(host, seconds)
-            found[host] = Ended(agent.returncode, stdout, stderr, took)
-            print(f"{NAMES[host]} ended with {agent.returncode} after {took:.1f} s")
-        assert not left, (left, found)
-        return found
-
-
-def torchrun(
-    host: str, script: str, *arguments: str, processes: int = 1, backend: str = "static",
-    options: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
-    """The command with which torchrun starts its part of a run on a host."""
-    if backend == "static":
-        number = str(list(NAMES).index(host))
-        meeting = ["--nnodes", "2", "--node-rank", number, "--master-addr", NAMES["a"],
-                   "--master-port", str(PORT)]  # fmt: skip
-    else:
-        endpoint = f"{NAMES['a']}:{PORT}"
-        meeting = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint,
-                   "--rdzv-id", "job"]  # fmt: skip
-    return [
-        *("-m", "torch.distributed.run", *meeting, "--nproc-per-node", str(processes), *options),
-        *(str(ROOT / script), *arguments),
-    ]
+def _space(pid: str) -> str | None:
+    """The network namespace of a process; None if it has ended."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/net")
+    return None

@@ -27,7 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from ninefold.ranks import found
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
@@ -145,7 +145,7 @@ def pid_of(victim: str) -> int:
 def wait_for_signal() -> None:
     """Until this process has received what was sent to it, directly or through the launcher."""
     (stop,) = [thing for thing in gc.get_objects() if isinstance(thing, Stop)]
-    until(lambda: stop.signal, 20, look=0.005)
+    poll_until(lambda: stop.signal, 20, interval=0.005)
 
 
 def fill(path: Path) -> None:

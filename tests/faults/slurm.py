@@ -1,26 +1,19 @@
-"""A Slurm of two nodes on this machine: real daemons in namespaces, for tests. Needs root.
-
-Each node is a network namespace with an address and a host name of its own; a pair of virtual
-interfaces joins the two. The namespaces have no names and belong to processes that die with the
-test's, so nothing is left when a test is killed, and several labs do not meet.
-"""
+"""A Slurm of two nodes on this machine: real daemons on two hosts, see tests.faults.hosts."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from ninefold.process import until
+from ninefold.process import poll_until
+from tests.faults.hosts import ADDRESSES, CABLE, Hosts, path
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "ip", "nsenter", "unshare", "setpriv")
-NODES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
 CONF = """
 ClusterName=ninefold
 SlurmctldHost=nodea(10.77.0.1)
@@ -59,71 +52,47 @@ AccountingStorageType=accounting_storage/none
 
 def missing() -> list[str]:
     """What this machine lacks for such a cluster."""
-    lacking = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+    lacking = [name for name in PROGRAMS if shutil.which(name, path=path()) is None]
     return lacking + ["root"] * (os.geteuid() != 0)
 
 
-def _path() -> str:
-    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
-
-
-class Cluster:
+class Cluster(Hosts):
     """Two nodes, nodea and nodeb, and the daemons of Slurm on them.
 
     folder: state and logs of the daemons.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._holders: dict[str, subprocess.Popen[str]] = {}  # processes that hold the namespaces
+        super().__init__(folder)
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:
         """Start everything; returns when both nodes take jobs."""
-        hosts = "".join(f"{address} {name}\n" for name, address in NODES.items())
-        (self.folder / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
+        super().start()
         (self.folder / "slurm.conf").write_text(CONF.format(folder=self.folder))
-        for name in ("state", *(f"spool.{node}" for node in NODES)):
+        for name in ("state", *(f"spool.{node}" for node in ADDRESSES)):
             (self.folder / name).mkdir()
-        for node in NODES:
-            self._hold(node)
-        self._join()
-        self._start_munge()
-        self._daemon("slurmctld", "nodea", "slurmctld", "-D")
-        for node in NODES:
-            self.start_slurmd(node)
-        self._until(lambda: self._idle() == len(NODES), "nodes that take jobs")
-
-    def stop(self) -> None:
-        """End every process of this cluster; its namespaces end with the last one."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self.processes():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            until(self._has_ended, 3)
-
-    def _has_ended(self) -> bool:
-        self._reap()
-        return not self.processes()
+        (self.folder / "munge.key").write_bytes(os.urandom(1024))
+        (self.folder / "munge.key").chmod(0o400)
+        names = {"socket": "munge.sock", "pid-file": "munged.pid", "log-file": "munged.log"}
+        names |= {"seed-file": "munged.seed", "key-file": "munge.key"}
+        options = [f"--{option}={self.folder / name}" for option, name in names.items()]
+        self._daemon("munged", "munged", "--foreground", "--force", *options)
+        self._until((self.folder / "munge.sock").exists, "munged")
+        self._daemon("slurmctld", *self.on("nodea", "slurmctld", "-D"))
+        for node in ADDRESSES:
+            self._daemon(f"slurmd.{node}", *self.on(node, "slurmd", "-D", "-N", node))
+        self._until(lambda: self._idle() == len(ADDRESSES), "nodes that take jobs")
 
     def processes(self) -> list[int]:
-        """The processes alive in the namespaces, or with the environment of this cluster.
-
-        A slurmstepd outlives its daemon, and a namespace the process that held it.
-        """
-        spaces = {_space(str(holder.pid)) for holder in self._holders.values()} - {None}
+        """Those on the nodes, and those with the environment of this cluster: munged."""
         conf = f"SLURM_CONF={self.folder}/slurm.conf".encode()
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
+        found = set(super().processes())
+        for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if _space(path.name) in spaces or conf in (path / "environ").read_bytes():
-                    found.append(int(path.name))
-        return found
-
-    def on(self, node: str, *command: str, folder: Path | str = "/") -> list[str]:
-        """`command` as it is typed to run on a node, in `folder`."""
-        enter = ["nsenter", f"--target={self._holders[node].pid}", "--net", "--uts", "--mount"]
-        return [*enter, "env", f"--chdir={folder}", *command]
+                if conf in (folder / "environ").read_bytes():
+                    found.add(int(folder.name))
+        return sorted(found)
 
     def run(self, *command: str, timeout: float = 60) -> str:
         """What a command of Slurm's prints on nodea."""
@@ -138,8 +107,8 @@ class Cluster:
         """The variables that commands of this cluster need."""
         return {
             "SLURM_CONF": str(self.folder / "slurm.conf"),
-            "PATH": _path(),
-            "GLOO_SOCKET_IFNAME": "cable",
+            "PATH": path(),
+            "GLOO_SOCKET_IFNAME": CABLE,
         }
 
     def state(self, job: str) -> Mapping[str, str]:
@@ -171,59 +140,9 @@ class Cluster:
             with suppress(AssertionError):
                 self.run("scancel", "--signal=KILL", "--full", job)
                 self.run("scancel", job)
-        self._until(lambda: not self.running() and self._idle() == len(NODES), "free nodes", 60)
+        self._until(lambda: not self.running() and self._idle() == len(ADDRESSES), "free nodes", 60)
 
-    def start_slurmd(self, node: str) -> None:
-        self._daemon(f"slurmd.{node}", node, "slurmd", "-D", "-N", node)
-
-    def kill_slurmd(self, node: str) -> None:
-        daemon = self._daemons.pop(f"slurmd.{node}")
-        daemon.kill()
-        daemon.wait()
-
-    def lose(self, node: str) -> None:
-        """End the process that holds a node's namespaces, as if somebody had killed it."""
-        self._holders[node].kill()
-        self._holders[node].wait()
-
-    def _hold(self, node: str) -> None:
-        script = (
-            f"mount --bind {self.folder}/hosts /etc/hosts && hostname {node} && "
-            "ip link set lo up && echo ready && exec sleep infinity"
-        )
-        command = ["unshare", "--net", "--uts", "--mount", "sh", "-c", script]
-        holder = subprocess.Popen(
-            ["setpriv", "--pdeathsig=KILL", *command],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "PATH": _path()}, start_new_session=True,
-        )  # fmt: skip
-        self._holders[node] = holder
-        assert holder.stdout is not None
-        with holder.stdout:
-            assert holder.stdout.readline() == "ready\n"
-
-    def _join(self) -> None:
-        first, second = (str(self._holders[node].pid) for node in NODES)
-        link = ["ip", "link", "add", "cable", "netns", first, "type", "veth"]
-        env = {**os.environ, "PATH": _path()}
-        subprocess.run([*link, "peer", "name", "cable", "netns", second], check=True, env=env)
-        for node, address in NODES.items():
-            up = f"ip addr add {address}/24 dev cable && ip link set cable up"
-            subprocess.run(self.on(node, "sh", "-c", up), check=True, env=env)
-
-    def _start_munge(self) -> None:
-        (self.folder / "munge.key").write_bytes(os.urandom(1024))
-        (self.folder / "munge.key").chmod(0o400)
-        names = {"socket": "munge.sock", "pid-file": "munged.pid", "log-file": "munged.log"}
-        names |= {"seed-file": "munged.seed", "key-file": "munge.key"}
-        options = [f"--{option}={self.folder / name}" for option, name in names.items()]
-        self._start("munged", ["munged", "--foreground", "--force", *options])
-        self._until((self.folder / "munge.sock").exists, "munged")
-
-    def _daemon(self, name: str, node: str, *command: str) -> None:
-        self._start(name, self.on(node, *command))
-
-    def _start(self, name: str, command: list[str]) -> None:
+    def _daemon(self, name: str, *command: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", *command],
@@ -245,19 +164,12 @@ class Cluster:
                 assert daemon.poll() is None, f"{name} has ended: {said}"
             return False
 
-        assert until(found, seconds, look=0.1), f"waited {seconds} s for {what}"
+        assert poll_until(found, seconds, interval=0.1), f"waited {seconds} s for {what}"
 
-    def _reap(self) -> None:
-        started: list[subprocess.Popen[Any]] = [*self._holders.values(), *self._daemons.values()]
-        for process in started:
-            process.poll()
-
-
-def _space(pid: str) -> str | None:
-    """The network namespace of a process; None if it has ended."""
-    with suppress(OSError):
-        return os.readlink(f"/proc/{pid}/ns/net")
-    return None
+    def _has_ended(self) -> bool:
+        for daemon in self._daemons.values():
+            daemon.poll()
+        return super()._has_ended()
 
 
 @contextmanager

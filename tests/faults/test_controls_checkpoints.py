@@ -12,7 +12,7 @@ import torch
 from ninefold.checkpoint import store
 from ninefold.checkpoint.store import Checkpoints
 from ninefold.files import sha256_of
-from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages, kills
+from tests.faults.test_checkpoint_files import DAMAGE, crashes, damages
 
 pytestmark = pytest.mark.slow
 Record = Callable[[str, object], None]
@@ -54,11 +54,6 @@ def test_c1_sees_a_writer_that_writes_in_place(tmp_path: Path) -> None:
 def test_c1_sees_a_writer_that_lists_a_file_too_late(tmp_path: Path) -> None:
     _, wrong = crashes(tmp_path, (1,), ListedLate)
     assert any("it was said" in what for what in wrong), wrong  # step 1 is taken, with a warning
-
-
-def test_c2_sees_a_writer_that_writes_in_place(tmp_path: Path) -> None:
-    _, wrong = kills(tmp_path, 500, 2**16, InPlace)
-    assert wrong
 
 
 def believe(path: Path) -> str | None:

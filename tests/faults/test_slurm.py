@@ -1,107 +1,116 @@
-"""Set F: runs that Slurm starts, on one node or two: ranks, exit codes, several jobs at once."""
+"""Set F: runs that Slurm starts, on one node or two, its requeues, and sweeps by submitit."""
 
 from __future__ import annotations
 
-import shutil
+import os
+import shlex
+import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
-from omegaconf import OmegaConf
 
-from tests.conftest import ROOT, result, wait_until
-from tests.faults.login import (
-    SLOW,
-    TWO,
-    Login,
-    equal,
-    needed,
-    own_lines,
-    saved,
-    train,
-    typed,
-)
-from tests.faults.runs import TARGETS, last_step
-from tests.faults.slurm import cluster
+from tests.conftest import ROOT, Shell, end, result, wait_until
+from tests.faults.runs import RUN, last_step, reference, state_hash
+from tests.faults.slurm import Cluster, cluster, missing
 
-pytestmark = needed
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing()), reason=f"it lacks {', '.join(missing())}"),
+]
 
-
-@pytest.mark.slow
-def test_a_cluster_that_is_stopped_leaves_no_step_though_its_daemon_and_namespace_are_gone() -> (
-    None
-):
-    folder = Path(tempfile.mkdtemp(prefix="nf-"))
-    conf = f"SLURM_CONF={folder}/slurm.conf".encode()
-
-    def of_a_step() -> list[bytes]:
-        names = []
-        for path in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if conf in (path / "environ").read_bytes():
-                    names.append((path / "comm").read_bytes().strip())
-        return [name for name in names if name in (b"slurmstepd", b"sleep")]
-
-    try:
-        with cluster(folder) as made:
-            (folder / "job.sh").write_text("#!/bin/sh\nexec sleep 600\n")
-            made.run("sbatch", "--chdir=/", "--output=/dev/null", str(folder / "job.sh"))
-            wait_until(lambda: len(of_a_step()) == 2)
-            made.kill_slurmd("nodea")
-            made.lose("nodea")
-        assert of_a_step() == []
-    finally:
-        shutil.rmtree(folder)
-
-
-@pytest.mark.slow
-def test_tasks_of_srun_on_two_nodes_are_the_ranks_of_one_run(login: Login) -> None:
-    done = login.srun("-N2 -n2", *TWO, "max_steps=4", "hydra.run.dir=run")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("  folder /") == 1
-    assert result(login.folder / "run")["processes"] == 2
-    assert (login.folder / "run" / "run.rank1.log").exists()
-
-
-@pytest.mark.slow
-def test_several_tasks_of_srun_for_a_strategy_of_one_process_are_one_line(login: Login) -> None:
-    done = login.srun("-n2", "parallel=none", "hydra.run.dir=run")
-    assert done.returncode == 2, done.stderr
-    (line,) = own_lines(done.stderr)
-    assert line.startswith("error: parallel.processes=1: srun started 2 processes")
-    assert not (login.folder / "run").exists()
-
-
-@pytest.mark.slow
-def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> None:
-    process = login.spawn(
-        ["srun", "-N2", "-n2", *train(*TWO, "epochs=1000", "hydra.run.dir=run")], env=SLOW
-    )
-    wait_until(lambda: saved(login.folder / "run"), process=process)
-    login.cluster.run("scancel", "--signal=USR1", login.cluster.run("squeue", "-ho%A").strip())
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75, stderr
-    (line,) = own_lines(stderr)
-    assert f"it is saved at step {last_step(login.folder / 'run')}" in line
-    assert result(login.folder / "run")["exit_code"] == 75
-
-
+TRAIN = [sys.executable, str(ROOT / "train.py")]
+TWO = [*RUN, "threads=1", "parallel=ddp", "parallel.processes=2", "hydra.run.dir=run"]
+SLOW = {"SLOW": "0.4"}  # a run of 18 steps takes 7 seconds and more
 TORCHRUN = (
     "srun sh -c '"
     f"{sys.executable} -m torch.distributed.run --nnodes 2 --node-rank $SLURM_NODEID "
     "--master-addr nodea --master-port 29511 --nproc-per-node 1 "
-    f"{ROOT / 'train.py'} {' '.join(TWO)} hydra.run.dir=run'"
+    f"{ROOT / 'train.py'} {' '.join(TWO)}'"
 )
 
 
-@pytest.mark.slow
+@dataclass
+class Login(Shell):
+    """A shell on nodea, on which the commands of Slurm are typed."""
+
+    forks: ClassVar[bool] = False
+
+    cluster: Cluster = field(kw_only=True)
+
+    @property
+    def saved(self) -> bool:
+        """Whether a run has saved something."""
+        return any(self.folder.glob("**/checkpoints/manifest.json"))
+
+    def spawn(self, command: Any, **options: Any) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        env = {**self.cluster.environment(), "PYTHONPATH": path, **options.pop("env", {})}
+        typed = self.cluster.on("nodea", *command, folder=self.folder)
+        return super().spawn(typed, env=env, **options)
+
+    def type(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        process = self.spawn(command, **options)
+        stdout, stderr = process.communicate(timeout=400)
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    def sbatch(self, options: str, script: str, env: Mapping[str, str] | None = None) -> str:
+        """Hand in a batch script; returns the job's number."""
+        (self.folder / "job.sh").write_text(f"#!/bin/bash\n{script}\n")
+        words = ["--parsable", "--output=job-%j.log", "--open-mode=append", *options.split()]
+        done = self.type("sbatch", *words, "job.sh", env=env or {})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def ended(self, job: str, restarts: str = "0") -> None:
+        """Wait until a job has completed; it must have been restarted so often."""
+        # Not for other ends: while a job is requeued it is shown as failed for a moment.
+        assert self.cluster.wait(job, "COMPLETED")["Restarts"] == restarts, self.said()
+
+    def said(self) -> str:
+        """What the batch scripts printed."""
+        return "\n".join(path.read_text()[-3000:] for path in self.folder.glob("job-*.log"))
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """A Slurm of two nodes."""
+    with tempfile.TemporaryDirectory(prefix="nf-") as folder, cluster(Path(folder)) as made:
+        yield made
+
+
+@pytest.fixture
+def login(
+    tmp_path: Path, nodes: Cluster, record_property: Callable[[str, str], None]
+) -> Iterator[Login]:
+    """A shell on nodea; the test fails if it leaves a job or a process behind."""
+    record_property("set", "F")
+    shell = Login(tmp_path, cluster=nodes)
+    yield shell
+    left = [] if nodes.running() else shell.survivors()
+    nodes.clear()
+    end(shell.survivors())  # of a job that the test did not wait for
+    assert not left, f"processes left behind: {left}"
+
+
+def equal(run: Path, references: Path) -> bool:
+    """Whether a run ended where one of two processes does that Slurm has not started."""
+    return state_hash(run) == state_hash(reference(references, TWO[:-1]))
+
+
+def own_lines(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if line.startswith("error: ")]
+
+
 @pytest.mark.parametrize(
     ("options", "script"),
     [
-        ("-N2 -n2", f"srun {typed(*TWO, 'hydra.run.dir=run')}"),
-        ("-N1 -n2", f"srun {typed(*TWO, 'hydra.run.dir=run')}"),
+        ("-N2 -n2", f"srun {shlex.join([*TRAIN, *TWO])}"),
+        ("-N1 -n2", f"srun {shlex.join([*TRAIN, *TWO])}"),
         ("-N2 --ntasks-per-node=1", TORCHRUN),
     ],
     ids=["two nodes", "two tasks of a node", "torchrun on each of two nodes"],
@@ -113,100 +122,97 @@ def test_runs_are_bitwise_equal_however_slurm_starts_them(
     assert equal(login.folder / "run", references)
 
 
-@pytest.mark.slow
-def test_nodes_may_have_different_numbers_of_tasks(login: Login) -> None:
-    three = ["parallel.processes=auto", "batch_size=18", "dataset.train_count=108"]
-    done = login.srun("-N2 -n3", *TWO, *three, "hydra.run.dir=run")
-    assert done.returncode == 0, done.stderr
-    assert result(login.folder / "run")["processes"] == 3
-
-
-@pytest.mark.slow
-def test_tasks_that_are_bound_and_dealt_to_the_nodes_in_turn_share_the_cpus_of_their_node(
-    login: Login,
-) -> None:
-    # As srun starts them from a shell with a terminal, whose variables they inherit.
-    four = typed(*TWO, "parallel.processes=auto", "threads=auto")
-    bound = f"exec taskset -c $SLURM_LOCALID {four} hydra.run.dir=run"
-    command = ["srun", "-N2", "-n4", "--ntasks-per-node=2", "-m", "cyclic", "sh", "-c", bound]
-    done = login.type(*command, env={"SLURM_PTY_PORT": "1"})
-    assert done.returncode == 0, done.stderr
-    found = result(login.folder / "run")
-    hosts = found["environment"]["hosts"]
-    assert [(host["cores"], host["ranks"]) for host in hosts] == [(2, [0, 2]), (2, [1, 3])]
-    assert OmegaConf.load(login.folder / "run" / "config.yaml").threads == 2
-
-
-@pytest.mark.slow
 def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(login: Login) -> None:
-    done = login.type("salloc", "-Q", "-N2", "-n4", *train(*TWO, "hydra.run.dir=run"))
+    done = login.type("salloc", "-Q", "-N2", "-n4", *TRAIN, *TWO)
     assert done.returncode == 0, done.stderr
     assert result(login.folder / "run")["processes"] == 2
     assert done.stdout.count("  folder /") == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "overrides", "fault"),
-    [
-        (0, ["max_steps=2"], ""),
-        (2, ["epohcs=3"], ""),
-        (4, ["dataset.train_count=1"], ""),
-        (6, [], "poison_nan@step:1:3"),
-        (130, [], "int_rank1@step:1:3"),
-        (75, [], "term_rank0@step:0:3"),
-    ],
+    ("code", "overrides", "fault"), [(2, ["epohcs=3"], ""), (6, [], "poison_nan@step:1:3")]
 )
 def test_exit_codes_come_to_srun_unchanged(
     login: Login, code: int, overrides: list[str], fault: str
 ) -> None:
     env = {"FAULT": fault, "FAULT_MARK": str(login.folder / "mark")} if fault else {}
-    words = [*TWO, "hydra.run.dir=run", *overrides]
-    done = login.srun("-N2 -n2 --kill-on-bad-exit=0", *words, env=env)
+    srun = ["srun", "-N2", "-n2", "--kill-on-bad-exit=0"]
+    done = login.type(*srun, *TRAIN, *TWO, *overrides, env=env)
     assert done.returncode == code, done.stderr
-    assert len(own_lines(done.stderr)) == (code != 0), done.stderr
+    assert len(own_lines(done.stderr)) == 1, done.stderr
 
 
-@pytest.mark.slow
-def test_a_run_without_a_checkpoint_that_verifies_ends_srun_with_3(login: Login) -> None:
-    nodes = "-N2 -n2 --kill-on-bad-exit=0"
-    begun = login.srun(nodes, *TWO, "max_steps=2", "hydra.run.dir=run")
-    assert begun.returncode == 0, begun.stderr
-    for path in (login.folder / "run" / "checkpoints").glob("*.pt"):
-        path.write_bytes(path.read_bytes()[:1000])
-    done = login.srun(nodes, "resume=run", *TARGETS, "max_steps=4")
-    assert done.returncode == 3, done.stderr
-    (line,) = own_lines(done.stderr)
-    assert str(login.folder / "run") in line
-    assert result(login.folder / "run")["steps"] == 2  # of the run that it could not go on with
+def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> None:
+    process = login.spawn(["srun", "-N2", "-n2", *TRAIN, *TWO], env=SLOW)
+    wait_until(lambda: login.saved, process=process)
+    login.cluster.run("scancel", "--signal=USR1", login.cluster.run("squeue", "-ho%A").strip())
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 75, stderr
+    (line,) = own_lines(stderr)
+    assert f"it is saved at step {last_step(login.folder / 'run')}" in line
+    assert result(login.folder / "run")["exit_code"] == 75
 
 
-@pytest.mark.slow
 def test_a_task_that_never_comes_ends_the_others_with_7(login: Login) -> None:
-    one = f"[ $SLURM_PROCID = 1 ] || exec {typed(*TWO, 'hydra.run.dir=run')}"
+    one = f"[ $SLURM_PROCID = 1 ] || exec {shlex.join([*TRAIN, *TWO])}"
     done = login.type("srun", "-N2", "-n2", "sh", "-c", one)
     assert done.returncode == 7, done.stderr
     assert len(own_lines(done.stderr)) == 1
 
 
-@pytest.mark.slow
-def test_the_jobs_of_an_array_are_runs_of_their_own(login: Login) -> None:
-    words = [*TWO, "max_steps=4"]
-    run = "seed=$SLURM_ARRAY_TASK_ID hydra.run.dir=run$SLURM_ARRAY_TASK_ID"
-    job = login.sbatch("--array=0-2 -N2 -n2", f"srun {typed(*words)} {run}")
-    wait_until(lambda: not login.cluster.running(), said=login.said)
-    assert job
-    seeds = [result(login.folder / f"run{number}")["seed"] for number in range(3)]
-    assert seeds == [0, 1, 2], login.said()
+# As docs/clusters.md has them.
+REQUEUE = "[ $code = 75 ] && scontrol requeue $SLURM_JOB_ID; exit $code"
+STEPS = f"srun --kill-on-bad-exit=0 {shlex.join([*TRAIN, *TWO])}; code=$?; {REQUEUE}"
+BATCH = f"""
+{shlex.join([*TRAIN, *TWO])} &
+trap 'kill -USR1 $!' USR1 TERM
+wait $!; code=$?
+while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
+{REQUEUE}
+"""
 
 
-@pytest.mark.slow
-def test_jobs_at_the_same_time_have_stores_of_their_own(login: Login) -> None:
-    words = [*TWO, "max_steps=4"]
-    runs = [
-        login.sbatch("-N2 -n2", f"srun {typed(*words, f'seed={n}', f'hydra.run.dir=run{n}')}")
-        for n in (0, 1)
-    ]
-    for job in runs:
-        login.ended(job)
-    assert [result(login.folder / f"run{n}")["seed"] for n in (0, 1)] == [0, 1]
+@pytest.mark.parametrize(
+    ("options", "script", "tells"),
+    [
+        ("-N2 -n2", STEPS, ["scancel", "--signal=USR1"]),
+        ("-N2 -n2", STEPS, ["scontrol", "requeue"]),
+        ("-N1 -n2", BATCH, ["scancel", "--batch", "--signal=USR1"]),
+    ],
+    ids=["signal to the steps", "by an administrator", "signal to the batch script"],
+)
+def test_a_job_that_is_requeued_goes_on_to_the_same_end(
+    login: Login, references: Path, options: str, script: str, tells: list[str]
+) -> None:
+    job = login.sbatch(f"--requeue {options}", script, env=SLOW)
+    wait_until(lambda: login.saved, said=login.said)
+    login.cluster.run(*tells, job)
+    login.ended(job, restarts="1")
+    assert equal(login.folder / "run", references)
+
+
+SUBMITIT = [
+    *(*TRAIN, "-m", *TWO[:-2], "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=40"),
+    *("hydra.launcher.nodes=2", "study.ask=[accuracy]", "hydra.sweep.dir=sweep"),
+]
+
+
+def test_submitit_runs_a_sweep_whose_jobs_have_several_tasks(login: Login) -> None:
+    done = login.type(*SUBMITIT, "parallel.processes=2", "amp=fp32,autocast", "max_steps=4")
+    assert done.returncode == 0, done.stderr
+    runs = [result(path.parent) for path in login.folder.glob("sweep/[0-9]*/result.json")]
+    assert [(run["status"], run["processes"]) for run in runs] == [("ok", 2)] * 2
+    assert (login.folder / "sweep" / "report" / "report.md").exists()
+
+
+def test_a_job_that_submitit_requeues_goes_on(login: Login, references: Path) -> None:
+    process = login.spawn([*SUBMITIT, "parallel.processes=2", "seed=0"], env=SLOW)
+    wait_until(lambda: login.saved, process=process)
+    (job,) = login.cluster.run("squeue", "--noheader", "--array", "--format=%i").split()
+    login.cluster.run("scancel", "--signal=USR2", job)
+    login.cluster.wait(job, "COMPLETED", "FAILED")
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    assert login.cluster.state(job)["Restarts"] == "1"
+    (run,) = (login.folder / "sweep").glob("[0-9]*/")
+    assert equal(run, references)

@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.process import until
+from ninefold.process import poll_until
 from tests.conftest import ROOT, Shell, end, result, wait_until
 from tests.faults.runs import STRATEGY, last_step
 
@@ -207,7 +207,7 @@ def test_a_process_that_a_step_leaves_running_does_not_keep_the_run_from_ending(
     code, child = run.end(), run.said
     took = time.monotonic() - ended
     left = [] if mode == "mpdaemon" else [child]  # multiprocessing ends those that are daemons
-    until(lambda: set(shell.processes()) <= set(left), seconds=5)
+    poll_until(lambda: set(shell.processes()) <= set(left), timeout=5)
     end(found := shell.processes())
     assert took < 10
     assert code == 0, run.stderr()
@@ -231,7 +231,7 @@ def test_a_run_waits_for_a_users_thread_process_or_logger_as_long_as_for_a_peer_
     code, child = run.end(), run.said
     took = time.monotonic() - ended
     left = [child] if mode == "mpprocess" else []  # which is the user's
-    until(lambda: set(shell.processes()) <= set(left), seconds=5)
+    poll_until(lambda: set(shell.processes()) <= set(left), timeout=5)
     end(found := shell.processes())
     assert took < timeout + 12
     assert code == 7, run.stderr()

@@ -19,7 +19,7 @@ import pytest
 from ninefold.errors import ConfigError, DataError, Failure, PeerError
 from ninefold.launch import rendezvous
 from ninefold.launch.rendezvous import RankFacts, Rendezvous, hosts_of, require_equal
-from ninefold.ranks import Ranks, network_problem
+from ninefold.ranks import Ranks
 from tests.conftest import ROOT, Shell, result
 
 # Agreeing
@@ -68,19 +68,6 @@ def test_a_request_that_is_not_answered_is_a_failure_after_some_seconds(
         with pytest.raises(PeerError, match=r"^error: MASTER_ADDR=127.0.0.1: rank 0's store does"):
             Rendezvous(Ranks(1, 2))
         assert time.monotonic() - began < 5
-
-
-def test_an_interface_that_is_not_there_and_a_name_of_the_loopback_are_refused() -> None:
-    me = Ranks(0, 2, 0, 1, host="node0")
-    wrong = network_problem(me, {"GLOO_SOCKET_IFNAME": "lo,eth9"}, gpus=False)
-    assert str(wrong).startswith("error: GLOO_SOCKET_IFNAME=lo,eth9: no interface eth9 on node0;")
-    assert network_problem(me, {"GLOO_SOCKET_IFNAME": "lo"}, gpus=False) is None
-    here = Ranks(0, 2, 0, 1, host="localhost")
-    wrong = network_problem(here, {}, gpus=False)
-    assert isinstance(wrong, ConfigError)
-    assert str(wrong).startswith("error: host=localhost: its name leads to 127.0.0.1, where no ")
-    assert network_problem(here, {}, gpus=True) is None
-    assert network_problem(Ranks(0, 2, 0, 2, host="localhost"), {}, gpus=False) is None
 
 
 # Whole commands

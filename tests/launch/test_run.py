@@ -207,15 +207,6 @@ def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
 # What ends a run
 
 
-@pytest.mark.slow  # the faults have losses that are not finite too
-def test_a_loss_that_is_not_finite_ends_the_run_with_6(shell: Shell) -> None:
-    done = shell.train("optimizer=sgd", "optimizer.lr=1e30", "log_every=1", "hydra.run.dir=run")
-    assert done.returncode == 6
-    assert done.stderr.startswith("error: loss=nan: not finite at step ")
-    assert done.stderr.count("\n") == 1
-    assert result(shell.folder / "run")["status"] == "diverged"
-
-
 def test_a_killed_worker_is_one_line_and_the_exit_code_of_a_lost_resource(shell: Shell) -> None:
     process = shell.start(TRAIN, *ONE, "epochs=100000", "hydra.run.dir=run")
     wait_for(shell.folder / "run/metrics.jsonl", process)
@@ -225,15 +216,6 @@ def test_a_killed_worker_is_one_line_and_the_exit_code_of_a_lost_resource(shell:
     assert stderr.startswith("error: rank=0: its process was killed (SIGKILL);")
     assert stderr.count("\n") == 1
     assert result(shell.folder / "run")["status"] == "failed"
-
-
-@pytest.mark.slow  # the next one looks for one folder too
-def test_under_torchrun_all_ranks_share_one_run_folder(shell: Shell) -> None:
-    done = shell.torchrun("parallel=ddp", "max_steps=20")
-    assert done.returncode == 0, done.stderr
-    run = only_run(shell.folder)
-    assert result(run)["processes"] == 2
-    assert [path.name for path in run.glob("result*.json")] == ["result.json"]
 
 
 @pytest.mark.slow
@@ -255,14 +237,6 @@ def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shel
     assert (run / "run.rank1.log").exists()
     assert shell.train(f"resume={run}", "parallel.processes=2", "epochs=1").returncode == 0
     assert result(run)["processes"] == 2
-
-
-@pytest.mark.slow  # tests/launch/test_rendezvous.py shows it with ranks that are forked
-def test_under_torchrun_a_rejected_configuration_is_one_line_for_all_ranks(shell: Shell) -> None:
-    done = shell.torchrun("parallel=ddp", "epochs=-1")
-    assert done.stderr.count("error: ") == 1
-    assert "error: epochs=-1:" in done.stderr
-    assert not (shell.folder / "outputs").exists()
 
 
 def test_under_torchrun_the_strategy_must_take_its_processes(
@@ -328,38 +302,6 @@ def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
     assert (found["status"], found["amp"], found["seed"]) == ("preempted", "scaler", 3)
 
 
-@pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Done]:
-    """What a second writer to the folder of a run comes to, and then the run, told to stop."""
-    with launched(tmp_path_factory.mktemp("disturbed")) as shell:
-        process = shell.start(TRAIN, *ONE, "epochs=100000", "hydra.run.dir=run")
-        wait_for(shell.folder / "run/checkpoints/last.pt", process)
-        second = shell.train("resume=run")
-        assert not (shell.folder / "run" / "result.json").exists()
-        assert process.poll() is None, "the first writer was disturbed"
-        process.terminate()
-        first = end(process)
-        return second, first
-
-
-@pytest.mark.slow  # a lock that is held is tried in the tests of checkpoints as well
-def test_a_run_folder_has_one_writer(disturbed: tuple[Done, Done]) -> None:
-    second, _ = disturbed
-    assert second.returncode == 2
-    assert "another process is writing to this run folder" in second.stderr
-    assert second.stderr.count("\n") == 1
-
-
-@pytest.mark.slow  # so is each phase of a run in tests/faults
-def test_a_scheduler_that_stops_a_run_with_a_checkpoint_is_answered_with_75(
-    disturbed: tuple[Done, Done],
-) -> None:
-    _, first = disturbed
-    assert first.returncode == 75
-    assert first.stderr.startswith("error: signal=SIGTERM: the run was stopped;")
-    assert first.stderr.count("\n") == 1
-
-
 @pytest.mark.slow
 def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shell: Shell) -> None:
     seeds = ",".join(map(str, range(4)))
@@ -386,14 +328,6 @@ def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shel
     done = shell.train(*shlex.split(told.partition("train.py")[2]))
     assert done.returncode == 0, done.stderr
     assert len(list(runs.glob("*_none_*/result.json"))) == 4
-
-
-@pytest.mark.slow  # a launcher is killed in one of the quick faults as well
-def test_workers_die_with_a_launcher_that_is_killed(shell: Shell) -> None:
-    process = shell.start(TRAIN, *TWO, "epochs=100000", "hydra.run.dir=run")
-    wait_for(shell.folder / "run/metrics.jsonl", process)
-    assert len(shell.processes()) >= 4  # launcher, forkserver, two workers
-    shell.kill(process)
 
 
 def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell: Shell) -> None:
@@ -430,22 +364,6 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
     )
     done = shell.run("-c", program, env={"PYTHONPATH": str(ROOT)})
     assert done.stdout.endswith("clean\n"), done.stderr
-
-
-@pytest.mark.slow  # as do the studies of tests/study
-def test_a_study_runs_from_any_working_directory_and_ends_with_its_report(shell: Shell) -> None:
-    done = shell.train(
-        "experiments=nine_way", "seed=0", "epochs=1", "amp=fp32", "parallel=none,ddp", *BARE,
-        "study.time_budget=0.001", "study.turns=2", "study.slice=0.01",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (sweep,) = (shell.folder / "outputs" / "nine_way").iterdir()
-    assert "s/epoch" in done.stdout
-    for name in ("report.md", "runs.csv", "environment.json", "figure.svg"):
-        assert (sweep / "report" / name).is_file()
-    runs = sorted(sweep.glob("*/result.json"))
-    assert [result(run.parent)["study"] for run in runs] == ["nine_way", "nine_way"]
-    assert len(list(sweep.glob("timing/*/*/result.json"))) == 4
 
 
 def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:

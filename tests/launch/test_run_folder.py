@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.errors import Busy
+from ninefold.errors import FolderInUse
 from ninefold.launch import run_folder
 from ninefold.launch.run_folder import exclusive
 
@@ -24,7 +24,7 @@ def test_a_folder_has_one_writer_until_the_block_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_folder, "LOCK_WAIT_SECONDS", 0.0)
-    with exclusive(tmp_path, 0), pytest.raises(Busy), exclusive(tmp_path, 0):
+    with exclusive(tmp_path, 0), pytest.raises(FolderInUse), exclusive(tmp_path, 0):
         pass
     with exclusive(tmp_path, 0):
         pass

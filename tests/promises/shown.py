@@ -84,7 +84,7 @@ def command(words: Sequence[str]) -> None:
         require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
-    elif name == "finders":
+    elif name == "finders" and arguments and ELIDED not in arguments:
         own, rest = finders.taken(arguments)
         finders.rates_of(own)
         for _, job in finders.jobs(rest):

@@ -12,7 +12,6 @@ import pytest
 from ninefold.report import write
 from ninefold.report.__main__ import main
 from tests.report.test_report import failure, result, sweep
-from tests.report.test_timing import study
 
 
 def recording(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes: Any) -> Path:
@@ -27,6 +26,7 @@ def recording(folder: Path, factor: float = 1.0, noise: float = 0.005, **changes
             )
             for seed in range(5) for parallel in ("none", "ddp")
         ),
+        turns=True,
     )  # fmt: skip
 
 
@@ -101,13 +101,11 @@ def test_what_a_study_set_otherwise_is_other_work(
     assert "experiments=another: the other recording has made_up" in capsys.readouterr().err
 
 
-def test_times_of_turns_and_of_whole_runs_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    new, old = study(tmp_path / "new"), recording(tmp_path / "old")
-    assert gate(new, old) == 2
-    assert (
-        "error: times=of turns: the other recording has of whole runs; " in capsys.readouterr().err
+def test_whole_runs_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = sweep(tmp_path / "old", result(), result(seed=1))
+    assert gate(recording(tmp_path / "new"), old) == 2
+    assert "old: no timing run of it that counts ended well; times of turns" in (
+        capsys.readouterr().err
     )
 
 
@@ -126,8 +124,12 @@ def test_what_only_one_recording_has_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     new = recording(tmp_path / "new")
-    other = sweep(tmp_path / "new" / "more", result(batch_size=128))
-    assert other.is_dir()
+    other = result(batch_size=128, turns=1, turn_seconds=[0.1], accuracy=None, score=None)
+    (new / "timing" / "more").mkdir()
+    (new / "timing" / "more" / "result.json").write_text(json.dumps(other))
+    facts = json.loads((new / "sweep.json").read_text())
+    facts["timing"][0]["runs"].append("timing/more")
+    (new / "sweep.json").write_text(json.dumps(facts))
     assert gate(new, recording(tmp_path / "old")) == 0
     said = "warning: convnet on digits, batch 128, 10 epochs of the new recording is compared with"
     assert said in capsys.readouterr().err
@@ -136,7 +138,9 @@ def test_what_only_one_recording_has_is_named(
 def test_a_gate_that_could_judge_no_cell_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, new = (sweep(tmp_path / name, result(), result("ddp")) for name in ("old", "new"))
+    old, new = (
+        sweep(tmp_path / name, result(), result("ddp"), turns=True) for name in ("old", "new")
+    )
     assert gate(new, old, "--fail-if-slower", "3%") == 2
     said = (
         "error: fail-if-slower=3%: no cell could be judged; that takes two runs of a cell in each"
@@ -150,13 +154,13 @@ def test_a_cell_that_has_failed_is_warned_of_and_a_recording_that_has_is_refused
 ) -> None:
     old = recording(tmp_path / "old")
     runs = [result(seed=seed, train_seconds=20 + seed / 10) for seed in range(3)]
-    assert gate(sweep(tmp_path / "new", *runs, failure("ddp", "fp32")), old) == 0
+    assert gate(sweep(tmp_path / "new", *runs, failure("ddp", "fp32"), turns=True), old) == 0
     assert capsys.readouterr().err == "warning: ddp-fp32 has no time now\n"
-    assert gate(sweep(tmp_path / "one", *runs, result("ddp")), old) == 0
+    assert gate(sweep(tmp_path / "one", *runs, result("ddp"), turns=True), old) == 0
     assert capsys.readouterr().err == "warning: ddp-fp32 has too few runs to be judged\n"
     lost = sweep(tmp_path / "lost", failure("none", "fp32"), failure("ddp", "fp32"))
     assert gate(lost, old) == 2
-    assert f"{tmp_path.name}/lost: no run of it that counts ended well" in capsys.readouterr().err
+    assert f"{tmp_path.name}/lost: no timing run of it that counts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("share", ["3", "x", "-1%", "100%", "nan"])

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_structure import GROUND
-
-OF_CONFIG = {("config", "rules"), ("config", "overlay"), ("config", "own")}
 REPORT = Path(__file__).parents[2] / "ninefold" / "report"
 LAYERS = ("numbers", "data", "stats", "answer", "render")  # each may import those to its left
 MODULES = {
@@ -38,15 +35,6 @@ def test_a_layer_of_the_report_imports_only_itself_and_those_below(module: str) 
     for names in imported(MODULES[module]):
         if names[0] == "report":
             assert names[1] in LAYERS[: own + 1], f"{module} imports {'.'.join(names)}"
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_the_report_imports_of_the_rest_only_statistics_the_ground_and_names_of_configuration(
-    module: str,
-) -> None:
-    for names in imported(MODULES[module]):
-        allowed = names[0] in {"report", "stats", *GROUND} or names[:2] in OF_CONFIG
-        assert allowed, f"{module} imports {'.'.join(names)}"
 
 
 def test_every_module_of_the_report_is_in_a_layer() -> None:

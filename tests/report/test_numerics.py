@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ninefold.report.data.numerics import WIDEST, read_csv, rows, write_csv
+from ninefold.report.data.numerics import MAX_ELEMENTS, read_csv, rows, write_csv
 from ninefold.report.data.runs import Run
 from ninefold.report.stats.numerics import OTHER, SAME, WITHIN, summarize
 from ninefold.result import NUMERICS
@@ -211,7 +211,7 @@ def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
-    content = {name: np.zeros((2, WIDEST + 1), np.float32)
+    content = {name: np.zeros((2, MAX_ELEMENTS + 1), np.float32)
                for name in ("gradients", "updates", "weights")}  # fmt: skip
     np.savez_compressed(tmp_path / "none" / NUMERICS, **{**arrays(), **content})
     assert rows(tmp_path, [RUN]) == []

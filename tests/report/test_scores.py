@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,10 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.answer.evidence import gather_evidence
-from ninefold.report.answer.recommend import recommend
-from ninefold.report.answer.wording import reasons
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.runs import read_csv
 from ninefold.report.stats.measures import of_figures
-from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
 from tests.report.studies import DDP, NONE, NONE_AUTOCAST
 from tests.report.test_answer import runs_of, whole
@@ -125,14 +121,6 @@ def test_the_margin_holds_for_any_score(segmentation: Written) -> None:
     assert segmentation.tree["answer"]["cell"] == "ddp-fp32"
 
 
-def test_a_cell_that_loses_mean_iou_is_named_with_its_loss() -> None:
-    runs = runs_of({NONE: 5.0, DDP: 3.0}, {DDP: -1.5}, score="mean IoU")
-    [group] = groups(runs)
-    known = gather_evidence(group, (), StudyRecord(), None)
-    said = " ".join(reasons(recommend(known)))
-    assert "ddp, fp32 is faster, but its mean IoU is worse: -1.48 points." in said
-
-
 def test_shares_are_in_percent_and_errors_in_their_unit(
     segmentation: Written, landmarks: Written
 ) -> None:
@@ -162,21 +150,6 @@ def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> Non
 def test_a_report_says_once_that_runs_selected_on_the_test_set(segmentation: Written) -> None:
     for name in ("report.md", "report.html"):
         assert segmentation.text(name).count(SELECTED_ON_TEST) == 1, name
-
-
-@pytest.mark.pictures
-def test_a_recording_keeps_the_score_and_the_further_figures(
-    segmentation: Written, tmp_path: Path
-) -> None:
-    recorded = {path.name: path.read_bytes() for path in _files(segmentation.folder / "report")}
-    for name in ("runs.csv", "curves.csv", "environment.json"):
-        (tmp_path / name).write_bytes(recorded[name])
-    report.write(tmp_path)
-    assert {path.name: path.read_bytes() for path in _files(tmp_path)} == recorded
-
-
-def _files(folder: Path) -> Sequence[Path]:
-    return [path for path in folder.iterdir() if path.is_file()]
 
 
 def test_runs_recorded_without_a_score_are_of_accuracy(tmp_path: Path) -> None:

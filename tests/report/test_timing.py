@@ -207,16 +207,6 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) 
     assert (round(settings["confidence"], 1), settings["score_confidence"]) == (99.3, 95.0)
 
 
-@pytest.mark.pictures
-def test_a_recording_with_timing_runs_rebuilds_to_the_same_files(tmp_path: Path) -> None:
-    folder = study(tmp_path, seeds=3, ask="[time, accuracy]")
-    report.write(folder)
-    names = ("runs.csv", "report.json", "report.md", "report.html")
-    before = [(folder / "report" / name).read_bytes() for name in names]
-    report.write(folder / "report")
-    assert [(folder / "report" / name).read_bytes() for name in names] == before
-
-
 def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
     tmp_path: Path,
 ) -> None:
@@ -227,13 +217,6 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
     state = report.timing(folder, "best")
     assert state.named == "none-scaler"
     assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
-
-
-def test_the_gate_compares_timing_runs(tmp_path: Path) -> None:
-    old, new = study(tmp_path / "old"), study(tmp_path / "new", {**SECONDS, NONE: 2.8})
-    _, _, failed = report.compare(new, old, 0.03)
-    assert failed is not None
-    assert "none-fp32" in str(failed)
 
 
 def test_every_turn_counts_alike_in_the_time_of_a_process() -> None:
@@ -291,16 +274,6 @@ def test_after_two_noisy_rounds_an_interval_is_not_known_yet(tmp_path: Path) -> 
     assert "Only ratios beyond 3 count as a difference." in group.check
 
 
-def test_while_undecided_what_may_be_the_fastest_is_listed_and_no_confidence_is_told(
-    tmp_path: Path,
-) -> None:
-    near = {**SECONDS, NONE: 1.0, DP: 1.0, DDP_AUTOCAST: 0.97}
-    answer = read(study(tmp_path, near, rounds=4, noise=0.03)).answer
-    assert answer.lead == "Not decided: 3 of 5 configurations may be the fastest."
-    assert (answer.chance, answer.decided) == (None, False)
-    assert "%" not in answer.lead
-
-
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(
     tmp_path: Path,
 ) -> None:
@@ -310,14 +283,6 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
         assert answer.cell == wanted
         left_out = [text for text in answer.reasons if "only float16 needs a GradScaler" in text]
         assert len(left_out) == (dtype == "bfloat16")
-
-
-def test_the_answer_says_for_which_cell_it_is_open_whether_the_score_is_safe(
-    tmp_path: Path,
-) -> None:
-    folder = study(tmp_path, seeds=2, ask="[time, accuracy]", lost={NONE_AUTOCAST: 0.003})
-    lead = read(folder).answer.lead
-    assert lead == "Not decided: whether none, autocast keeps the mean IoU is open."
 
 
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(

@@ -8,7 +8,7 @@ import pytest
 
 from ninefold import main, secrets
 from ninefold.config import overrides as messages
-from ninefold.errors import Busy
+from ninefold.errors import FolderInUse
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
 from tests.conftest import Shell
@@ -25,8 +25,8 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(
     monkeypatch.setattr("ninefold.launch.run_folder.LOCK_WAIT_SECONDS", 0.0)
     with exclusive(made.folder, 0):
         (made.folder / made.names[-1] / "result.json").touch()  # the other command continues
-        assert command.execute() == Busy.code
-    assert command.finish(Busy.code) == Busy.code
+        assert command.execute() == FolderInUse.code
+    assert command.finish(FolderInUse.code) == FolderInUse.code
     assert (made.folder / "sweep.json").read_bytes() == before
     assert not (made.folder / "report").exists()
 

@@ -21,11 +21,11 @@ Setting = tuple[str, int, float, list[float]]  # amp, batch, seconds an epoch, s
 
 
 def answer(
-    *settings: Setting, turns: bool = True, copy: float = 0.0, apart: bool = False
+    *settings: Setting, turns: int = SEEDS, copy: float = 0.0, apart: bool = False
 ) -> Answer:
     """The answer of a study with these settings; of `SEEDS` training runs, which are 50 % off.
 
-    turns: whether it also has timing rounds. copy: times as long as none, dp takes for its work.
+    turns: its timing rounds. copy: times as long as none, dp takes for its work.
     apart: whether all settings but the first have another learning rate.
     """
     runs, points = [], []
@@ -44,9 +44,9 @@ def answer(
                 for epoch, score in enumerate(scores, 1)
             ]
             own = step * NOISE[seed] * OWN[(seed + number) % SEEDS]
-            if turns:
+            if seed < turns:
                 runs.append(timed("none", amp, seed, own, batch, **changes))
-            if turns and copy and number == 0:
+            if seed < turns and copy and number == 0:
                 slower = {"replicas": 1, "no_op": True}
                 runs.append(timed("dp", amp, seed, own * (copy + seed / 50), batch, **slower))
     sweep = {"settings": {"study": {"ask": ["time", "accuracy"]}}}
@@ -95,11 +95,17 @@ def test_what_counts_is_the_score_per_second(settings: list[Setting], lead: str,
 
 
 def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
-    found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=False)
+    found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=0)
     assert found.lead == "No verdict on batch sizes: nothing was timed in turns."
     assert (found.cell, found.decided) == (None, False)
     assert found.reasons[1].endswith("s to the score.")
     assert "times that of" not in found.reasons[-1]
+
+
+def test_after_two_timing_rounds_nobody_is_told_what_to_use() -> None:
+    found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=2)
+    assert found.lead == "Too few timing rounds to tell which batch to use."
+    assert not found.decided
 
 
 def test_a_study_of_one_batch_size_or_of_other_settings_answers_on_speed() -> None:

@@ -30,9 +30,9 @@ from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import left_out, overlay_words
 from ninefold.report.data.recording import Recording
+from ninefold.report.data.retrain_command import command, has_gaps, recorded, trained_with
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.data.words import command, has_gaps, recorded, trained_with
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SECONDS, of_score

@@ -15,7 +15,7 @@ from ninefold.report.numbers import capitalized, counted, listed, listed_and, pl
 from ninefold.report.stats.components import components
 
 _THREADS = "threads", "CPU thread"
-LEAST_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
+MIN_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -94,7 +94,7 @@ def _noise(timing: Sequence[Run]) -> list[str]:
         return []
     parts = (
         f"{100 * sd:.2g} % between {of}"
-        if sd >= LEAST_NOISE
+        if sd >= MIN_NOISE
         else f"too small to measure between {of}"
         for sd, of in (
             (found.turn, f"the {found.turns} turns of a process"),

@@ -55,7 +55,7 @@ def share_of(text: str) -> float:
 
 
 def compare(new: Path, old: Path, allowed: float) -> Gate:
-    """Compare the seconds per epoch of each cell in two folders, of a study or a recording.
+    """Compare the seconds per epoch of each cell in two folders, of turns in a study or recording.
 
     The check fails where a cell is slower, and where no cell could be judged. Nothing is written.
     allowed: the share by which a cell may be slower. ConfigError where a folder holds no run that
@@ -63,12 +63,12 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
     """
     (before, _), (after, _) = find_recording(old), find_recording(new)
     for folder, recording in ((new, after), (old, before)):
-        if not any(group.ok for group in sorted_groups(recording.runs)):
+        if not _groups(recording):
             raise ConfigError(
                 "folder",
                 folder,
-                "no run of it that counts ended well; a time needs one, of the same cells in both "
-                "folders; fix what failed",
+                "no timing run of it that counts ended well; times of turns, of the same cells in "
+                "both folders; fix what failed, or measure with study.ask=[time]",
             )
     pairs = _pairs(after, before)
     if otherwise := _different_settings(after, before):
@@ -85,6 +85,12 @@ def compare(new: Path, old: Path, allowed: float) -> Gate:
         ]
     every = [change for group in compared for change in group.changes]
     return Gate(compared, warnings, _failure(every, allowed))
+
+
+def _groups(recording: Recording) -> list[Group]:
+    """The groups of a recording that have times of turns."""
+    found = sorted_groups(recording.runs)
+    return [group for group in found if any(run.ok for run in group.timing)]
 
 
 def _failure(found: Sequence[Change], allowed: float) -> Failure | None:
@@ -151,7 +157,7 @@ def _unmatched(pairs: Sequence[tuple[Group, Group]], new: Recording, old: Record
     return [
         f"{group.title} of the {which} recording is compared with nothing"
         for recording, which in ((new, "new"), (old, "old"))
-        for group in sorted_groups(recording.runs)
+        for group in _groups(recording)
         if group not in compared
     ]
 
@@ -176,7 +182,6 @@ def _conditions(group: Group) -> dict[str, Any]:
         "batch_size": group.batch_size,
         "epochs": group.epochs,
         "overrides": "".join(overrides) or "none",
-        "times": "of turns" if group.timing else "of whole runs",
     }
     if study:
         found["experiments"] = study

@@ -17,7 +17,7 @@ from ninefold.report.data.runs import finite
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import OPEN
 
-MOST_SEEDS = 20  # seeds in all that a command proposes at most
+MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
@@ -69,7 +69,7 @@ def _seeds(evidence: Evidence, cells: Sequence[Cell]) -> list[int]:
     known = [count for count in needed if count is not None]
     done = max((test.n for test in evidence.comparison.safety), default=0)
     wanted = max(known, default=0)
-    return list(range(wanted)) if done < wanted <= MOST_SEEDS else []
+    return list(range(wanted)) if done < wanted <= MAX_SEEDS else []
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:

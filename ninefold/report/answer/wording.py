@@ -36,9 +36,9 @@ from ninefold.report.stats.measures import BYTES
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
-FEW = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
-MOST_CHIPS = 3  # beside the lead: more are not taken in at a glance
-MOST_NAMED = 3  # configurations that a sentence names one by one
+MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
+MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
+MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
 WRAPS = {
@@ -75,7 +75,7 @@ def lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    if _rounds(found) < FEW:
+    if _rounds(found) < MIN_ROUNDS:
         return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
     if len(found.may_be) == 2:
         names = " or ".join(map(evidence.label, found.may_be))
@@ -116,7 +116,7 @@ def chips(found: Recommendation) -> list[Chip]:
         return []
     if not found.decided:
         possible = evidence.labels(found.may_be)
-        if len(found.may_be) > MOST_NAMED:
+        if len(found.may_be) > MAX_NAMED:
             possible = f"{len(found.may_be)} of {len({*found.candidates, *found.unscored})}"
         said = [
             Chip("still possible", possible, "open"),
@@ -141,7 +141,7 @@ def chips(found: Recommendation) -> list[Chip]:
         share = round(100 * (memory - 1))
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
         said.append(Chip("memory", text, "good" if share <= 0 else "open"))
-    return said[:MOST_CHIPS]  # the table has the others
+    return said[:MAX_CHIPS]  # the table has the others
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
@@ -244,9 +244,9 @@ def _behind(found: Recommendation) -> list[str]:
     unclear = [other for other in unclear if other != PLAIN or evidence.speed(cell) is None]
     if unclear:
         shown = [f"{evidence.label(other)} {_with_interval(others[other])}" for other in unclear]
-        more = len(shown) - MOST_NAMED
+        more = len(shown) - MAX_NAMED
         rest = f", and {counted(more, 'further one')}" if more > 0 else ""
-        said.append(f"Open, times as fast as it: {'; '.join(shown[:MOST_NAMED])}{rest}.")
+        said.append(f"Open, times as fast as it: {'; '.join(shown[:MAX_NAMED])}{rest}.")
     return said
 
 

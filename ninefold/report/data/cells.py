@@ -12,7 +12,7 @@ from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
 from ninefold.score import ACCURACY, SCORE, SHARE, Score
 
-MOST = 8  # groups with figures and tables of their own: a search has one group for each trial
+MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ def largest_first(found: Sequence[Group]) -> list[Group]:
 
 
 def shown(found: Sequence[Group]) -> list[Group]:
-    """Return the groups with figures and tables: all of a few, the first MOST of many."""
-    return list(found) if len(found) <= MOST else largest_first(found)[:MOST]
+    """Return the groups with figures and tables: all of a few, the first MAX_SHOWN of many."""
+    return list(found) if len(found) <= MAX_SHOWN else largest_first(found)[:MAX_SHOWN]
 
 
 class Scored(Protocol):

@@ -14,7 +14,7 @@ from ninefold.result import FILE
 from ninefold.study_record import StudyRecord
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
-LONGEST, DEEPEST = 1 << 22, 20  # bytes, and levels, of a file that is read
+MAX_BYTES, MAX_DEPTH = 1 << 22, 20  # bytes, and levels, of a file that is read
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None for anything else."""
     try:
-        content = read_json(path, LONGEST, DEEPEST)
+        content = read_json(path, MAX_BYTES, MAX_DEPTH)
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None

@@ -24,8 +24,8 @@ from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.report.data.runs import Run
 from ninefold.result import NUMERICS
 
-LONGEST, WIDEST = 10_000, 1 << 20  # steps, and elements of each, of a file that is read
-LARGEST = 1 << 31  # bytes of a file once unpacked: 680 steps of the most elements recorded
+MAX_STEPS, MAX_ELEMENTS = 10_000, 1 << 20  # steps, and elements of each, of a file that is read
+MAX_BYTES = 1 << 31  # bytes of a file once unpacked: 680 steps of the most elements recorded
 COLUMNS = (
     "folder",
     "step",
@@ -176,13 +176,13 @@ def read(path: Path) -> Steps:
     """Read a numerics.npz without unpickling anything. Raises if it is not a complete valid one."""
     with open(path, "rb", opener=opener) as content:
         with zipfile.ZipFile(content) as archive:
-            if sum(member.file_size for member in archive.infolist()) > LARGEST:
+            if sum(member.file_size for member in archive.infolist()) > MAX_BYTES:
                 raise ValueError("it unpacks to too much")
         content.seek(0)
         with np.load(content, allow_pickle=False) as file:
             found = Steps(**{field.name: file[field.name] for field in fields(Steps)})
     count, width = found.gradients.shape
-    if not 0 < count <= LONGEST or not 0 < width <= WIDEST:
+    if not 0 < count <= MAX_STEPS or not 0 < width <= MAX_ELEMENTS:
         raise ValueError("too many steps or elements")
     kinds = [(found.loss, "f8", (count,)), (found.skipped, "?", (count,))] + [
         (array, "f4", (count, width)) for array in (found.gradients, found.updates, found.weights)

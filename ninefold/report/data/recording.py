@@ -14,7 +14,7 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics, words
+from ninefold.report.data import numerics, retrain_command
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
@@ -43,7 +43,7 @@ class Recording:
     environment: Mapping[str, Any]
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
-    words: words.Words = field(default_factory=dict)
+    words: retrain_command.Words = field(default_factory=dict)
     own: bool = False
 
     @functools.cached_property
@@ -109,9 +109,9 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     environment["overlays"] = overlays(runs, study)
-    of_cells = words.of_cells(runs, typed, own)
+    of_cells = retrain_command.of_cells(runs, typed, own)
     if of_cells:
-        environment["words"] = words.published(of_cells, scrubber)
+        environment["words"] = retrain_command.published(of_cells, scrubber)
     return Recording(
         runs,
         environment,

@@ -30,10 +30,10 @@ NAMES = (
     "scaling",
 )
 NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
-MOST = 100_000  # runs of a recording
-LARGEST = 10**15  # a larger number was not measured: 30 million years, a petabyte
-LONGEST = 64  # characters of the name of a score or of a further figure
-LONGEST_UNIT = 16  # characters of its unit
+MAX_RUNS = 100_000  # runs of a recording
+MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
+MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
+MAX_UNIT_CHARS = 16  # characters of its unit
 RESTORE = "restore the file from version control"
 
 
@@ -103,7 +103,7 @@ class Run(Result):
     @property
     def score_name(self) -> str:
         """The name of its score as a noun: `accuracy`, `mean IoU`, `share within 4 mm`."""
-        name = one_line(self.score or "")[:LONGEST] or SCORE
+        name = one_line(self.score or "")[:MAX_NAME_CHARS] or SCORE
         return f"share {name}" if name.startswith("within ") else name
 
     @property
@@ -113,7 +113,7 @@ class Run(Result):
         margin = finite(said.margin)
         return Score(
             self.score_name,
-            one_line(said.unit)[:LONGEST_UNIT],
+            one_line(said.unit)[:MAX_UNIT_CHARS],
             said.better,
             margin if margin is not None and margin > 0 else None,
         )
@@ -192,13 +192,15 @@ def _checked(run: Run) -> Run:
         if (text := getattr(run, name)) is not None and not NAME.fullmatch(text):
             raise _unreadable(name, text)
     for name in COLUMNS.keys() - {f"{phase}_seconds" for phase in PHASES}:
-        if any(abs(number) > LARGEST for number in _numbers(getattr(run, name))):
+        if any(abs(number) > MAX_NUMBER for number in _numbers(getattr(run, name))):
             raise ValueError(f"{name} is too large")
-    if any(abs(number) > LARGEST for number in _numbers(run.phase_seconds)):
+    if any(abs(number) > MAX_NUMBER for number in _numbers(run.phase_seconds)):
         raise ValueError("phase_seconds is too large")
-    run.scores = {one_line(name)[:LONGEST]: value for name, value in run.scores.items()}
+    run.scores = {one_line(name)[:MAX_NAME_CHARS]: value for name, value in run.scores.items()}
     run.figures = {
-        one_line(name)[:LONGEST]: {key: one_line(text)[:LONGEST] for key, text in said.items()}
+        one_line(name)[:MAX_NAME_CHARS]: {
+            key: one_line(text)[:MAX_NAME_CHARS] for key, text in said.items()
+        }
         for name, said in run.figures.items()
     }
     if run.ok and run.no_op is None:
@@ -243,7 +245,7 @@ def write_csv(path: Path, runs: Iterable[Run]) -> None:
 def read_csv(path: Path) -> list[Run]:
     """Read runs.csv; ConfigError when it holds no run or a value that cannot be read."""
     try:
-        rows = list(read_rows(path, MOST))
+        rows = list(read_rows(path, MAX_RUNS))
     except ValueError as problem:
         wrong = f"it cannot be read ({problem})"
         raise ConfigError("runs.csv", path, f"{wrong}; a table in UTF-8; {RESTORE}") from None
@@ -274,4 +276,4 @@ def finite(value: object) -> float | None:
     """Return the value, None if it is no number or too large to have been measured."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return value if abs(value) <= LARGEST else None
+    return value if abs(value) <= MAX_NUMBER else None

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from ninefold.report.answer.tree import Group, Report
-from ninefold.report.data.cells import MOST
+from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
@@ -58,7 +58,7 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
-    first, rest = report.groups[:1], report.groups[1:MOST]
+    first, rest = report.groups[:1], report.groups[1:MAX_SHOWN]
     groups = [*first, *sorted(rest, key=lambda group: group.order)]
     return {
         "report": report,

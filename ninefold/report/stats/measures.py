@@ -14,7 +14,7 @@ from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.score import ACCURACY, IMAGES, SHARE, Score
 
-MOST_FIGURES = 20  # further figures of a task that are shown
+MAX_FIGURES = 20  # further figures of a task that are shown
 
 
 def ratio(value: float, baseline: float) -> float:
@@ -169,12 +169,12 @@ def in_unit(name: str, unit: str) -> str:
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
-    """Return a measure for each of the first MOST_FIGURES further figures that tasks report."""
+    """Return a measure for each of the first MAX_FIGURES further figures that tasks report."""
     kinds: dict[str, Mapping[str, str]] = {}
     for run in runs:
         if run.ok:
             kinds.update({name: run.figures.get(name, {}) for name in run.scores})
-    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MOST_FIGURES]]
+    return [_figure(name, _said(name, kind)) for name, kind in list(kinds.items())[:MAX_FIGURES]]
 
 
 def _said(name: str, kind: Mapping[str, str]) -> Score:

@@ -1,4 +1,4 @@
-"""The words of a study's command, as those of the command that trains with its answer.
+"""Derives the command that trains the recommended cell from the study's command line.
 
 A study's command may name folders and things to call, and a report may come from anybody: such
 words are repeated only by the command itself.

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.report.data.retrain_command import of_cells, recorded
 from ninefold.report.data.runs import Run
-from ninefold.report.data.words import of_cells, recorded
 from ninefold.study_record import StudyRecord
 from tests.report.test_report import result, sweep
 
