@@ -33,7 +33,7 @@ from ninefold.errors import CheckpointError, ConfigError, ResourceError
 from ninefold.train.initial import restore
 from tests.faults.writer import content, names, require_whole
 from tests.forks import exit_code, fork
-from tests.promises.test_resume_and_evaluate import same
+from tests.kit import same
 
 CPU = torch.device("cpu")
 ALONE = Place(0, 1, CPU)
