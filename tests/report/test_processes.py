@@ -6,8 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from ninefold import report
 from ninefold.report.answer.answer import evidence_of
 from ninefold.report.answer.evidence import Evidence
