@@ -96,7 +96,7 @@ def test_what_is_done_is_not_repeated_and_a_check_that_fails_stops_no_other(tmp_
 
 
 def test_what_travels_and_what_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recording = next((ROOT / "experiments" / "larger_batch").glob("*/report.json")).parent
+    recording = next((ROOT / "experiments" / "resnet18_cifar10").glob("*/report.json")).parent
     there = tmp_path / "there" / "gpu"
     shutil.copytree(recording, there / "study" / "nine_way")
     (there / "rest").mkdir()
@@ -106,7 +106,7 @@ def test_what_travels_and_what_comes_back(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(pack, "ROOT", tmp_path)
     where, answer = pack.unpack([tmp_path / "found.tgz"], tmp_path / "outputs")
     assert where.startswith("experiments/nine_way/2026-11-22_")
-    assert "Not decided" in answer
+    assert "1.7 times as fast as fp32" in answer
     assert (tmp_path / where.rstrip(":") / "report.html").exists()
     text, _ = table(tmp_path / "outputs" / pack.FOUND, command.PARTS)
     assert "rest/one" in text

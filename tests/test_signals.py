@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 import torch
 
 from ninefold.config.spec import RunSpec
-from ninefold.engine.amp import Amp
 from ninefold.engine.parallel import Place
-from ninefold.engine.parallel.none import Single
 from ninefold.errors import Failure, Interrupted
 from ninefold.process import poll_until
 from ninefold.signals import Stop
@@ -92,12 +91,9 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
     def reached(*arguments: Any, **options: Any) -> NoReturn:
         raise Here
 
-    class There(Single):
-        def join(self) -> AbstractContextManager[Place]:
-            return nullcontext(Place(0, 2, torch.device(device, 0)))
-
-    monkeypatch.setattr(build, "begin", lambda job: (There(), Amp("float32")))
-    monkeypatch.setattr(build, "training", reached)
+    run = SimpleNamespace(place=Place(0, 2, torch.device(device, 0)))
+    monkeypatch.setattr(build, "running", lambda *arguments, **options: nullcontext(run))
+    monkeypatch.setattr(training_run, "facts", reached)
     stop = Stop(tmp_path / "notice", alone=False)
     with pytest.raises(Here):
         training_run.train(RunSpec("train", "threads: 1", tmp_path, started=0.0), stop)

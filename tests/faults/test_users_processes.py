@@ -13,7 +13,6 @@ import pty
 import random
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
