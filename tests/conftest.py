@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -178,6 +179,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @functools.cache
 def zygote() -> Zygote:
     return Zygote()
+
+
+@pytest.fixture(autouse=True)
+def no_log_is_left() -> Iterator[None]:
+    """Remove the handlers that a command in this process adds: their streams end with the test."""
+    before = [*logging.root.handlers]
+    yield
+    for handler in logging.root.handlers[:]:
+        if handler not in before:
+            logging.root.removeHandler(handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -222,7 +222,7 @@ def test_an_evaluation_without_a_finite_figure_is_numerics(
 def test_masks_that_are_void_everywhere_are_data_without_a_figure(shell: Shell, mine: Path) -> None:
     few = ["dataset=v", "task=segmentation", "model=unet", "model.net.width=2"]
     done = train(shell, mine, "", QUIET, *few)
-    refused(done, 4, "dataset=test: no example of the set has a class in any pixel")
+    refused(done, 4, "dataset.test=u.Masks: 7 masks hold the values 7 only")
 
 
 def test_a_run_whose_configuration_was_edited_is_not_resumed(shell: Shell, trained: Path) -> None:

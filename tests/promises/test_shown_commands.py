@@ -37,7 +37,7 @@ PAGES = [
     *sorted(ROOT.glob("extensions/*/README.md")),
 ]
 PRINTED = re.compile(r"`([\w./]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-(RECORDING,) = ROOT.glob("experiments/regression/2026-11-24*")
+(RECORDING,) = ROOT.glob("experiments/nine_way/20*")
 RECORDED = [*PROGRAMS, "make", "pip", "git", "bash", "scontrol"]
 COMMAND = re.compile(rf"(\w+=\S* +|sudo +)*({'|'.join(RECORDED)}) +(?!-m$)\S")
 REPORT = "python -m ninefold.report"
