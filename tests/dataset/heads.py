@@ -9,12 +9,19 @@ from typing import Any
 import nibabel
 import numpy as np
 
+from ninefold.volumes.volumes import Volumes
+
 NAMES = ("left", "right", "top")
 SIDES = (14, 18, 12)  # voxels along the file's axes
 # Left, anterior, superior with voxels of 2, 2 and 3 mm: neither RAS nor isotropic.
 AFFINE = np.array([[-2.0, 0, 0, 14], [0, 2.0, 0, -18], [0, 0, 3.0, -18], [0, 0, 0, 1]])
 COUNTS = {"imagesTr": 8, "imagesTs": 4}
+SHAPE, SPACING = (1, 18, 18, 14), (2.0, 2.0, 2.0)  # as prepared
 LEVELS = (150, 300)  # of a volume, where its classes 1 and 2 begin
+
+
+def dataset(root: Path, **options: Any) -> Volumes:
+    return Volumes(str(root), **{"classes": 3, "shape": SHAPE, "spacing": SPACING, **options})
 
 
 def write(root: Path, counts: dict[str, int] = COUNTS, affine: Any = AFFINE) -> Path:
@@ -53,6 +60,18 @@ def thresholded(volume: np.ndarray) -> np.ndarray:
 
 def save(path: Path, volume: np.ndarray, affine: Any = AFFINE) -> None:
     nibabel.save(nibabel.Nifti1Image(volume, affine), path)
+
+
+def turned(
+    volume: np.ndarray, spacing: tuple[float, float, float], axes: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """A volume stored along other axes, such as LPS, and its affine."""
+    upright = nibabel.Nifti1Image(volume, np.diag([*spacing, 1]))
+    turn = nibabel.orientations.ornt_transform(
+        nibabel.io_orientation(upright.affine), nibabel.orientations.axcodes2ornt(tuple(axes))
+    )
+    image = upright.as_reoriented(turn)
+    return np.asarray(image.dataobj), image.affine
 
 
 def head(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

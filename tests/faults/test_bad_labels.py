@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from ninefold.errors import ConfigError
-from ninefold.volumes.volumes import Volumes
 from tests.conftest import Shell
-from tests.dataset.heads import AFFINE, SIDES, save, write_masks
+from tests.dataset.heads import AFFINE, SIDES, dataset, save, write_masks
 from tests.faults.refusals import Key, cut_short, mistaken, mistakes, refuses
 
 MASK, VOLUME = "labelsTr/tr_001.nii.gz", "imagesTr/tr_001_0000.nii.gz"
@@ -83,11 +82,6 @@ FILES: dict[str, tuple[Spoil, str]] = {
         "its voxels are .*not integers or floats",
     ),
 }  # fmt: skip
-
-
-def dataset(root: Path, **options: Any) -> Volumes:
-    usual = {"classes": 3, "shape": (1, 18, 18, 14), "spacing": (2.0, 2.0, 2.0)}
-    return Volumes(str(root), **{**usual, **options})
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -19,20 +19,15 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import ConfigError
 from ninefold.volumes.nifti import PERCENTILES
 from ninefold.volumes.volumes import Volumes
-from tests.dataset.heads import AFFINE, COUNTS, NAMES, SIDES, save, write
+from tests.dataset.heads import AFFINE, COUNTS, NAMES, SHAPE, SIDES, dataset, save, turned, write
 
 DATA = Path(nibabel.__file__).parent / "tests" / "data"
-SHAPE, SPACING = (1, 18, 18, 14), (2.0, 2.0, 2.0)
 ALL = np.arange(COUNTS["imagesTr"])
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("heads") / "set")
-
-
-def dataset(root: Path, **options: Any) -> Volumes:
-    return Volumes(str(root), **{"classes": 3, "shape": SHAPE, "spacing": SPACING, **options})
 
 
 def one(root: Path, volume: np.ndarray, affine: Any, points: dict[str, list[float]]) -> Path:
@@ -76,17 +71,12 @@ def test_voxels_and_landmarks_move_together(root: Path) -> None:
 @pytest.mark.parametrize("axes", ["RAS", "LPS", "ASL", "SRP", "PIR"])
 def test_a_volume_is_the_same_however_the_file_stores_its_axes(tmp_path: Path, axes: str) -> None:
     volume = np.random.default_rng(0).integers(0, 900, SIDES, dtype=np.int16)
-    upright = nibabel.Nifti1Image(volume, np.diag([2.0, 2, 3, 1]))
-    turned = upright.as_reoriented(
-        nibabel.orientations.ornt_transform(
-            nibabel.io_orientation(upright.affine), nibabel.orientations.axcodes2ornt(tuple(axes))
-        )
-    )
+    stored, affine = turned(volume, (2.0, 2, 3), axes)
     millimeters = [[4.0, 6, 9, 1], [20, 10, 30, 1], [10, 30, 15, 1]]
     shape, spacing = (1, 12, 18, 14), (3.0, 2.0, 2.0)
-    voxels = (np.linalg.inv(turned.affine) @ np.transpose(millimeters)).T[:, :3]
+    voxels = (np.linalg.inv(affine) @ np.transpose(millimeters)).T[:, :3]
     points = dict(zip(NAMES, voxels.tolist(), strict=True))
-    one(tmp_path / "set", np.asarray(turned.dataobj), turned.affine, points)
+    one(tmp_path / "set", stored, affine, points)
     heads = dataset(tmp_path / "set", shape=shape, spacing=spacing, window=(0, 1000), dtype="uint8")
     train = heads.load("train")
     expected = np.rint(volume.transpose() * 0.255)
@@ -157,19 +147,6 @@ def test_without_a_window_the_percentiles_of_each_volume_are_its_ends(root: Path
     assert np.abs(train.inputs[np.array([0])][0, 0] / 32767 - expected).max() < 1e-4
 
 
-def test_test_cases_are_those_listed_in_a_file(root: Path, tmp_path: Path) -> None:
-    root = write(tmp_path / "set")
-    (root / "test.txt").write_text("tr_001\n\n tr_004\n")
-    heads = dataset(root)
-    heads.prepare()
-    assert (len(heads.load("train")), len(heads.load("test"))) == (6, 2)
-    assert [Path(path).name for path in heads.sources("test")] == [
-        "tr_001_0000.nii.gz", "tr_004_0000.nii.gz", "landmarks.json",
-    ]  # fmt: skip
-    assert len(dataset(root, limit=3).load("train")) == 3
-    assert len(dataset(root, limit=3).sources("train")) == 4
-
-
 def test_channels_are_read_from_numbered_files(root: Path, tmp_path: Path) -> None:
     root = write(tmp_path / "set")
     for path in root.glob("images*/*_0000.nii.gz"):
@@ -180,13 +157,6 @@ def test_channels_are_read_from_numbered_files(root: Path, tmp_path: Path) -> No
     found = heads.load("train").inputs[ALL]
     assert found.shape == (8, 2, *SHAPE[1:])
     assert not np.array_equal(found[:, 0], found[:, 1])
-
-
-def test_rows_and_slices_are_the_same_volumes(root: Path) -> None:
-    inputs = dataset(root).load("train").inputs
-    whole = inputs[ALL]
-    assert np.array_equal(inputs[2:5][np.arange(3)], whole[2:5])
-    assert np.array_equal(inputs[np.array([6, 1])], whole[[6, 1]])
 
 
 @pytest.mark.parametrize(
@@ -232,22 +202,6 @@ def test_a_header_that_nibabel_mends_is_read_without_a_word(
         [sys.executable, "-c", code, str(again)], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_only_the_one_who_reads_volumes_needs_nibabel(root: Path) -> None:
-    code = (
-        "import sys; sys.modules['nibabel'] = None\n"
-        "from ninefold.volumes.volumes import Volumes\n"
-        "try: Volumes(sys.argv[1]).prepare()\n"
-        "except Exception as error: print(type(error).__name__, error)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(root)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == (
-        "ConfigError error: dataset=volumes: nibabel is not installed; the extra volumes "
-        "has it; pip install '.[volumes]' in a clone, or pip install 'WHEEL[volumes]'\n"
-    )
 
 
 def test_volumes_are_neither_resized_nor_moved() -> None:
