@@ -1,4 +1,4 @@
-"""The run that the fault sets stop, break and resume, and the hash of where it ends."""
+"""The run that tests of faults stop, break and resume, and the hash of where it ends."""
 
 from __future__ import annotations
 
@@ -116,14 +116,9 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         yield prefix, repr(np.float64(tree) if isinstance(tree, float) else tree)
 
 
-def name_of(options: list[str]) -> str:
-    """The name of the uninterrupted run of `options`."""
-    return hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
-
-
 def reference(folder: Path, options: list[str]) -> Path:
     """An uninterrupted run of `options`; made once in `folder`."""
-    run = folder / name_of(options)
+    run = folder / hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
     if not (run / "result.json").exists():
         done = Shell(folder).train(*options, f"hydra.run.dir={run}")
         assert done.returncode == 0, done.stderr
@@ -131,17 +126,10 @@ def reference(folder: Path, options: list[str]) -> Path:
 
 
 def finished(shell: Shell, folder: Path, start: list[str], options: list[str]) -> Path:
-    """Bring a run to its end by `start`; return the uninterrupted run of `options` in `folder`.
-
-    It is made by the same process if it is not there yet.
-    """
-    whole = folder / name_of(options)
-    commands = [["train.py", *start]]
-    if not (whole / "result.json").exists():
-        commands.append(["train.py", *options, f"hydra.run.dir={whole}"])
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    return whole
+    """Bring a run to its end by `start`; return the uninterrupted run of `options` in `folder`."""
+    done = shell.train(*start)
+    assert done.returncode == 0, done.stderr
+    return reference(folder, options)
 
 
 def run_commands(

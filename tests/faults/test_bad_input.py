@@ -1,4 +1,4 @@
-"""Set D: bad input. Each is one line that names the field, with the documented exit code.
+"""Bad input. Each is one line that names the field, with the documented exit code.
 
 What is rejected before a folder is made leaves none; an older run stays as it was; no process and
 no traceback is left on the screen, whatever the number of processes.
@@ -26,7 +26,7 @@ from ninefold.engine.amp import Amp, verify
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main as report
 from tests.conftest import ROOT, Shell
-from tests.faults.refusals import Done, refused, timed
+from tests.faults.refusals import Done, cut_short, refused, timed
 
 TWO = ("parallel=ddp", "launch.cpu_processes=2")
 INLINE = ("launch.inline=true", "logger=quiet", "clock.warmup=0")
@@ -65,85 +65,63 @@ def tree(folder: Path) -> dict[str, str]:
 # code, the beginning of each line, and a part of one. `7s` are 5,000 digits.
 MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("epohcs=3", 2, "epohcs=3: ", "did you mean epochs?"),
-    ("+epoch=3", 2, "epoch=3: ", "did you mean epochs"),
     ("paralel=ddp", 2, "paralel=ddp: ", "did you mean parallel?"),
-    ("optimizer.lrr=1", 2, "optimizer.lrr=1: ", "did you mean optimizer.lr?"),
     ("model.net.depth=3", 2, "model.net.depth=3: ", "or +model.net.depth=..."),
     ("model.net={_target_:torch.nn.Flatten,start_dim:2}", 2, "model.net={", "or ++model.net="),
-    ("+checkpoint.kep=3", 2, "checkpoint.kep=3: ", "did you mean keep?"),
-    ("+amp.foo=1", 2, "amp.foo=1: ", "known are"),
     ("hydra.foo=1", 2, "hydra.foo=1: ", "--cfg hydra"),
     ("epochs=two", 2, "epochs=two: ", "whole number"),
     ("epochs=", 2, "epochs=: ", "whole number"),
-    ("seed=[1,2]", 2, "seed=[1, 2]: ", "whole number"),
-    ("epochs={a:1}", 2, "epochs={'a': 1}: ", "whole number"),
     ("epochs=-1", 2, "epochs=-1: ", "at least 0"),
     ("optimizer.lr=nan", 2, "optimizer.lr=nan: ", "above 0"),
-    ("optimizer.lr=1e400", 2, "optimizer.lr=inf: ", "above 0"),
     ("amp=fp8", 2, "amp=fp8: ", "autocast, bf16, fp32"),
-    ("parallel=ddpp", 2, "parallel=ddpp: ", "did you mean ddp?"),
     ("experiments=nine_wey", 2, "experiments=nine_wey: ", "did you mean nine_way"),
     ("optimizer.lr=???", 2, "optimizer.lr=???: ", "Missing mandatory value"),
     ("optimizer.lr=${nothing}", 2, "optimizer.lr=${nothing}: ", "'nothing' not found"),
-    ("hydra.run.dir=${nothing}", 2, "hydra.run.dir=${nothing}: ", "not found"),
     ("epochs=1 epochs=x", 2, "epochs=x: ", "whole number"),
     ("seed=0,1", 2, "seed=0,1: ", "add -m"),
     ("epochs=-1 batch_size=0 amp=fp8 epohcs=1", 2,
      ("epochs=-1: ", "batch_size=0: ", "amp=fp8: ", "epohcs=1: "), ""),
     # Groups, sections and keys that are taken away or are something else
-    ("parallel=", 2, "parallel=: ", "ddp, dp, "),
     ("model=null", 2, "model=null: ", "alexnet, convnet, gpt"),
-    ("optimizer=5", 2, "optimizer=5: ", "adamw, sgd"),
     ("model=[convnet]", 2, "model=[convnet]: ", "did you mean convnet?"),
     ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "no such option"),
     ("~dataset", 2, "dataset=~: ", "cannot be taken away"),
     ("~epochs", 2, "epochs=nothing: ", "it is missing"),
-    ("model.net=null", 2, "model.net=null: ", "_target_"),
     ("logger.jsonl=null", 2, "logger.jsonl=null: ", "~logger.jsonl"),
     ("optimizer._target_=5", 2, "optimizer._target_=5: ", "dotted name"),
     ("launch=null", 2, "launch=null: ", "not a section"),
     ("hydra.run.dir=", 2, "hydra.run.dir=: ", "it names nothing"),
     # What is no command line
     ("", 2, "override='': ", "key=value"),
-    ("foo", 2, "foo=: ", "key=value"),
-    ("=3", 2, "override='=3': ", "key=value"),
     ('seed="a', 2, 'seed="a: ', "key=value"),
-    ("héé=3", 2, "héé=3: ", "key=value"),
     ("epochs=١", 2, "epochs=١: ", "a whole number of at least 0"),
     ("model.net.width=7s", 2, "model.net.width=777", "5000 characters"),
     ("--mutlirun", 2, "arguments=--mutlirun: ", "unrecognized"),
     ("seed=0 -m epochs=1", 2, "arguments=epochs=1: ", "flags are allowed before all key=value"),
-    ("--config-name nope", 2, "config=?: ", "Cannot find primary config"),
     ("--config-dir nope", 2, "config=?: ", "nope' not found"),
-    ("--cfg nope", 2, "arguments=--cfg/-c: ", "invalid choice"),
     ("-m --cfg job", 2, "arguments=-m --cfg: ", "Only one of"),
-    ("--shell-completion", 2, "arguments=--shell-completion: ", "install"),
     # Processes and devices
-    ("device=cuda", 2, "device=cuda: ", "device=cpu"),
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
     ("parallel=dp parallel.processes=2", 2, "parallel.processes=2: ", "parallel=ddp"),
     ("parallel=ddp parallel.processes=2", 2, "launch.inline=true: ", "2 proc"),
-    ("parallel=ddp +parallel.backend=nccl", 2, "parallel.backend=nccl: ", "no such key"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
-    ("dataset=folder", 4, "dataset.root=null: ", "set dataset.root"),
     ("dataset=synthetic dataset.classes=null", 2, "dataset.classes=null: ", "cannot count them"),
     ("task.classes=null", 2, "task.classes=null: ", "dataset.classes is 10"),
     ("model=resnet18 dataset=synthetic dataset.shape=[4,8,8]", 2, "model.input_channels=3: ",
      "4 channels"),
+    # Losses and loaders
+    ("loader.share=0", 2, "loader.share=0: ", "not allowed"),
+    ("task.loss={label_smoothing:0.1}", 2, "task.loss={'label_smoothing': 0.1}: ", "not allowed"),
     # Sweeps
     ("-m seed=range(0)", 2, "seed=range(0): ", "it has no values"),
-    ("-m seed=glob(*)", 2, "seed=glob(*): ", "it has no values"),
     ("-m seed=range(0,1,0)", 2, "seed=range(0,1,0): ", "its step is 0"),
-    ("-m model=glob(zz*)", 2, "model=glob(zz*): ", "it has no values"),
     ("-m +hydra.sweeper.params={seed:'range(0)'}", 2, "seed=range(0): ", "it has no"),
     ("-m resume=auto hydra.sweep.dir=s", 2, "resume=auto: ", "a sweep makes new runs"),
     # Evaluations
     ("evaluate", 2, "ckpt=???: ", "nothing is given"),
-    ("evaluate ckpt=", 2, "ckpt=: ", "it names nothing"),
     ("evaluate ckpt=nowhere", 3, "ckpt=nowhere: ", "no such checkpoint"),
-    ("evaluate ckpt=older/.hydra", 3, "ckpt=older/.hydra: ", "checkpoints/last.pt"),
     ("evaluate ckpt=older hydra.run.dir=older", 2, "hydra.run.dir=older: ", "choose another"),
     ("evaluate ckpt=older epochs=1", 2, "epochs=1: ", "no such key"),
     ("evaluate ckpt=older dataset.limit=3", 2, "dataset.limit=3: ", "add dataset=OPTION"),
@@ -151,7 +129,6 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      ("batch_size=0: ", "load.partial=1: "), ""),
     # Resuming
     ("resume=nowhere", 2, "resume=nowhere: ", "config.yaml"),
-    ("resume=", 2, "resume=: ", "it names nothing"),
     ("resume=older hydra.run.dir=x", 2, "hydra.run.dir=x: ", "leave hydra.run.dir out"),
     ("hydra.run.dir=older", 2, "hydra.run.dir=older: ", "resume=older"),
     ("resume=older seed=3 model=resnet18", 2, "resume=older: ", "model"),
@@ -178,38 +155,16 @@ def test_a_mistake_in_a_command_is_one_line_and_nothing_is_written(
 # What only a worker finds: with one process and with two
 LATE = [
     ("dataset.classes=5", 4, "dataset.classes=5: ", "labels from 0 to 9"),
-    ("dataset.shape=[1,9,9]", 4, "dataset.shape=[1, 9, 9]: ", "found [1, 8, 8]"),
-    ("dataset.limit=10", 4, "batch_size=64: ", "10 examples found"),
     ("+model.net.depth=3", 2, "model.net=ninefold", "depth"),
 ]
 
 
 @pytest.mark.parametrize("more", [(), pytest.param(TWO, marks=SLOW)], ids=["one", "two"])
-@pytest.mark.parametrize(
-    ("words", "code", "field", "hint"),
-    [LATE[0], *(pytest.param(*row, marks=SLOW) for row in LATE[1:])],
-)
+@pytest.mark.parametrize(("words", "code", "field", "hint"), LATE)
 def test_a_mistake_that_a_worker_finds_is_one_line_whatever_the_number_of_processes(
     shell: Shell, older: Path, words: str, code: int, field: str, hint: str, more: tuple[str, ...]
 ) -> None:
     refused(timed(shell.train, words, *more), code, field, hint=hint)
-
-
-@SLOW
-def test_a_study_that_is_no_yaml_is_one_line(shell: Shell, older: Path) -> None:
-    (shell.folder / "mine" / "experiments").mkdir(parents=True)
-    (shell.folder / "mine" / "experiments" / "study.yaml").write_text("# @package _global_\na: [1")
-    done = timed(shell.train, "--config-dir", "mine", "experiments=study")
-    refused(done, 2, "config=", hint="it is not YAML")
-
-
-@SLOW
-def test_a_sweep_that_names_an_option_that_does_not_exist_runs_no_cell(
-    shell: Shell, older: Path
-) -> None:
-    done = timed(shell.train, "-m", "parallel=none,ddpp", "hydra.sweep.dir=sweep")
-    refused(done, 2, "parallel=ddpp", hint="did you mean ddp")
-    assert not list((shell.folder / "sweep").glob("*/result.json"))
 
 
 @SLOW
@@ -250,10 +205,8 @@ AGENT = {
     ("change", "field", "code"),
     [
         ({}, "MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port 1 ", 7),
-        ({"RANK": "1", "LOCAL_RANK": "1"}, "MASTER_ADDR=127.0.0.1: rank 0's store", 7),
         ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 7),
         ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
-        pytest.param({"WORLD_SIZE": "x"}, "WORLD_SIZE=x", 2, marks=pytest.mark.slow),
         ({"TORCHELASTIC_RUN_ID": ""}, "WORLD_SIZE=2", 2),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
@@ -314,10 +267,6 @@ def _emptied(root: Path) -> None:
     root.mkdir()
 
 
-def _cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-300])
-
-
 def _dangling(path: Path) -> None:
     path.unlink()
     path.symlink_to("nowhere.jpg")
@@ -333,21 +282,9 @@ IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "found s; set dataset.root=",
     ),
-    "one class only": (
-        lambda root: [shutil.rmtree(root / split / "class1") for split in ("train", "test")],
-        "one class only",
-    ),
     "a corrupt image": (
         lambda root: (root / "train" / "class0" / "3.jpg").write_bytes(b"\xff\xd8\xff" + b"x" * 99),
         "3.jpg is no usable image",
-    ),
-    "text for an image": (
-        lambda root: (root / "test" / "class1" / "3.jpg").write_text("<html>not found</html>"),
-        "3.jpg is no usable image",
-    ),
-    "an empty file": (
-        lambda root: (root / "train" / "class1" / "3.jpg").write_bytes(b""),
-        "0 bytes",
     ),
     "an unreadable file": (lambda root: _dangling(root / "train" / "class1" / "3.jpg"), "3.jpg"),
     "images of 16 bits": (
@@ -355,10 +292,6 @@ IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
             root / "train" / "class0" / "9.png"
         ),
         "9.png",
-    ),
-    "no images in a class": (
-        lambda root: [path.unlink() for path in (root / "train" / "class0").iterdir()],
-        "no images in",
     ),
     "a class that links to itself": (
         lambda root: (root / "train" / "class2").symlink_to("class2"),
@@ -379,14 +312,10 @@ def test_a_folder_of_images_with_a_fault_is_one_line(
 
 
 @SLOW
-@pytest.mark.parametrize("more", [(), TWO], ids=["one", "two"])
-@pytest.mark.parametrize("workers", [0, 1])
-def test_an_image_cut_short_is_one_line(
-    shell: Shell, older: Path, workers: int, more: tuple[str, ...]
-) -> None:
-    _cut(images(shell.folder / "set") / "train" / "class0" / "3.jpg")
+def test_an_image_cut_short_is_one_line(shell: Shell, older: Path) -> None:
+    cut_short(images(shell.folder / "set") / "train" / "class0" / "3.jpg")
     done = timed(shell.train, "dataset=folder", "dataset.root=set", "dataset.classes=2",
-                 "dataset.shape=[3,8,8]", "batch_size=4", f"loader.workers={workers}", *more,
+                 "dataset.shape=[3,8,8]", "batch_size=4", "loader.workers=1", *TWO,
                  "epochs=2")  # fmt: skip
     refused(done, 4, "dataset.root=", hint="3.jpg is no usable image")
 
@@ -395,17 +324,11 @@ def test_an_image_cut_short_is_one_line(
 
 FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
     "no YAML": (lambda text: "a: [1", "cannot be used"),
-    "a list": (lambda text: "- 1", "a mapping is expected"),
     "empty": (lambda text: "", "it has no amp, it has no augment"),
-    "special characters": (lambda text: "\x00", "special characters"),
-    "an alias": (lambda text: "a: &x [1, 2]\nb: *x\n", "YAML alias"),
     "nested": (lambda text: "[" * 10_000, "nested more than"),
-    "a number without end": (lambda text: "a: " + "1" * 200_000, "characters"),
-    "a tag": (lambda text: "a: !!python/object/apply:os.getcwd []", "could not determine"),
     "no batch_size": (
         lambda text: re.sub("(?m)^batch_size.*\n", "", text), "it has no batch_size; start a new"
     ),
-    "no clock": (lambda text: re.sub("(?m)^clock:\n(  .*\n)*", "", text), "it has no clock"),
     "no choices": (lambda text: re.sub("(?ms)^choices:.*", "", text), "it has no choices"),
     "a section of another version": (
         lambda text: text.replace("\nclock:", "\nclock:\n  newer: 3"), "the keys of clock are those"
@@ -415,10 +338,6 @@ FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
     ),
     "a reference": (
         lambda text: re.sub("(?m)^seed:.*", "seed: x${now:%Y}", text), "refers to something in seed"
-    ),
-    "a reference in a decoded one": (
-        lambda text: re.sub("(?m)^seed:.*", "seed: ${oc.decode:'${seed}'}", text),
-        "refers to something in seed",
     ),
 }  # fmt: skip
 
@@ -442,9 +361,8 @@ def test_a_stored_job_that_is_broken_or_of_another_version_is_one_line_and_stays
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        (["nowhere"], "folder=nowhere"), ([], "arguments="), ([""], "arguments="),
-        (["a", "b"], "arguments="), (["--foo", "a"], "arguments="), (["empty"], "folder=empty"),
-        (["file"], "folder=file"), (["rows"], "runs.csv=rows"), (["bytes"], "runs.csv=bytes"),
+        (["nowhere"], "folder=nowhere"), ([], "arguments="), (["--foo", "a"], "arguments="),
+        (["empty"], "folder=empty"), (["file"], "folder=file"), (["bytes"], "runs.csv=bytes"),
     ],
     ids=str,
 )  # fmt: skip
@@ -453,35 +371,32 @@ def test_a_report_of_nothing_is_one_line(
     arguments: list[str], field: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    for name in ("empty", "rows", "bytes"):
+    for name in ("empty", "bytes"):
         Path(name).mkdir()
-    for name in ("rows", "bytes"):  # a recording that lacks it is refused for that
-        Path(name, "environment.json").write_text("{}")
+    Path("bytes/environment.json").write_text("{}")  # a recording that lacks it is refused for that
     Path("file").touch()
-    Path("rows/runs.csv").write_text("folder,status\n")
     Path("bytes/runs.csv").write_bytes(b"folder\n\xff\x00\n")
     code = report(arguments)
     refused(Done(arguments, code, *capsys.readouterr()), 2, field)
 
 
+UNREADABLE = [b"", b"[]", b"{", b"\xff", b'{"status": 5}', b'{"status": "ok", "seed": "x"}']
+
+
 @SLOW
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"{", b"\xff", b'{"status": 5}', b'{"status": "ok", "seed": "x"}',
-     b'{"status": "ok", "accuracy": {"a": 1}}', b'{"status": "ok", "epoch_seconds": 5}'],
-    ids=str,
-)  # fmt: skip
-def test_a_result_that_cannot_be_read_is_listed_and_hides_no_other(
-    shell: Shell, older: Path, content: bytes
+def test_results_that_cannot_be_read_are_listed_and_hide_no_other(
+    shell: Shell, older: Path
 ) -> None:
-    (shell.folder / "sweep" / "broken").mkdir(parents=True)
-    (shell.folder / "sweep" / "broken" / "result.json").write_bytes(content)
+    for number, content in enumerate(UNREADABLE):
+        (shell.folder / "sweep" / f"broken{number}").mkdir(parents=True)
+        (shell.folder / "sweep" / f"broken{number}" / "result.json").write_bytes(content)
     shutil.copytree(older, shell.folder / "sweep" / "good")
     env = {"PYTHONPATH": str(ROOT)}
     done = timed(shell.run, "-m", "ninefold.report", "sweep", env=env)
     assert (done.returncode, done.stderr) == (0, "")
     rows = (shell.folder / "sweep" / "report" / "runs.csv").read_text()
-    assert "broken,unreadable," in rows
+    for number in range(len(UNREADABLE)):
+        assert f"broken{number},unreadable," in rows
     assert "good,ok," in rows
 
 
@@ -499,23 +414,20 @@ def under(shell: Shell, setup: str, *overrides: str, **options: Any) -> Done:
 
 
 SMALL = ("max_steps=2", "logger=quiet", "clock.warmup=0", "hydra.run.dir=disk/run")
-DISKS: dict[str, tuple[str, str]] = {
-    "full at once": ("size=4k", "file="),
-    "full at the checkpoint": ("size=100k", "checkpoint="),
-    "no inodes at once": ("size=10M,nr_inodes=3", "file="),
-    "no inodes at the checkpoint": ("size=10M,nr_inodes=12", ""),
-    "read-only": ("ro", "file="),
+DISKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "full at once": ("size=4k", "file=", TWO),
+    "full at the checkpoint": ("size=100k", "checkpoint=", TWO),
+    "no inodes at the checkpoint": ("size=10M,nr_inodes=12", "", ()),
+    "read-only": ("ro", "file=", ()),
 }
 
 
 @SLOW
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-@pytest.mark.parametrize("more", [(), TWO], ids=["one", "two"])
-@pytest.mark.parametrize("disk", DISKS)
+@pytest.mark.parametrize(("options", "field", "more"), DISKS.values(), ids=DISKS)
 def test_a_disk_that_takes_no_more_is_one_line(
-    shell: Shell, older: Path, disk: str, more: tuple[str, ...]
+    shell: Shell, older: Path, options: str, field: str, more: tuple[str, ...]
 ) -> None:
-    options, field = DISKS[disk]
     (shell.folder / "disk").mkdir()
     done = timed(under, shell, f"mount -t tmpfs -o {options} tmpfs disk", *SMALL, *more)
     refused(done, 5, field)
@@ -523,33 +435,18 @@ def test_a_disk_that_takes_no_more_is_one_line(
 
 @SLOW
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-@pytest.mark.parametrize("options", ["ro", "size=4k"])
-def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell, options: str) -> None:
-    setup = f"mount -t tmpfs -o {options} tmpfs /dev/shm"
-    if options != "ro":
-        setup += "; head -c 4096 /dev/zero > /dev/shm/full"
+def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell) -> None:
+    setup = "mount -t tmpfs -o size=4k tmpfs /dev/shm; head -c 4096 /dev/zero > /dev/shm/full"
     done = timed(under, shell, setup, "max_steps=2")
     refused(done, 5, "file=/dev/shm", hint="launch.inline=true")
     done = timed(under, shell, setup, "max_steps=2", "launch.inline=true")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "a-file",
-        *(pytest.param(path, marks=SLOW) for path in ("a-file/run", "/dev/null", "/proc/nowhere")),
-    ],
-)
+@pytest.mark.parametrize("path", ["a-file", pytest.param("/proc/nowhere", marks=SLOW)])
 def test_a_run_folder_that_cannot_be_made_is_one_line(shell: Shell, older: Path, path: str) -> None:
     (shell.folder / "a-file").touch()
     refused(timed(shell.train, f"hydra.run.dir={path}"), 5, f"file={path}")
-
-
-@SLOW
-def test_a_log_that_is_a_folder_is_one_line(shell: Shell, older: Path) -> None:
-    (shell.folder / "run" / "run.log").mkdir(parents=True)
-    refused(timed(shell.train, "hydra.run.dir=run", "max_steps=1"), 5, "file=")
 
 
 @SLOW
@@ -566,7 +463,7 @@ def test_a_log_on_a_full_disk_is_no_reason_to_stop(shell: Shell, older: Path) ->
     "kilobytes",
     [
         2_500_000,
-        *(pytest.param(size, marks=SLOW) for size in (300_000, 1_000_000, 3_300_000, 4_000_000)),
+        *(pytest.param(size, marks=SLOW) for size in (300_000, 4_000_000)),
     ],
 )
 def test_an_address_space_too_small_for_torch_is_one_line(
@@ -577,17 +474,16 @@ def test_an_address_space_too_small_for_torch_is_one_line(
 
 
 @SLOW
-@pytest.mark.parametrize("more", [(), TWO], ids=["one", "two"])
 @pytest.mark.parametrize(
     "arguments",
     [
-        "dataset=synthetic dataset.train_count=2000000",  # NumPy has none
-        "dataset=synthetic model.net.width=4000",  # torch has none, for the weights
-        "dataset=synthetic dataset.train_count=64 dataset.test_count=4 model.input_size=2000",
+        "dataset.train_count=2000000",  # NumPy has none
+        "model.net.width=4000 parallel=ddp launch.cpu_processes=2",  # torch has none, for weights
+        "dataset.train_count=64 dataset.test_count=4 model.input_size=2000",
     ],
 )
 def test_a_run_that_does_not_fit_memory_is_one_line(
-    shell: Shell, older: Path, arguments: str, more: tuple[str, ...]
+    shell: Shell, older: Path, arguments: str
 ) -> None:
-    done = timed(under, shell, "ulimit -v 6000000", *arguments.split(), *more)
+    done = timed(under, shell, "ulimit -v 6000000", "dataset=synthetic", *arguments.split())
     refused(done, 5, "memory=exhausted")

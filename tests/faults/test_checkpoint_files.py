@@ -1,4 +1,4 @@
-"""Set C: a run has a readable checkpoint, whatever happens to its writers, files and disk."""
+"""A run has a readable checkpoint, whatever happens to its writers, files and disk."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import shutil
 import signal
 import statistics
 import subprocess
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from ninefold.checkpoint import manifest
+from ninefold.checkpoint import manifest, store
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
+from ninefold.files import sha256_of
 from tests.faults.writer import (
     KEEP,
     Beside,
@@ -30,14 +32,13 @@ from tests.faults.writer import (
     Writer,
     calls_of,
     content,
+    disk,
     names,
     require_whole,
     traced,
     wrong_later,
     wrong_now,
 )
-
-Record = Callable[[str, object], None]
 
 
 def saved(folder: Path, *steps: int, keep: int = KEEP, size: int = 10, best: int = 1) -> None:
@@ -51,7 +52,7 @@ def twin(folder: Path, target: Path) -> Path:
     return target
 
 
-# C1: killed at a system call
+# Killed at a system call
 
 
 def crashes(
@@ -93,18 +94,16 @@ def crashes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("earlier", [(), (1,), (1, 2)], ids=len)
+@pytest.mark.parametrize("earlier", [(), (1, 2)], ids=len)
 def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
-    tmp_path: Path, earlier: tuple[int, ...], record_property: Record
+    tmp_path: Path, earlier: tuple[int, ...]
 ) -> None:
     cases, wrong = crashes(tmp_path, earlier, Beside)
-    record_property("set", "C1")
-    record_property("cases", cases)
     assert cases > 50
     assert wrong == []
 
 
-# C2: killed at any time
+# Killed at any time
 
 
 def kills(folder: Path, number: int, size: int) -> tuple[Counter[str], list[str]]:
@@ -156,27 +155,16 @@ def stamps(folder: Path) -> set[tuple[str, int, int]]:
     return {(name, stat.st_mtime_ns, stat.st_size) for name, stat in found}
 
 
-def require_survivals(folder: Path, number: int, size: int, record_property: Record) -> None:
-    """No unreadable run, and none older than its last save, in `number` kills."""
-    record_property("set", "C2")
-    record_property("cases", number)
-    hit, wrong = kills(folder, number, size)
-    record_property("kills", dict(hit))
-    print(f"C2, {size} numbers: {dict(hit)}")
+@pytest.mark.slow
+def test_a_writer_killed_at_a_random_time_leaves_a_readable_run(tmp_path: Path) -> None:
+    """Within a write, too, which takes long for a file of 4 MB."""
+    number = 100
+    hit, wrong = kills(tmp_path, number, 2**20)
     assert wrong == []
     assert hit["during"] > number / 4, f"the moments were no test: {hit}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [10, 2**16, 2**20])
-def test_a_writer_killed_at_a_random_time_leaves_a_readable_run(
-    tmp_path: Path, size: int, record_property: Record
-) -> None:
-    """0 in 3000, over three sizes, says that the rate is below 0.1 % at 95 % (rule of three)."""
-    require_survivals(tmp_path, 1000, size, record_property)
-
-
-# C3: refused by the system
+# Refused by the system
 
 
 def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
@@ -225,22 +213,15 @@ def refusals(folder: Path, error: str, kind: type[Checkpoints]) -> tuple[int, li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", ["ENOSPC", "EIO", "EDQUOT", "EINTR"])
-def test_a_refused_system_call_costs_a_save_and_no_checkpoint(
-    tmp_path: Path, error: str, record_property: Record
-) -> None:
+@pytest.mark.parametrize("error", ["ENOSPC", "EINTR"])
+def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path: Path, error: str) -> None:
     cases, wrong = refusals(tmp_path, error, Beside)
-    record_property("set", "C3")
-    record_property("cases", cases)
     assert cases > 50
     assert wrong == []
 
 
 @pytest.mark.slow
-def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(
-    tmp_path: Path, record_property: Record
-) -> None:
-    record_property("set", "C3")
+def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
     saved(run, 1, 2)
     size = (run / "last.pt").stat().st_size
@@ -254,9 +235,9 @@ def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(
     assert wrong_later(run, 4) == []
 
 
-# C4: damaged files
+# Damaged files
 
-DAMAGE = {"truncated": 64, "flipped": 256, "zeroed": 32, "emptied": 16, "replaced": 32}
+DAMAGE = {"truncated": 16, "flipped": 64, "zeroed": 8, "emptied": 4, "replaced": 8}
 
 
 def damaged(kind: str, data: bytes, other: bytes, moments: random.Random) -> bytes | None:
@@ -315,32 +296,16 @@ def wrong_choice(run: Path, step: int) -> list[str]:
     return found
 
 
-def require_detection(folder: Path, counts: dict[str, int], record_property: Record) -> None:
-    """Every damage is detected; with one warning the newest checkpoint that is left is taken."""
-    cases, wrong = damages(folder, counts)
-    record_property("set", "C4")
-    record_property("cases", cases)
+def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(
+    tmp_path: Path,
+) -> None:
+    cases, wrong = damages(tmp_path, DAMAGE)
+    assert cases == 100
     assert wrong == []
 
 
-def test_50_damaged_files_are_detected_and_replaced_by_the_newest_that_is_left(
-    tmp_path: Path, record_property: Record
-) -> None:
-    require_detection(tmp_path, {kind: n // 8 for kind, n in DAMAGE.items()}, record_property)
-
-
-@pytest.mark.slow
-def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(
-    tmp_path: Path, record_property: Record
-) -> None:
-    require_detection(tmp_path, DAMAGE, record_property)
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(
-    tmp_path: Path, kind: str, record_property: Record
-) -> None:
-    record_property("set", "C4")
+@pytest.mark.parametrize("kind", ["flipped", "emptied"])
+def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(tmp_path: Path, kind: str) -> None:
     run = tmp_path / "run" / "checkpoints"
     run.parent.mkdir()
     saved(run, 1, 2, 3, size=2**14)
@@ -359,20 +324,9 @@ def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(
     assert said.getvalue().count("warning: ") == 3  # of steps 3, 2, and the best, 1
 
 
-# C5: disks that are full, and others that take nothing
+# Disks that are full, and others that take nothing
 
 SIZE = 2**20  # numbers of four bytes
-
-
-@contextlib.contextmanager
-def disk(folder: Path, options: str) -> Iterator[None]:
-    """A file system in memory at `folder` while the block runs; only root can have it."""
-    folder.mkdir(exist_ok=True)
-    mount(folder, f"-t tmpfs -o {options} tmpfs")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def mount(folder: Path, arguments: str) -> None:
@@ -403,11 +357,10 @@ def require_refusal(folder: Path, reason: str, restrict: Callable[[], None] = la
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("percent", [0, 1, 10, 25, 50, 75, 90, 99])
+@pytest.mark.parametrize("percent", [0, 50, 99])
 def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(
-    tmp_path: Path, percent: int, record_property: Record
+    tmp_path: Path, percent: int
 ) -> None:
-    record_property("set", "C5")
     folder = tmp_path / "disk"
     with disk(folder, "size=64m"):
         run = folder / "checkpoints"
@@ -421,10 +374,7 @@ def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(
 
 
 @pytest.mark.slow
-def test_a_disk_without_inodes_is_said_to_have_none(
-    tmp_path: Path, record_property: Record
-) -> None:
-    record_property("set", "C5")
+def test_a_disk_without_inodes_is_said_to_have_none(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     with disk(folder, "size=64m,nr_inodes=64"):
         run = folder / "checkpoints"
@@ -440,10 +390,7 @@ def test_a_disk_without_inodes_is_said_to_have_none(
 
 
 @pytest.mark.slow
-def test_a_disk_that_became_read_only_keeps_what_it_has(
-    tmp_path: Path, record_property: Record
-) -> None:
-    record_property("set", "C5")
+def test_a_disk_that_became_read_only_keeps_what_it_has(tmp_path: Path) -> None:
     folder = tmp_path / "disk"
     with disk(folder, "size=64m"):
         run = folder / "checkpoints"
@@ -455,24 +402,47 @@ def test_a_disk_that_became_read_only_keeps_what_it_has(
 
 
 @pytest.mark.slow
-def test_a_folder_of_another_user_keeps_what_it_has(record_property: Record) -> None:
-    record_property("set", "C5")
-    with tempfile.TemporaryDirectory() as name:  # which others may look into
-        folder = Path(name)
-        folder.chmod(0o755)
-        saved(folder, 1, 2, size=SIZE)
-        require_refusal(folder, "Permission denied", lambda: os.setuid(65534))
-        assert wrong_later(folder, 3) == []
-
-
-@pytest.mark.slow
-def test_a_file_that_may_not_grow_so_large_keeps_the_earlier_ones(
-    tmp_path: Path, record_property: Record
-) -> None:
-    record_property("set", "C5")
+def test_a_file_that_may_not_grow_so_large_keeps_the_earlier_ones(tmp_path: Path) -> None:
     saved(tmp_path, 1, 2, size=SIZE)
     limits = (2**20, 2**20)
     require_refusal(
         tmp_path, "File too large", lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     )
     assert wrong_later(tmp_path, 3) == []
+
+
+# Checks that would not see a mistake prove nothing
+
+
+class InPlace(Checkpoints):
+    """Writes under the name that is read, as many programs do."""
+
+    def save(self, content: Mapping[str, Any], best: bool) -> None:
+        with (self.folder / "last.pt").open("wb") as file:
+            torch.save(dict(content), file)
+        sha256 = sha256_of(self.folder / "last.pt")
+        files = self.manifest()
+        files["last.pt"] = [{"sha256": sha256, "size": 1, "step": content["step"]}]
+        store.manifest.write(self.folder, files)
+
+
+@pytest.mark.slow
+def test_a_writer_that_writes_in_place_is_seen(tmp_path: Path) -> None:
+    _, wrong = crashes(tmp_path, (1,), InPlace)
+    assert any("unreadable" in what for what in wrong), wrong
+
+
+def believe(path: Path) -> str | None:
+    """What the manifest says, without a look into the file or folder."""
+    entries = Checkpoints(path.parent, 2).manifest().get(path.name)
+    return entries[0]["sha256"] if entries and path.exists() else None
+
+
+@pytest.mark.slow
+def test_a_checksum_that_is_not_looked_at_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "digest", believe)
+    cases, wrong = damages(tmp_path, DAMAGE)
+    assert len(wrong) > cases / 2
+    assert any("flipped" in what and "was not detected" in what for what in wrong)

@@ -160,6 +160,17 @@ def calls_of(save: Callable[[], None], log: Path) -> list[tuple[str, int]]:
     return found
 
 
+@contextmanager
+def disk(folder: Path, options: str) -> Iterator[None]:
+    """A file system in memory at `folder` while the block runs; only root can have it."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
 # What is left
 
 
