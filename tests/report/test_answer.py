@@ -27,53 +27,27 @@ from ninefold.report.data.curves import Point, read_curves
 from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
-from ninefold.report.data.runs import Run, read_csv
-from ninefold.report.stats.measures import SECONDS as SECONDS_PER_EPOCH
+from ninefold.report.data.runs import Run
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
+from tests.report import golden
 from tests.report.studies import (
     CELLS,
     DDP,
     DDP_AUTOCAST,
     DP,
-    DP_AUTOCAST,
     NONE,
     NONE_AUTOCAST,
 )
-from tests.report.test_report import entry, facts_of, failure, result, sweep, take_turns
+from tests.report.test_report import entry, facts_of, failure, result, sweep
 
 
-def study(folder: Path, *results: dict, **facts: Any) -> Path:
-    """A sweep with facts of its study; `{n}` in them stands for the folder of the n-th run."""
-    names = [f"runs/{n}_{run['parallel']}_{run['amp']}" for n, run in enumerate(results)]
-    text = json.dumps({"wall_seconds": 1.0, "runs": len(results), **facts})
-    for number, name in enumerate(names):
-        text = text.replace(f"{{{number}}}", name)
-    return sweep(folder, *results, **json.loads(text))
-
-
-def test_runs_that_do_not_count_are_listed_and_enter_no_figure(tmp_path: Path) -> None:
-    slow = {"train_seconds": 900.0, "notes": ["a note of a slow run"]}
-    study(
-        tmp_path, result(**slow), result(**slow), result(), result(**slow), result(**slow),
-        rounds=[entry(0, ["{1}"], counted=False), entry(0, ["{2}"])],
-        burn_in="{0}", superseded=["{3}"],
-    )  # fmt: skip
-    (tmp_path / "runs" / "4_none_fp32").rename(tmp_path / "superseded")
-    report = read_report(tmp_path)
-    [cell] = report["groups"][0]["cells"]
-    assert cell["measures"]["seconds"]["mean"] == 2.0
-    assert {"5 runs, 5 ok", "4 not counted", "1 seed per cell"} <= set(report["conditions"])
-    assert report["notes"] == []
-    assert {run["folder"]: run["why"] for run in report["runs"] if run["why"]} == {
-        "runs/0_none_fp32": "the burn-in: it warms the machine up",
-        "runs/1_none_fp32": "it is in no round that counts",
-        "runs/3_none_fp32": "superseded: the study repeated it",
-        "superseded": "it is in no round that counts",
-    }
-    [counted] = [run for run in read_csv(tmp_path / "report" / "runs.csv") if run.counts]
-    assert counted.round == 0
+@pytest.mark.parametrize("name", golden.STUDIES)
+def test_the_report_of_a_study_is_the_one_that_is_written_down(tmp_path: Path, name: str) -> None:
+    do = "run python -m tests.report.golden, and read the difference"
+    written = golden.FOLDER / f"{name}.json"
+    assert golden.text_of(golden.STUDIES[name](tmp_path / name)) == written.read_text(), do
 
 
 def test_runs_that_stopped_early_at_different_epochs_stand_in_one_table() -> None:
@@ -95,7 +69,7 @@ def test_what_another_study_set_is_never_averaged_with_it() -> None:
 
 def test_the_folder_of_several_studies_is_refused(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        study(tmp_path / name, result(), rounds=[entry(0, ["{0}"])])
+        sweep(tmp_path / name, result(), rounds=[entry(0, ["runs/0_none_fp32"])])
     with pytest.raises(ConfigError, match=r"holds studies and is none itself; .* such as .*other"):
         write(tmp_path)
     assert not (tmp_path / "report").exists()
@@ -108,9 +82,8 @@ def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
         {"step": 10, "epoch": 1.0, "test_loss": 0.4, "test_accuracy": 0.5, "seconds": 2.5},
         {"step": 20, "epoch": 2.0, "test_loss": None, "test_accuracy": 0.75},
     ]
-    damaged = ["[", "1e400}", "1" + 400 * "0" + "}"]
-    text = "\n".join([*map(json.dumps, lines), *(f'{{"epoch": 1, "step": 1, "test_accuracy": {each}'
-                                                 for each in damaged)])  # fmt: skip
+    damaged = [f'{{"epoch": 1, "step": 1, "test_accuracy": {each}' for each in ("[", "1e400}")]
+    text = "\n".join([*map(json.dumps, lines), *damaged])
     (tmp_path / "runs" / "0_none_fp32" / "metrics.jsonl").write_text(text)
     write(tmp_path)
     points = read_curves(tmp_path / "report" / "curves.csv")
@@ -191,23 +164,6 @@ def report_of(runs: Sequence[Run], **environment: Any) -> Report:
 
 def answer_of(runs: Sequence[Run], **environment: Any) -> Answer:
     return report_of(runs, **environment).answer
-
-
-def test_the_fastest_configuration_whose_accuracy_is_safe_is_named() -> None:
-    runs = [
-        replace(run, dtype="bfloat16" if run.amp == "autocast" else "float32")
-        for run in runs_of(SECONDS)
-    ]
-    found = recommend(evidence(runs))
-    assert (found.cell, found.decided, found.settled) == (DDP_AUTOCAST, True, True)
-    assert lead(found) == "Use ddp, autocast (bf16): 2.5 times as fast as none, fp32."
-    assert [(chip.name, chip.state) for chip in chips(found)] == [
-        ("times as fast as none, fp32", "good"), ("confidence", "good"), ("accuracy", "good"),
-    ]  # fmt: skip
-    assert chips(found)[1].text == "more than 99.9 % that nothing is 2 % faster"
-    assert "It is 2.51 times as fast as none, fp32 (99.3 % interval 2.4" in " ".join(
-        reasons_of(found)
-    )
 
 
 NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
@@ -310,9 +266,6 @@ def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() 
         "itself takes up to 0.1 ms of a step, which is 0.5 ms long. Longer steps, as of a larger "
         "batch, would make it one."
     )
-    both = on_gpu({**seconds, DP_AUTOCAST: 5.5}, steps=10**4)
-    (said,) = on_copies(both)
-    assert said.startswith("dp, fp32; dp, autocast repeat the work of none and are no A/A control")
 
 
 def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
@@ -346,8 +299,6 @@ GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30
     [
         ({"devices": GPUS, "backend": "nccl", "peak_memory_bytes": [GIB]},
          "The peak memory of a GPU is that of PyTorch's allocator"),
-        ({"devices": CPUS, "peak_memory_bytes": [GIB]}, None),
-        # As the first one of DataParallel, which gathers outputs and gradients.
         ({"devices": GPUS, "peak_memory_bytes": [2 * GIB, GIB]},
          "Memory is spread unevenly, and the fullest GPU limits the batch: GPU 0 of dp, fp32 holds "
          "2 times what the one with the least does (2.00 and 1.00 GiB)."),
@@ -358,11 +309,6 @@ GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30
         ({"devices": GPUS, "load": [0.95, 0.6]},
          "Load is spread unevenly, and the others wait for the busiest: GPU 0 of dp, fp32 is at "
          "work 95% of the time, the idlest 60%."),
-        ({"devices": GPUS, "load": [0.95, 0.9]}, None),
-        ({"devices": CPUS, "load": [0.8, 1.4]},
-         "Load is spread unevenly, and the others wait for the busiest: process 1 of dp, fp32 "
-         "takes 1.40 CPU seconds a second, the idlest 0.800."),
-        ({"devices": ["cpu", GPUS[0]], "load": [0.8, 1.4]}, None),  # nothing to compare
         ({"devices": GPUS, "load": []}, None),  # nothing measured it
     ],
 )  # fmt: skip
@@ -397,14 +343,6 @@ def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
     ]
 
 
-def test_a_cells_ratio_is_one_number_wherever_it_stands() -> None:
-    known = evidence(runs_of(SECONDS, noise=0.2))
-    for pair in known.comparison.seconds:
-        if pair.first == PLAIN:
-            relative = SECONDS_PER_EPOCH.relative(known.group)
-            assert relative[pair.second] == pytest.approx(pair.estimate)
-
-
 def test_the_alternative_that_is_worse_keeps_nothing_open() -> None:
     found = recommend(evidence(runs_of({NONE: 5.0, DDP: 5.0}, {DDP: -2.0}, noise=0.1)))
     assert (found.cell, found.settled) == (NONE, True)
@@ -423,25 +361,15 @@ def test_a_cell_that_failed_or_computes_something_else_is_not_recommended() -> N
         assert said in reasons(known)
 
 
-@pytest.mark.parametrize(
-    ("cells", "remedy"),
-    [
-        ([DDP_AUTOCAST], "parallel.sync_batchnorm=true"),
-        ([Cell("split", "fp32")], "parallel.chunks=1"),
-        (
-            [DDP_AUTOCAST, Cell("split", "fp32")],
-            "parallel.chunks=1 or parallel.sync_batchnorm=true",
-        ),
-    ],
-)
-def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch(
-    cells: list[Cell], remedy: str
-) -> None:
-    rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in cells]
-    runs = runs_of({**SECONDS, Cell("split", "fp32"): 5.0})
-    runs = [replace(run, chunks=4 if run.parallel == "split" else None) for run in runs]
-    said = caveats(evidence(runs, numerics={"rows": rows}), EMPTY)
-    assert any(f"({remedy} uses the whole batch)" in each for each in said)
+def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch() -> None:
+    split = Cell("split", "fp32")
+    rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in (DDP, split)]
+    runs = [
+        replace(run, chunks=4 if run.parallel == "split" else None)
+        for run in runs_of({**SECONDS, split: 5.0})
+    ]
+    said = " ".join(caveats(evidence(runs, numerics={"rows": rows}), EMPTY))
+    assert "(parallel.chunks=1 or parallel.sync_batchnorm=true uses the whole batch)" in said
 
 
 @pytest.mark.parametrize("draw", range(20))
@@ -485,11 +413,6 @@ def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
     assert known.to_target.values(known.group)[NONE] == {0: 10.0, 1: 10.0}
 
 
-def test_without_a_target_it_is_the_baselines_accuracy_less_the_margin() -> None:
-    runs = [replace(run, accuracy=0.8) for run in runs_of({NONE: 5.0, DDP: 3.0})]
-    assert evidence(runs, margin=2.0).target == pytest.approx(78.0)
-
-
 def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> None:
     for data, bound in ((1.0, True), (0.4, False)):
         runs = runs_of({PLAIN: 5.0}, phase_seconds={"data": data, "forward": 4.0})
@@ -504,68 +427,11 @@ def test_a_speedup_is_compared_with_the_number_of_devices_and_a_cpu_counts_as_on
     assert evidence(gpus).speedup(DDP) == Speedup(1.25, ideal=2)
 
 
-def read_report(folder: Path) -> dict[str, Any]:
-    write(folder)
-    content = json.loads((folder / "report" / "report.json").read_text())
-    assert isinstance(content, dict)
-    return content
-
-
-def test_report_json_holds_what_the_report_says(tmp_path: Path) -> None:
-    noise = {"none": (3, 0, 1, 2), "dp": (0, 2, 3, 1), "ddp": (0, 1, 0, 1)}  # hundredths
-    results = [
-        result(parallel, "fp32", seed, train_seconds=seconds + noise[parallel][seed] / 100,
-               accuracy=0.9 + seed / 1000, energy_joules=50.0, energy_source="nvml")
-        for seed in range(4) for parallel, seconds in (("none", 20.0), ("dp", 20.0), ("ddp", 10.0))
-    ]  # fmt: skip
-    lost = [failure("ddp", "scaler"), result(train_seconds=99.0)]
-    numbers = iter(range(100))
-    study(
-        tmp_path, *results, *lost, study="nine_way", command="python train.py",
-        rounds=[entry(n, [f"{{{next(numbers)}}}" for _ in range(3)]) for n in range(4)]
-        + [entry(4, ["{12}"])],
-        burn_in="{13}", looks=3, settings={
-            "report": {"margin": 1.0, "same": 0.1, "target": None},
-        },
-         timing=take_turns(tmp_path, *results),
-    )  # fmt: skip
-    report = read_report(tmp_path)
-    assert report["format"] == 2
-    assert report["settings"] == {
-        "margin": 1.0, "same": 0.1, "level": 0.05, "looks": 7, "target": pytest.approx(89.15),
-        "confidence": pytest.approx(99.29, abs=0.01),
-        "score_confidence": pytest.approx(98.33, abs=0.01),
-    }  # fmt: skip
-    assert report["answer"]["cell"] == "ddp-fp32"
-    assert report["answer"]["lead"] == "Use ddp, fp32: 2 times as fast as none, fp32."
-    [group] = report["groups"]
-    cells = {cell["cell"]: cell for cell in group["cells"]}
-    assert list(cells) == ["none-fp32", "dp-fp32", "ddp-fp32", "ddp-scaler"]
-    assert cells["ddp-scaler"]["status"] == "failed"
-    assert cells["ddp-scaler"]["measures"]["seconds"] is None
-    seconds = cells["none-fp32"]["measures"]["seconds"]
-    assert seconds["values"] == pytest.approx({"0": 2.003, "1": 2.0, "2": 2.001, "3": 2.002})
-    assert (seconds["n"], seconds["relative"]) == (4, 1.0)
-    assert cells["none-fp32"]["measures"]["energy"]["mean"] == 5.0
-    assert cells["none-fp32"]["measures"]["memory"]["mean"] == 200 * 2**20
-    kinds = {measure["key"]: measure for measure in group["measures"]}
-    assert list(kinds) == [
-        "seconds", "throughput", "accuracy", "memory", "energy", "to_target"
-    ]  # fmt: skip
-    assert (group["control"]["state"], group["control"]["n"]) == ("passed", 4)
-    assert cells["ddp-fp32"]["standing"] == "named"
-    assert len(group["pairs"]["seconds"]) == 3
-    assert [run["why"] for run in report["runs"] if not run["counted"]] == [
-        "the burn-in: it warms the machine up"
-    ]
-    assert len(report["runs"]) == 26
-
-
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
-    study(
+    sweep(
         tmp_path, result("none", "autocast"), result("ddp"), stopped,
-        rounds=[entry(0, ["{0}", "{1}", "{2}"])],
+        rounds=[entry(0, ["runs/0_none_autocast", "runs/1_ddp_fp32", "runs/2_none_fp32"])],
         command="python train.py -m amp=fp32,autocast hydra.sweep.dir=x",
         swept={"parallel": ["none", "ddp"], "amp": ["fp32", "autocast"], "seed": ["0", "1"]},
         planned_rounds=2,

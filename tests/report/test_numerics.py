@@ -95,10 +95,6 @@ def rounded_less(content: Arrays) -> None:
     content["loss"] += 1e-6
 
 
-def nothing(content: Arrays) -> None:
-    pass
-
-
 def half_infinite(content: Arrays) -> None:
     content["gradients"][0, :600] = np.inf
 
@@ -106,22 +102,17 @@ def half_infinite(content: Arrays) -> None:
 @pytest.mark.parametrize(
     ("run", "change", "verdict", "sentence"),
     [
-        (DDP, nothing, SAME, "no more than rounding"),
         (DDP, rounded_less, SAME, "no more than rounding"),
         (DDP, other_examples, OTHER, "sees other examples, or computes another function"),
         (DDP, batch_norm, OTHER, "each replica's own part of a batch, of which there are 2"),
         (replace(DDP, replicas=1), batch_norm, OTHER, "sees other examples"),
-        (SPLIT, batch_norm, OTHER, "each chunk's own part of a batch, of which there are 4"),
-        (replace(SPLIT, chunks=1), batch_norm, OTHER, "sees other examples"),
         (DDP, other_rate, OTHER, "its update 2.0 times as large: another learning rate"),
         (DDP, summed, OTHER, "is 2.0 times as large: a sum for a mean"),
         (DDP, other_weights, OTHER, "other weights"),
         (DDP, rounded, OTHER, "the loss is averaged in another way"),
         (DDP, half_infinite, OTHER, "zero or not finite"),
         (CAST, rounded, WITHIN, "what float16 rounds away"),
-        (CAST, rounded_less, SAME, "no more than rounding"),
         (CAST, underflown, OTHER, r"% of its gradient is zero where none-fp32's is not"),
-        (CAST, other_rate, OTHER, "its update 2.0 times as large"),
     ],
 )
 def test_each_difference_is_told_from_the_others(
@@ -139,9 +130,7 @@ def test_each_difference_is_told_from_the_others(
     [
         (DDP, 1, True),
         (replace(DDP, replicas=1), 1, False),
-        (DDP, 2, False),
         (SPLIT, 1, True),
-        (replace(SPLIT, chunks=1), 1, False),
         (SPLIT, 2, False),
     ],
 )
@@ -169,44 +158,24 @@ def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:
     assert entry["update_ratio"] == pytest.approx(2)
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:2000])
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:2000]),
+    "no zip": lambda path: path.write_bytes(b"PK no zip"),
+    "pickled": lambda path: np.savez(path, **{**arrays(), "loss": np.array([object(), None])}),
+    "of another model": lambda path: np.savez(path, **arrays(n=7)),
+    "ragged": lambda path: np.savez(path, **{**arrays(), "weights": arrays()["weights"][:1]}),
+    "of another type": lambda path: np.savez(
+        path, **{**arrays(), "gradients": arrays()["gradients"].astype(np.float64)}
+    ),
+}
 
 
-def pickled(path: Path) -> None:
-    np.savez(path, **{**arrays(), "loss": np.array([object(), None])})
-
-
-def of_another_model(path: Path) -> None:
-    np.savez(path, **arrays(n=7))
-
-
-def ragged(path: Path) -> None:
-    content = arrays()
-    np.savez(path, **{**content, "weights": content["weights"][:1]})
-
-
-def of_another_type(path: Path) -> None:
-    content = arrays()
-    np.savez(path, **{**content, "gradients": content["gradients"].astype(np.float64)})
-
-
-def no_array(path: Path) -> None:
-    path.write_bytes(b"PK no zip")
-
-
-@pytest.mark.parametrize(
-    "damage", [cut, pickled, of_another_model, ragged, of_another_type, no_array]
-)
-def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(
-    damage: Callable[[Path], None], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(damage: str, tmp_path: Path) -> None:
     for run in (RUN, DDP):
         write(tmp_path, run, arrays())
-    damage(tmp_path / "ddp" / NUMERICS)
+    DAMAGES[damage](tmp_path / "ddp" / NUMERICS)
     assert {row["folder"] for row in rows(tmp_path, [RUN, DDP])} == {"none"}
-    damage(tmp_path / "none" / NUMERICS)
-    assert {row["folder"] for row in rows(tmp_path, [RUN])} <= {"none"}
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path) -> None:
@@ -215,21 +184,6 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path)
                for name in ("gradients", "updates", "weights")}  # fmt: skip
     np.savez_compressed(tmp_path / "none" / NUMERICS, **{**arrays(), **content})
     assert rows(tmp_path, [RUN]) == []
-
-
-def test_a_table_that_is_damaged_is_read_as_far_as_it_is_ours(tmp_path: Path) -> None:
-    path = tmp_path / "numerics.csv"
-    assert read_csv(path) == []
-    write(tmp_path, RUN, arrays())
-    write_csv(path, rows(tmp_path, [RUN]))
-    whole = read_csv(path)
-    assert len(whole) == 2
-    with path.open("a") as file:
-        file.write("none,x,2\nnone,3," + "[1]," * 9 + "\n")
-        file.write("none,3," + ("1" + 400 * "0" + ",") * 9 + "\n")
-    assert read_csv(path) == whole
-    path.write_bytes(b"\xff\xfe\x00")
-    assert read_csv(path) == []
 
 
 def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path: Path) -> None:

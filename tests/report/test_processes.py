@@ -14,7 +14,7 @@ from ninefold.report.data.cells import groups
 from ninefold.report.data.recording import gather_recording, read_recording, read_runs
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import read_csv
-from tests.report.test_report import failure, result, sweep
+from tests.report.test_report import result, sweep
 
 SWEPT = {
     "wall_seconds": 60.0, "runs": 12, "swept": {
@@ -80,10 +80,3 @@ def test_where_processes_are_not_swept_they_are_no_part_of_a_cell(tmp_path: Path
     found = evidence(sweep(tmp_path, result(), two, **facts))
     assert found.cells == [Cell("none", "fp32"), Cell("ddp", "fp32")]
     assert {run.scaling for run in found.group.runs} == {None}
-
-
-def test_a_run_that_failed_stands_in_the_cell_of_its_processes(tmp_path: Path) -> None:
-    bad = failure("ddp", "fp32", seed=2, processes=10, batch_size=64)
-    made = [of_processes("ddp", processes, seed) for processes in (2, 10) for seed in (0, 1)]
-    found = evidence(sweep(tmp_path, *made, bad, **SWEPT))
-    assert found.failed == {Cell("ddp", "fp32", 10): "failed"}

@@ -18,7 +18,7 @@ from ninefold import report
 from ninefold.report.__main__ import main
 from ninefold.report.data import numerics
 from ninefold.report.data.recording import read_recording
-from ninefold.report.data.rounds import is_unfinished, name_of
+from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run, row_of, run_of, run_of_result
 from ninefold.result import NUMERICS, Result
 from ninefold.study_record import StudyRecord
@@ -48,10 +48,8 @@ def rebuild(recording: Path, package: Path) -> dict[str, bytes]:
 
 ODD: dict[str, Any] = {
     "sweep": 7,
-    "environment": [1],
     "devices": {"a": 1},
     "sweep.rounds": [{"runs": [{"first": []}]}],
-    "sweep.wall_seconds": "x",
     "overlays": [7],
     "devices.0": [[]],
 }
@@ -78,7 +76,7 @@ def test_a_recording_with_a_value_of_another_kind_is_no_bug(
     assert (code, said.count("\n")) in ((0, 0), (2, 1)), said
 
 
-@pytest.mark.parametrize("name", ["runs.csv", "curves.csv", "numerics.csv"])
+@pytest.mark.parametrize("name", ["runs.csv", "numerics.csv"])
 @pytest.mark.parametrize("what", ["huge", "a long line", "many rows"])
 def test_a_table_without_end_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
@@ -138,15 +136,6 @@ def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
     assert run_of(row_of(vars(run))) == run
 
 
-def test_what_a_cell_sets_is_taken_from_the_study(tmp_path: Path) -> None:
-    overlay = {"choices": {"amp": "fp32"}, "values": {"epochs": 10}}
-    folder = sweep(tmp_path, result(), overlays={"none-fp32": overlay}, **FACTS)
-    report.write(folder)
-    found = json.loads((folder / "report" / "environment.json").read_text())
-    assert found["overlays"] == {"none-fp32": overlay}
-    assert "overlays" not in found["sweep"]
-
-
 def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,9 +170,3 @@ def test_planned_cells_may_be_fewer_than_all_combinations() -> None:
     planned = StudyRecord.of({**recorded, "planned_cells": cells})
     assert planned.cell_names == ["none-fp32", "ddp-bf16"]
     assert not is_unfinished(planned, runs)
-
-
-def test_a_cell_swept_with_an_added_key_has_its_name() -> None:
-    run = Run(status="ok", parallel="none", amp="fp32", overrides=["+optimizer.eps=0.1"])
-    sweep = StudyRecord(swept={"optimizer.eps": ["0.1", "0.2"]})
-    assert name_of(run, sweep) == "none-fp32 optimizer.eps=0.1"

@@ -1,12 +1,12 @@
-"""Reports of tasks other than classification: the score's own name, further figures and units."""
+"""Reports of any score: a share, an error of which less is better, a negative ELBO, in its unit."""
 
 from __future__ import annotations
 
 import csv
 import json
-import math
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,63 +14,25 @@ from typing import Any
 import pytest
 
 from ninefold import report
+from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
-from ninefold.report.data.cells import groups
+from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.runs import read_csv
 from ninefold.report.stats.measures import of_figures
+from ninefold.score import Figure, Score
+from ninefold.stats.statistics import compare
+from ninefold.study_record import StudyRecord
 from ninefold.train.run import SELECTED_ON_TEST
-from tests.report.studies import DDP, NONE, NONE_AUTOCAST
+from tests.report.studies import DDP, NONE, NONE_AUTOCAST, Settings
 from tests.report.test_answer import runs_of, whole
-from tests.report.test_report import result, tables_of, take_turns
+from tests.report.test_report import entry, result, take_turns
 
 SPEED = {NONE: 20.0, NONE_AUTOCAST: 16.0, DDP: 12.0, Cell("ddp", "mine"): 15.0}
-
-
-def kind_of(figure: str) -> dict[str, str]:
-    name = figure.removesuffix(" mm")
-    unit, better = ("share", "more") if name == figure else ("mm", "less")
-    return {"name": name, "unit": unit, "better": better}
-
-
-def study(
-    folder: Path, score: str, level: float, figures: Mapping[str, float], lost: Cell | None = None
-) -> Path:
-    """Write a study of four cells and four seeds. lost: the cell that is 3 points worse."""
-    rounds, made = [], []
-    for seed in range(4):
-        shift = random.Random(seed).gauss(0, 0.004)
-        runs = []
-        for cell, seconds in SPEED.items():
-            chance = random.Random(f"{cell}{seed}")
-            seconds *= chance.gauss(1, 0.003)
-            own = level + shift + chance.gauss(0, 0.0005) - 0.03 * (cell == lost)
-            name, (parallel, amp) = f"runs/{cell}_{seed}", (cell.parallel, cell.amp)
-            path = folder / name
-            path.mkdir(parents=True)
-            content = result(
-                parallel, amp, seed, study=None, dataset="masks", model="unet", accuracy=own,
-                score=score, scores={key: value + shift for key, value in figures.items()},
-                figures={key: kind_of(key) for key in figures},
-                train_seconds=10 * seconds, selection="test",
-                notes=[SELECTED_ON_TEST],
-            )  # fmt: skip
-            (path / "result.json").write_text(json.dumps(content))
-            made.append(content)
-            lines = [
-                {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
-                 "test_accuracy": own * (1 - math.exp(-n))}
-                for n in range(1, 11)
-            ]  # fmt: skip
-            (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
-            runs.append(name)
-        rounds.append({"round": seed, "seed": seed, "counted": True, "runs": runs})
-    settings = {"report": {"margin": 0.5, "target": 0.5}, "study": {"ask": ["time"]}}
-    facts = {
-        "wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings,
-        "timing": take_turns(folder, *made),
-    }  # fmt: skip
-    (folder / "sweep.json").write_text(json.dumps(facts))
-    return folder
+MIOU = Score("mean IoU")
+RMSE = Score("RMSE", "m", "less", 0.5)
+ELBO = Score("ELBO", "nats", "more", 30.0)
+FIGURES = {"MAE m": ("MAE", "m", "less", 27.0), "R2": ("R2", "", "more", -0.25)}
+VERDICTS = {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
 
 
 @dataclass(frozen=True)
@@ -87,113 +49,240 @@ class Written:
     def tree(self) -> Any:
         return json.loads(self.text("report.json"))
 
+    @property
+    def group(self) -> Any:
+        [found] = self.tree["groups"]
+        return found
 
-@pytest.fixture(scope="module")
-def segmentation(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    folder = study(
-        tmp_path_factory.mktemp("segmentation") / "study", "mean IoU", 0.62,
-        {"pixel accuracy": 0.9, "mean Dice": 0.7}, lost=NONE_AUTOCAST,
-    )  # fmt: skip
+    @property
+    def verdicts(self) -> dict[str, str]:
+        return {row["cell"]: row["verdict"] for row in self.group["safety"]}
+
+
+def study(
+    folder: Path, score: Score, level: float, noise: float, lost: float,
+    margin: float | None = None, ask: Sequence[str] = ("time",),
+    figures: Mapping[str, tuple[str, str, str, float]] = FIGURES,
+) -> Written:  # fmt: skip
+    """A study of four cells and four seeds, and its report.
+
+    lost: by none-autocast. figures: by key the name, unit, direction and value of each.
+    """
+    rounds, made = [], []
+    for seed in range(4):
+        runs = []
+        for cell, seconds in SPEED.items():
+            chance = random.Random(f"{cell}{seed}")
+            own = level + chance.gauss(0, noise) - score.sign * lost * (cell == NONE_AUTOCAST)
+            runs.append(f"runs/{cell}_{seed}")
+            path = folder / runs[-1]
+            path.mkdir(parents=True)
+            content = result(
+                cell.parallel, cell.amp, seed, study=None, dataset="own", model="mlp",
+                accuracy=own, score=score.name, score_unit=score.unit, score_better=score.better,
+                score_margin=score.margin, train_seconds=10 * seconds * chance.gauss(1, 0.003),
+                scores={key: value for key, (*_, value) in figures.items()},
+                figures={key: dict(zip(("name", "unit", "better"), kind, strict=False))
+                         for key, kind in figures.items()},
+                selection="test", notes=[SELECTED_ON_TEST],
+            )  # fmt: skip
+            (path / "result.json").write_text(json.dumps(content))
+            made.append(content)
+            lines = [
+                {"step": n, "epoch": n, "seconds": seconds * n, "test_loss": 1.0,
+                 "test_accuracy": own - score.sign * 5 * noise * (10 - n)}
+                for n in range(1, 11)
+            ]  # fmt: skip
+            (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        rounds.append(entry(seed, runs))
+    settings = {"report": {"margin": margin, "target": None}, "study": {"ask": list(ask)}}
+    facts = {"wall_seconds": 1.0, "runs": 16, "rounds": rounds, "settings": settings}
+    if "time" in ask:
+        facts["timing"] = take_turns(folder, *made)
+    (folder / "sweep.json").write_text(json.dumps(facts))
     return Written(folder, report.write(folder))
 
 
 @pytest.fixture(scope="module")
-def landmarks(tmp_path_factory: pytest.TempPathFactory) -> Written:
-    folder = tmp_path_factory.mktemp("landmarks") / "study"
-    study(folder, "within 4 mm", 0.93, {"mean error mm": 2.1})
-    return Written(folder, report.write(folder))
+def shares(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    figures = {"pixel accuracy": ("pixel accuracy", "share", "more", 0.9)}
+    folder = tmp_path_factory.mktemp("shares") / "study"
+    return study(folder, MIOU, 0.62, 0.0005, lost=0.03, figures=figures)
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return study(tmp_path_factory.mktemp("errors") / "study", RMSE, 54.0, 0.02, lost=2.0)
 
 
 def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(
-    segmentation: Written,
+    shares: Written,
 ) -> None:
-    texts = [segmentation.text(name) for name in ("report.md", "report.html")]
-    texts.append(segmentation.console)
-    for text in texts:
+    for text in (shares.text("report.md"), shares.text("report.html"), shares.console):
         assert "accurac" not in text.replace("pixel accuracy", "").lower()
         assert "mean IoU" in text
+    assert (shares.verdicts, shares.tree["answer"]["cell"]) == (VERDICTS, "ddp-fp32")
+    for name in ("report.md", "report.html"):
+        assert shares.text(name).count(SELECTED_ON_TEST) == 1, name
 
 
-def test_the_margin_holds_for_any_score(segmentation: Written) -> None:
-    [group] = segmentation.tree["groups"]
-    verdicts = {row["cell"]: row["verdict"] for row in group["safety"]}
-    assert verdicts == {"none-autocast": "worse", "ddp-fp32": "safe", "ddp-mine": "safe"}
-    assert segmentation.tree["answer"]["cell"] == "ddp-fp32"
+def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written) -> None:
+    assert (errors.verdicts, errors.tree["answer"]["cell"]) == (VERDICTS, "ddp-fp32")
+    known = {row["cell"]: row for row in errors.group["safety"]}
+    assert known["none-autocast"]["difference"] == pytest.approx(2.0, abs=0.1)  # as measured
+    kept = known["ddp-fp32"]
+    assert kept["difference"] < kept["low"] < 0.5  # an upper bound
+    files = ("report.md", "report.html", "report.json", "figure.svg")
+    for text in (*map(errors.text, files), errors.console):
+        assert not re.search(r"[0-9] points|percentage points|RMSE %|% test RMSE|RMSE, %", text)
+    for words in ("less than 0.5 m above none, fp32's", ", at most +0.", "| RMSE, m ",
+                  "MAE, m (less is better)", "Seconds to a test RMSE of 54."):  # fmt: skip
+        assert words in errors.text("report.md"), words
 
 
-def test_shares_are_in_percent_and_errors_in_their_unit(
-    segmentation: Written, landmarks: Written
+def test_the_time_to_a_target_error_is_that_of_the_first_evaluation_at_or_below_it(
+    errors: Written,
 ) -> None:
-    [group] = segmentation.tree["groups"]
-    about = [(each["name"], each["unit"], each["better"]) for each in group["further"]]
-    assert about == [("pixel accuracy", "%", "more"), ("mean Dice", "%", "more")]
-    assert group["further"][0]["cells"]["none-fp32"]["mean"] == pytest.approx(90.0, abs=0.5)
-    [error] = landmarks.tree["groups"][0]["further"]
-    assert (error["name"], error["unit"], error["better"]) == ("mean error", "mm", "less")
-    assert error["cells"]["none-fp32"]["mean"] == pytest.approx(2.1, abs=0.01)
-    assert error["cells"]["ddp-fp32"]["relative"] == pytest.approx(0.0)
-    assert all("mean error, mm" in landmarks.text(name) for name in ("report.md", "report.html"))
+    # Each evaluation is 0.1 m better than the one before; the last is at 54, the target at 54.5.
+    [found] = [c["measures"]["to_target"] for c in errors.group["cells"] if c["cell"] == "ddp-fp32"]
+    assert {round(value / SPEED[DDP]) for value in found["values"].values()} <= {4, 5, 6}
+    assert errors.tree["settings"]["target"] == pytest.approx(54.5, abs=0.05)
 
 
-def test_a_score_that_is_a_condition_is_worded_as_a_share(landmarks: Written) -> None:
-    chips = {chip["name"]: chip["text"] for chip in landmarks.tree["answer"]["chips"]}
-    assert "share within 4 mm" in chips
+def test_a_negative_score_is_compared_by_its_margin(tmp_path: Path) -> None:
+    elbos = study(tmp_path, ELBO, -48523.9, 2.0, lost=200.0)
+    settings = elbos.tree["settings"]
+    assert (elbos.verdicts, settings["margin"]) == (VERDICTS, 30.0)
+    assert settings["target"] == pytest.approx(-48554, abs=5)
+    assert "less than 30 nats below none, fp32's" in elbos.text("report.md")
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "verdict", "said"),
+    [
+        (0.5, 3.0, {"none-autocast": "safe"}, "less than 3 m above"),
+        (None, None, {"ddp-fp32": "not enough runs"}, "report.margin sets that, in m."),
+    ],
+)
+def test_the_margin_is_in_the_unit_of_the_score_and_without_one_nothing_may_be_lost(
+    tmp_path: Path, own: float | None, given: float | None, verdict: dict[str, str], said: str
+) -> None:
+    found = study(tmp_path, replace(RMSE, margin=own), 54.0, 0.02, lost=2.0, margin=given)
+    assert verdict.items() <= found.verdicts.items()
+    assert said in found.text("report.md")
+
+
+def test_further_figures_have_the_unit_and_direction_that_their_task_gives(
+    errors: Written, shares: Written
+) -> None:
+    about, means = (
+        [(each["name"], each["unit"], each["better"]) for each in errors.group["further"]],
+        [each["cells"]["none-fp32"]["mean"] for each in errors.group["further"]],
+    )
+    assert about == [("MAE", "m", "less"), ("R2", "", "more")]
+    assert means == [27.0, -0.25]
+    [share] = shares.group["further"]
+    assert (share["unit"], share["cells"]["none-fp32"]["mean"]) == ("%", 90.0)
+    assert (Figure("MAE", 1.0, "m").key, Figure("R2", 1.0, "").key) == ("MAE m", "R2")
 
 
 def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> None:
-    runs = runs_of({NONE: 5.0}, scores={"perplexity": 40.0, "gone": None})
-    perplexity, gone = of_figures(runs)
-    assert (perplexity.unit, perplexity.better, perplexity.value(runs[0])) == ("", "", 40.0)
-    assert gone.value(runs[0]) is None
+    runs = runs_of({NONE: 5.0}, scores={"a": 2.0, "gone": None},
+                   figures={"a": {"unit": "kg", "better": "up"}})  # fmt: skip
+    found, gone = of_figures(runs)
+    assert (found.title, found.unit, found.better, found.value(runs[0])) == ("a", "kg", "", 2.0)
+    assert (gone.unit, gone.better, gone.value(runs[0])) == ("", "", None)
 
 
-def test_a_report_says_once_that_runs_selected_on_the_test_set(segmentation: Written) -> None:
-    for name in ("report.md", "report.html"):
-        assert segmentation.text(name).count(SELECTED_ON_TEST) == 1, name
+def test_a_plain_number_is_none_in_a_recording_too(tmp_path: Path) -> None:
+    r2 = study(tmp_path / "r2", Score("R2", "", "more", 0.01), 0.5, 0.001, lost=0.2)
+    assert r2.verdicts["none-autocast"] == "worse"
+    recorded = r2.text("report.md")
+    assert "less than 0.01 below none, fp32's" in recorded
+    assert "points" not in recorded
+    again = tmp_path / "again"
+    again.mkdir()
+    for name in ("runs.csv", "curves.csv", "environment.json"):
+        (again / name).write_text(r2.text(name), encoding="utf-8")
+    report.write(again)
+    assert (again / "report.md").read_text(encoding="utf-8") == recorded
 
 
-def test_runs_recorded_without_a_score_are_of_accuracy(tmp_path: Path) -> None:
-    tables_of(study(tmp_path, "mean IoU", 0.6, {"mean Dice": 0.7}))
-    path = tmp_path / "report" / "runs.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert json.loads(rows[0]["scores"]).keys() == {"mean Dice"}
-    with path.open("w", newline="") as file:
+def test_runs_recorded_without_a_score_are_of_accuracy(shares: Written, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(shares.text("runs.csv").splitlines()))
+    with (tmp_path / "runs.csv").open("w", newline="") as file:
         kept = [name for name in rows[0] if name not in ("score", "scores", "tf32")]
         table = csv.DictWriter(file, kept, extrasaction="ignore")
         table.writeheader()
         table.writerows(rows)
-    runs = read_csv(path)
+    runs = read_csv(tmp_path / "runs.csv")
     assert {run.score_name for run in runs} == {"accuracy"}
     assert of_figures(runs) == []
 
 
 def test_runs_with_different_scores_are_never_averaged() -> None:
-    runs = runs_of({NONE: 5.0}, score="within 4 mm")
-    runs += runs_of({NONE: 5.0}, score="within 2 mm")
-    runs = whole(runs)
+    names = ("within 4 mm", "within 2 mm")
+    runs = whole([run for name in names for run in runs_of({NONE: 5.0}, score=name)])
     found = groups([*runs, replace(runs[0], seed=99, status="failed", score=None)])
     assert [(group.score, group.ok) for group in found] == [
         ("share within 2 mm", 6), ("share within 4 mm", 6)
     ]  # fmt: skip
-    assert found[0].title.endswith("share within 2 mm")
 
 
 def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
-    score, figure = "<img src=x>|\n$a$" + "x" * 999, "<script>|$b$"
-    written = Written(tmp_path, report.write(study(tmp_path, score, 0.5, {figure: 0.1})))
+    score = replace(MIOU, name="<img src=x>|\n$a$" + "x" * 999)
+    figures = {"<script>|$b$": ("<script>|$b$", "share", "more", 0.1)}
+    written = study(tmp_path, score, 0.5, 0.001, lost=0, figures=figures)
     page = written.text("report.html")
     assert "<img src=x" not in page
     assert "<script" not in page
-    assert max(map(len, written.tree["groups"][0]["score"].split())) <= 64
+    assert max(map(len, written.group["score"].split())) <= 64
 
 
-@pytest.mark.parametrize("scores", [[1], {"a": "much"}, {"a": [1]}, {"a": 1e99}, "text"])
-def test_a_result_with_damaged_figures_is_listed_as_unreadable(
-    tmp_path: Path, scores: object
+def test_groups_of_lower_error_come_first() -> None:
+    said = {"score": "RMSE", "score_unit": "m", "score_better": "less"}
+    good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
+    bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
+    assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
+
+
+def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
+    random_ = random.Random(1)
+    cells = [NONE, DDP, NONE_AUTOCAST, Cell("dp", "fp32")]
+    values = {
+        cell: {seed: 3 + number * 0.2 + random_.gauss(0, 0.05) for seed in range(6)}
+        for number, cell in enumerate(cells)
+    }
+    turned = {cell: {seed: -v for seed, v in known.items()} for cell, known in values.items()}
+    less = compare({}, values, Settings(margin=0.3, better="less"))
+    more = compare({}, turned, Settings(margin=0.3))
+    for one, other in zip(less.accuracy, more.accuracy, strict=True):
+        assert (one.verdict, one.p, one.low) == (other.verdict, other.p, -(other.high or 0))
+        assert (one.estimate, one.high) == (-(other.estimate or 0), -(other.low or 0))
+    for mine, theirs in zip(less.safety, more.safety, strict=True):
+        assert (mine.verdict, mine.low) == (theirs.verdict, -(theirs.low or 0))
+    assert {pair.verdict for pair in less.accuracy} >= {"worse"}
+
+
+def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
+    [group] = groups(runs_of({NONE: 5.0}))
+    record = StudyRecord(settings={"report": {"target": 54.0}})
+    assert gather_evidence(group, (), record, None).target != 54.0
+    [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
+    assert gather_evidence(group, (), record, None).target == 54.0
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (0.0, "All 3 other configurations keep the RMSE."),
+        (2.0, "RMSE: kept by 2, lost by 1 of 3 configurations."),
+    ],
+)
+def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_the_scores(
+    tmp_path: Path, lost: float, said: str
 ) -> None:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    (folder / "result.json").write_text(json.dumps(result(scores=scores)))
-    tables_of(tmp_path)
-    assert [run.status for run in read_csv(tmp_path / "report" / "runs.csv")] == ["unreadable"]
+    found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["accuracy"])
+    assert found.tree["answer"]["lead"] == said
+    assert "RMSE, difference to none, fp32, m ←" in found.text("figure.svg")
+    assert "times as fast" not in found.console

@@ -12,9 +12,11 @@ import pytest
 from scipy import stats
 
 from ninefold.report.data.cell import Cell
+from ninefold.report.stats.components import Components, components
 from ninefold.report.stats.recordings import changes
 from ninefold.stats import holm
-from ninefold.stats.differences import Values
+from ninefold.stats.best import standing
+from ninefold.stats.differences import Values, differences
 from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import Comparison, Control, Pair
 from tests.report.studies import (
@@ -32,6 +34,7 @@ from tests.report.studies import (
     noisy,
     together,
 )
+from tests.report.turns import SETTINGS, Noise, play
 
 DIFFERENT = {"faster", "slower", "better", "worse"}
 FAST, BAD = DDP_SCALER, DP_SCALER
@@ -89,13 +92,18 @@ def test_a_cell_has_its_mean_and_students_interval() -> None:
     assert estimate({}) == type(found)(0, None, None, None, None)
 
 
-def test_two_cells_are_compared_by_the_paired_t_test() -> None:
-    seconds, _ = one(Truth(cells=CELLS[:2]))
-    (pair,) = compare(seconds, {}, Settings()).seconds
-    first, second = ([math.log(x) for x in seconds[cell].values()] for cell in CELLS[:2])
-    assert pair.p == pytest.approx(stats.ttest_rel(second, first).pvalue)
-    mean = fmean(b - a for a, b in zip(first, second, strict=True))
-    assert pair.estimate == pytest.approx(math.exp(mean))
+def test_a_pair_is_compared_by_the_paired_t_test_with_students_interval_of_its_own_rounds() -> None:
+    for cells in (CELLS[:2], CELLS):
+        seconds, _ = one(Truth(cells=cells, noise=noisy(1, 10)))
+        for pair in compare(seconds, {}, Settings()).seconds:
+            first, second = (
+                np.log([*seconds[cell].values()]) for cell in (pair.first, pair.second)
+            )
+            theirs = stats.ttest_rel(second, first)
+            low, high = theirs.confidence_interval()
+            assert pair.estimate == pytest.approx(math.exp((second - first).mean()))
+            assert (pair.low, pair.high) == pytest.approx((math.exp(low), math.exp(high)))
+            assert len(cells) > 2 or pair.p == pytest.approx(theirs.pvalue)
 
 
 def test_what_all_rounds_share_enters_no_verdict() -> None:
@@ -196,14 +204,6 @@ def test_equal_numbers_in_two_rounds_are_chance_but_of_two_cells_that_do_the_sam
     }
     three = {cell: {**row, 2: 72.0} for cell, row in one.items()}
     assert set(verdicts(compare({}, three, Settings()).accuracy).values()) == {"tie"}
-
-
-def test_an_interval_is_students_of_the_pairs_own_rounds() -> None:
-    seconds, _ = one(Truth(noise=noisy(1, 10)))
-    for pair in compare(seconds, {}, Settings()).seconds:
-        first, second = (np.log(list(seconds[cell].values())) for cell in (pair.first, pair.second))
-        found = stats.ttest_rel(second, first).confidence_interval()
-        assert (pair.low, pair.high) == pytest.approx((math.exp(found.low), math.exp(found.high)))
 
 
 def test_no_cell_is_safe_that_its_own_rounds_do_not_show_to_be() -> None:
@@ -358,3 +358,62 @@ def test_what_cannot_be_judged_did_not_become_slower() -> None:
     assert [c.ratio for c in found] == [2, None, 2, 2]
     assert all(c.low is None and c.adjusted is None and not c.slower for c in found)
     assert changes({}, old, 0.03) == []
+
+
+# The best cell: what is said of it is true, whichever cell the data choose
+
+MIXED = np.log([1, 1, 1, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2])
+
+
+def test_of_two_cells_the_chance_is_that_of_the_one_sided_t_test() -> None:
+    logs = np.log([[1.0, 1.01, 0.99, 1.02], [1.005, 1.0, 1.0, 1.015]])
+    seen = differences(logs)
+    found = standing(["a", "b"], seen, ["a", "b"], Settings())
+    apart = logs[0] - logs[1]
+    statistic = (math.log(1.02) - apart.mean()) / (apart.std(ddof=1) / 2)
+    assert found.chance["a"] == pytest.approx(1 - stats.t.sf(statistic, 3))
+    assert found.lead == "a" if apart.mean() < 0 else "b"
+
+
+def test_within_the_floor_of_a_failed_control_nothing_is_shown() -> None:
+    logs = np.log([[1.0, 1.01, 0.99], [1.04, 1.0501, 1.03]])
+    seen = differences(np.vstack([logs, logs[1] + [1e-4, -1e-4, 2e-4]]))
+    names = ["a", "b", "c"]
+    without = standing(names, seen, names, Settings())
+    floored = standing(names, seen, names, Settings(), floor=0.06)
+    assert without.chance["a"] > 0.9
+    assert floored.chance["a"] == 0
+    assert floored.out == []
+
+
+def test_in_few_of_150_studies_is_anything_said_that_is_not_true() -> None:
+    rng, count = np.random.default_rng(0), 150
+    ends = [play(rng.permutation(MIXED), Noise().table(rng, 9)) for _ in range(count)]
+    wrong = sum(end.rounds is not None and end.named > math.log(1.02) + 1e-9 for end in ends)
+    assert wrong / count <= 0.05
+    assert sum(end.false or end.lost for end in ends) / count <= 0.05
+    assert sum(end.rounds is not None for end in ends) / count >= 0.5
+    assert SETTINGS.looks == 7
+
+
+# The parts of the noise of timing runs are told from each other
+
+
+def test_the_parts_of_the_noise_are_found() -> None:
+    rng, cells = np.random.default_rng(0), {}
+    common = 0.03 * rng.standard_normal(12)
+    for number, cell in enumerate("abcdefghi"):
+        own = common + 0.012 * rng.standard_normal(12) + 0.1 * number
+        turns = own[:, None] + 0.015 * rng.standard_normal((12, 15))
+        cells[cell] = dict(enumerate(np.exp(turns).tolist()))
+    found = components(cells)
+    assert found.turn == pytest.approx(0.015, rel=0.15)
+    assert found.process == pytest.approx(0.012, rel=0.2)
+    assert found.turns == 15
+
+
+def test_without_rounds_in_common_the_noise_between_processes_is_not_known() -> None:
+    found = components({"a": {0: [1.0, 1.01, 1.02]}, "b": {1: [1.0, 1.01, 1.02]}})
+    assert found.process is None
+    assert found.turn == pytest.approx(0.01, rel=0.02)
+    assert components({}) == Components(None, None, 0)
