@@ -54,7 +54,7 @@ EARLY = {
 }
 # What a worker finds before its first step.
 LATER = {
-    "task.loss=dice": "task.loss=dice: classification knows no loss by name",
+    "task.loss=dice": "task.loss=dice: no such loss; null, or a section",
     "task.loss={_target_: torch.nn.CrosEntropyLoss}": "No module named 'torch.nn.CrosEntropyLoss'",
     "task.loss={_target_: torch.nn.CTCLoss}": "task.loss=torch.nn.CTCLoss: it fails on outputs",
     "task.loss={_target_: nosuchmodule.Loss}": "No module named 'nosuchmodule'",
