@@ -11,6 +11,7 @@ from setuptools.command.build_py import build_py
 PATTERNS = (
     *("conf/**/*.yaml", "experiments/*.yaml"),  # no recordings
     *("extensions/*.py", "extensions/*/*.py", "extensions/*/conf/*/*.yaml"),  # no tests
+    "extensions/*/*.txt",
 )
 
 

@@ -71,13 +71,6 @@ class HF(Dataset):
     def load(self, split: Split) -> Examples:
         table = self._table(split)
         names = tuple(getattr(table.features[self.label], "names", None) or ())
-        if names and self.classes not in (None, len(names)):
-            raise DataError(
-                "dataset.classes",
-                self.classes,
-                f"the column {self.label} has {len(names)} classes; found {listed(names)}; set "
-                f"dataset.classes={len(names)} or null",
-            )
         channels, height, width = self.shape
         images = Pictures(
             table.select_columns([self.image]).with_format("arrow"),
@@ -128,10 +121,6 @@ class HF(Dataset):
                     f"the split {name} has no such column; found {listed(table.features)}; set "
                     f"dataset.{key}",
                 )
-        if not len(table):
-            raise DataError(
-                f"dataset.{split}", name, "it has no examples; at least one is needed; see it"
-            )
         return self._undecoded(table)
 
     def _undecoded(self, table: Any) -> Any:
@@ -230,13 +219,10 @@ class HF(Dataset):
             return found
         files = self._parquet(root)
         if not files:
-            one = (root / "state.json").is_file()
             raise self._wrong(
-                "it holds one split" if one else "it holds no dataset",
+                "it holds no splits",
                 f"found {listed(path.name for path in root.iterdir())}",
-                "save a DatasetDict of two splits"
-                if one
-                else "dataset_dict.json (of save_to_disk) or .parquet files are looked for",
+                "save a DatasetDict there by save_to_disk, or .parquet files",
             )
         paths = {split: list(map(str, of)) for split, of in files.items()}
         return {

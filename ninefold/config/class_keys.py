@@ -4,12 +4,9 @@ An option elsewhere has such a class in a module of its own, see ninefold.config
 """
 
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 from ninefold.types import (
-    AnyNumber,
     Count,
     GrayLevels,
     ItemKeys,
@@ -66,35 +63,6 @@ class SyntheticKeys(Section, kw_only=True):
     """Training examples of dataset=synthetic."""
     test_count: Count = 512
     """Test examples of dataset=synthetic."""
-
-
-class ShapesKeys(Section, kw_only=True):
-    masks: bool = False
-    """Whether the targets of dataset=shapes are a mask of each shape, in place of a label."""
-    train_count: Count = 4096
-    """Training examples of dataset=shapes or synthetic."""
-    test_count: Count = 512
-    """Test examples of dataset=shapes or synthetic."""
-
-
-class TextKeys(Section, kw_only=True):
-    context: Count = 64
-    """Characters of an example of dataset=text: how far a model looks back."""
-    stride: Count = 4
-    """Characters from where a training example of dataset=text begins to where the next does; those
-    of the test set do not overlap."""
-
-
-class LanguageKeys(Section, kw_only=True):
-    padding: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None
-    """The number of tokens in a target that do not count, such as -100 (task=language); null: all
-    count."""
-
-
-class MultiLabelKeys(Section, kw_only=True):
-    threshold: AnyNumber | None
-    """Output above which task=multilabel decides that a label holds; null: 0, of a logit, and 0.5
-    with torch.nn.BCELoss, which takes probabilities."""
 
 
 class RegressionKeys(Section, kw_only=True):

@@ -32,15 +32,7 @@ class Classification(nn.Module):
     def __init__(
         self, classes: int, loss: Loss | str | None = None, label_smoothing: float = 0
     ) -> None:
-        """Raises ConfigError if `loss` is a name: there is none to choose from."""
         super().__init__()
-        if isinstance(loss, str):
-            raise ConfigError(
-                "task.loss",
-                loss,
-                "classification knows no loss by name; a section with a _target_ in it, or null, "
-                "is allowed; name a class, as in task.loss={_target_: torch.nn.CrossEntropyLoss}",
-            )
         self.classes = classes
         self.label_smoothing = label_smoothing
         self.criterion = None if loss is None else unreduced(loss)

@@ -13,8 +13,13 @@ from ninefold.errors import ConfigError
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
 
-def unreduced(loss: Loss) -> Loss:
-    """`loss` with reduction="none" where it has that attribute, as PyTorch's loss modules have."""
+def unreduced(loss: Loss | str) -> Loss:
+    """`loss` with reduction="none" where it has that attribute, as PyTorch's loss modules have.
+
+    Raises ConfigError for a name, which only some tasks know.
+    """
+    if isinstance(loss, str):
+        raise unknown(loss, ["null"])
     if getattr(loss, "reduction", "none") == "none":
         return loss
     loss = copy.copy(loss)
@@ -80,9 +85,14 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
 def require_known(loss: object, known: Collection[str]) -> None:
     """Raise ConfigError if `loss` is a name that is not one of `known`."""
     if isinstance(loss, str) and loss not in known:
-        raise ConfigError(
-            "task.loss",
-            loss,
-            f"no such loss; {', '.join(known)}, or a section with a _target_ is allowed; "
-            "name one of them",
-        )
+        raise unknown(loss, known)
+
+
+def unknown(loss: str, known: Collection[str]) -> ConfigError:
+    """The failure for a loss that has none of the names `known`."""
+    return ConfigError(
+        "task.loss",
+        loss,
+        f"no such loss; {', '.join(known)}, or a section with a _target_ is allowed; "
+        "name one of them",
+    )

@@ -597,7 +597,7 @@ def test_only_what_conf_names_is_allowed() -> None:
         "ninefold.model.unet.UNet", "torchvision.models.alexnet",
         "ninefold.torchvision_segmentation.network",
         "ninefold.timm.network", "ninefold.model.torchvision.network",
-        "ninefold.model.gpt.GPT", "ninefold.model.mlp.MLP",
+        "ninefold.language.gpt.GPT", "ninefold.model.mlp.MLP",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 

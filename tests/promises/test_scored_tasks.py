@@ -48,7 +48,7 @@ def test_masks_are_labels_of_each_pixel() -> None:
          "task=multilabel: the model's output is [2, 5], the targets are [2, 5]; logits and"),
         (["task=multilabel", "dataset=shapes", "dataset.masks=true", "model=convnet"],
          "task=multilabel: the model's output is [2, 5], the targets are [2, 5, 16, 16]"),
-        (["task=multilabel", "task.loss=bce"], "task.loss=bce: multilabel knows no loss by name"),
+        (["task=multilabel", "task.loss=bce"], "task.loss=bce: no such loss; null, or a section"),
         (["task=multilabel", "dataset=shapes", "dataset.classes=4"],
          "task=multilabel: the model's output is [2, 4], the targets"),
         (["dataset=shapes", "dataset.shape=[3,16,16]"], "dataset.shape=[3, 16, 16]: the images of"),

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from sklearn import metrics as reference
 from torch import Tensor, nn
 
-from ninefold.dataset.shapes import SHAPES, Shapes
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
-from ninefold.task.multilabel import MultiLabel
+from ninefold.multilabel.multilabel import MultiLabel
+from ninefold.multilabel.shapes import SHAPES, Shapes
 
 torch.manual_seed(0)
 LABELS = torch.rand(41, 4) < torch.tensor([0.5, 0.2, 0.7, 0.0])
@@ -102,8 +102,6 @@ def test_labels_that_are_none_are_refused() -> None:
         scores_of(torch.zeros(2, 2), torch.tensor([[0, 1], [2, 1]]), 1)
     with pytest.raises(DataError, match=r"dataset=test: .*all of its labels are 0"):
         scores_of(-torch.ones(2, 2), torch.zeros(2, 2), 1)
-    with pytest.raises(ConfigError, match=r"^error: task\.loss=bce: multilabel knows no loss by"):
-        MultiLabel(2, "bce")
 
 
 def test_a_shape_is_there_where_its_mask_has_a_pixel() -> None:

@@ -45,13 +45,6 @@ class Text(Dataset):
                 f"the {split} split of {self._path} has {len(part):,} characters; fewer than that "
                 "are allowed; lower dataset.context, or name a longer text (dataset.root)",
             )
-        if self.shape and list(self.shape) != [self.context]:
-            raise DataError(
-                "dataset.shape",
-                list(self.shape),
-                f"an example has dataset.context={self.context} tokens; [{self.context}] is "
-                "allowed; leave it out",
-            )
         windows = np.lib.stride_tricks.sliding_window_view(part, self.context + 1)
         windows = windows[:: self.context if split == "test" else self.stride]
         examples = Examples(windows[:, :-1], windows[:, 1:])
@@ -77,13 +70,6 @@ class Text(Dataset):
             ) from error
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         found, tokens = np.unique(points, return_inverse=True)
-        if self.classes is not None and len(found) > self.classes:
-            raise DataError(
-                "dataset.classes",
-                self.classes,
-                f"{self._path} has {len(found)} different characters; as many are allowed; leave "
-                "dataset.classes out",
-            )
         return tokens.astype(np.int64), found
 
     @property

@@ -25,8 +25,6 @@ class GPT(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if width % heads:
-            raise ValueError(f"width={width}: a multiple of heads={heads} is allowed")
         self.tokens = nn.Embedding(vocabulary, width)
         self.places = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(depth)))

@@ -42,15 +42,7 @@ class MultiLabel(nn.Module):
         label_smoothing: float = 0,
         threshold: float | None = None,
     ) -> None:
-        """Raises ConfigError if `loss` is a name: there is none to choose from."""
         super().__init__()
-        if isinstance(loss, str):
-            raise ConfigError(
-                "task.loss",
-                loss,
-                "multilabel knows no loss by name; a section with a _target_ in it, or null, is "
-                "allowed; name a class, as in task.loss={_target_: torch.nn.BCEWithLogitsLoss}",
-            )
         self.classes = classes
         self.criterion = None if loss is None else unreduced(loss)
         self.label_smoothing = label_smoothing
@@ -88,7 +80,7 @@ class MultiLabel(nn.Module):
         holds, said = target == 1, output > self._above
         odd = ~holds & (target != 0)
         cells = (said & holds, said & ~holds, ~said & holds, odd)
-        return torch.stack([cell.flatten(2).sum(dim=(0, 2)) for cell in map(_whole, cells)], dim=1)
+        return torch.stack([cell[..., None].flatten(2).sum(dim=(0, 2)) for cell in cells], dim=1)
 
     def choices(self, output: Tensor) -> Tensor:
         """Of each label the threshold, against which its logit decides: [n, k, ..., 2]."""
@@ -133,8 +125,3 @@ class MultiLabel(nn.Module):
                 "number of labels, or choose another model, dataset or task",
             )
         return output, target
-
-
-def _whole(cells: Tensor) -> Tensor:
-    """bool [n, k, ...] with a last dimension to sum over."""
-    return cells.unsqueeze(-1)
