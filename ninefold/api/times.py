@@ -207,8 +207,7 @@ def turned(pair: Pair) -> Pair:
     words = {"faster": "slower", "slower": "faster"}
     verdict = words.get(pair.verdict, pair.verdict)
     return Pair(
-        pair.second, pair.first, pair.n, estimate, low, high, pair.p, pair.adjusted, verdict,
-        pair.needed,
+        pair.second, pair.first, pair.n, estimate, low, high, pair.p, pair.adjusted, verdict
     )  # fmt: skip
 
 

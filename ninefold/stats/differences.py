@@ -21,13 +21,10 @@ Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
 EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
-MAX_SEEDS = 100  # seeds in all; needing more is reported as unknown
-POWER = 0.8  # that `needed` seeds have
 
 # trigamma(d / 2) falls as d grows: the inverse is interpolated in this table.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
 _TRIGAMMAS = special.polygamma(1, _FREEDOMS / 2)
-_SEEDS = np.arange(2, MAX_SEEDS + 1)
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,6 @@ class Differences:
     error: its standard error; 0 if the two are equal in enough rounds, nan if unknown
     freedom: the degrees of freedom of `error`
     alone, alone_freedom: the same from the pair's own rounds only; if they show no noise, as above
-    prior: degrees of freedom that all cells lend to each pair, before any limit
-    cells: the number of cells that differ from each other
     """
 
     first: Ints
@@ -52,8 +47,6 @@ class Differences:
     freedom: Array
     alone: Array
     alone_freedom: Array
-    prior: float
-    cells: int
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -73,39 +66,6 @@ class Differences:
         """
         quantile = student.quantile(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
         return np.where(self.error == 0, 0.0, quantile * self.alone)
-
-    def power_of_difference(self, level: float) -> Array:
-        """Power to show the observed difference: float64 [pairs, 2 to 100 seeds]."""
-        return self.power_above(np.abs(self.mean), level / 2)
-
-    def power_inside(self, same: float, level: float) -> Array:
-        """Power to have the interval at 1 - level inside ±same: float64 [pairs, 2 to 100 seeds]."""
-        below = self.power_above(same - self.mean, level / 2, alone=True)
-        return below + self.power_above(same + self.mean, level / 2, alone=True) - 1
-
-    def power_above(self, above: Array, level: float, alone: bool = False) -> Array:
-        """Power of a one-sided test of a value that is `above` [pairs] its bound.
-
-        It assumes the observed noise, and uses the normal approximation to the noncentral t
-        distribution. alone: from the pair's own rounds only.
-        """
-        error = (self.error * np.sqrt(self.rounds))[:, None] / np.sqrt(_SEEDS)
-        own = _SEEDS - 1.0
-        lent = 0.0 if alone else np.minimum(self.prior, own * _lent_at_most(self.cells))
-        freedom = np.minimum(own + lent, max(self.cells - 1, 1) * own)
-        critical = student.quantile(level, np.maximum(freedom, 1.0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            beyond = above[:, None] / error - critical * (1 - 1 / (4 * freedom))
-            power: Array = special.ndtr(beyond / np.sqrt(1 + critical**2 / (2 * freedom)))
-        return power
-
-    def needed(self, power: Array) -> list[int | None]:
-        """Return for each pair the fewest seeds in all, more than its rounds, with enough power.
-
-        None: more than 100, or unknown.
-        """
-        enough = (power >= POWER) & (self.rounds[:, None] < _SEEDS) & self.judged[:, None]
-        return [int(_SEEDS[row.argmax()]) if row.any() else None for row in enough]
 
 
 def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
@@ -127,7 +87,7 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     mean, variance = _moments(values, rounds)
     distinct = np.unique(np.nan_to_num(table, nan=np.inf), axis=0) if table.size else table
     pooled = _pooled_freedom(distinct)
-    shrunk, freedom, prior = _moderated(variance, rounds, pooled, len(distinct))
+    shrunk, freedom = _moderated(variance, rounds, pooled, len(distinct))
     shrunk = np.where(shrunk > NOTHING**2, shrunk, np.nan)
     least = np.where([pair in copies for pair in zip(first, second, strict=True)], 2, EQUAL)
     equal = (rounds >= least) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
@@ -141,11 +101,9 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         rounds=rounds,
         mean=mean,
         freedom=freedom,
-        prior=float(prior),
         error=np.where(rounds > 1, error, np.nan),
         alone=np.where(rounds > 1, alone, np.nan),
         alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom),
-        cells=len(distinct),
     )
 
 
@@ -177,10 +135,8 @@ def _lent_at_most(cells: int) -> float:
     return min(max(cells - 2, 0) / (MANY - 2), 1.0)
 
 
-def _moderated(
-    variance: Array, rounds: Ints, pooled: float, cells: int
-) -> tuple[Array, Array, Array]:
-    """Variances [..., pairs] shrunk, their degrees of freedom, and those of the prior [...].
+def _moderated(variance: Array, rounds: Ints, pooled: float, cells: int) -> tuple[Array, Array]:
+    """Variances [..., pairs] shrunk, and their degrees of freedom.
 
     The prior is Smyth's: the spread of the logarithms of the variances, beyond what the few rounds
     explain, measures how alike the cells are. In addition, borrowed degrees of freedom are limited
@@ -208,4 +164,4 @@ def _moderated(
     freedom = np.maximum(own + lent, 1e-300)
     shrunk = (lent * mean[..., None] + own * variance) / freedom
     shrunk = np.where(lent < most, np.maximum(shrunk, variance), shrunk)
-    return shrunk, np.maximum(np.minimum(freedom, pooled), own), prior
+    return shrunk, np.maximum(np.minimum(freedom, pooled), own)

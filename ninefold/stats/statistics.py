@@ -75,7 +75,6 @@ def compare(
         np.where(np.arange(len(p)) < pairs, p, p * (of_scores.looks / settings.looks)),
         settings.looks,
     )
-    each = settings.level / max(int(np.isfinite(p).sum()), 1)
     log_same = math.log1p(settings.same)
     seconds_pairs = _pairs(
         list(seconds),
@@ -83,7 +82,6 @@ def compare(
         adjusted[:pairs],
         log_same,
         settings,
-        each / settings.looks,
         ("faster", "slower"),
     )
     accuracy_pairs = _pairs(
@@ -92,10 +90,9 @@ def compare(
         adjusted[pairs:],
         settings.margin,
         of_scores,
-        each / of_scores.looks,
         ("worse", "better"),
     )
-    safety = _safety(list(accuracy), points, accuracy_pairs, of_scores, each / of_scores.looks)
+    safety = _safety(list(accuracy), points, accuracy_pairs, of_scores)
     control = _control(list(seconds), logs, controls, log_same)
     steady = _steady(stretches or {}, log_same)
     log_floor = math.log1p(floor) + _off_by(control, steady)
@@ -138,11 +135,11 @@ def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
 def _above(pair: Pair, floor: float) -> Pair:
     """A pair whose difference is not called faster or slower if it is below the noise floor.
 
-    How many rounds would show it is not known then. A tie is a test of its own, and stays.
+    A tie is a test of its own, and stays.
     """
     if abs(pair.estimate or 0.0) > floor or pair.verdict == "tie":
         return pair
-    return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN, needed=None)
+    return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
 
 
 def stand(
@@ -183,20 +180,17 @@ def _pairs(
     adjusted: Array,
     same: float,
     settings: Settings,
-    each: float,
     words: tuple[str, str],
 ) -> list[Pair]:
     """The pairs of one measure, seconds as logarithms.
 
     adjusted: p after Holm
     same: half the width of the range of ties
-    each: the level that Holm leaves to the first of all pairs
     words: the verdicts for below and above 0
     """
     level = settings.level / settings.looks
     reach = seen.reach(level)
     low, high = seen.mean - reach, seen.mean + reach
-    needed = seen.needed(np.maximum(seen.power_of_difference(each), seen.power_inside(same, level)))
     p = seen.p()
     pairs = []
     for i in range(len(seen.rounds)):
@@ -218,7 +212,6 @@ def _pairs(
                 number(p[i]),
                 number(adjusted[i]),
                 verdict,
-                needed[i] if verdict == OPEN else None,
             )
         )
     return pairs
@@ -285,7 +278,6 @@ def _safety(
     seen: Differences,
     pairs: Sequence[Pair],
     settings: Settings,
-    each: float,
 ) -> list[Safety]:
     """The safety of every cell but the baseline; empty without a baseline."""
     if settings.baseline not in names:
@@ -309,12 +301,6 @@ def _safety(
         student.quantile(level, seen.alone_freedom) * seen.alone,
     )
     low = difference - np.where(seen.error == 0, 0.0, reach)
-    lost = np.where((difference < 0)[:, None], seen.power_of_difference(each), 0.0)
-    tests = max(int(np.isfinite(p).sum()), 1)
-    shown = np.minimum(
-        seen.power_above(above, level / tests), seen.power_above(above, level, alone=True)
-    )
-    needed = seen.needed(np.maximum(shown, lost))
     asked = seen.error != 0  # nothing is tested if the two are equal
     safety = []
     for i in map(int, np.flatnonzero(tested)):
@@ -332,7 +318,6 @@ def _safety(
                 number(p[i]) if asked[i] else None,
                 number(adjusted[i]) if asked[i] else None,
                 verdict,
-                needed[i] if verdict == OPEN else None,
             )
         )
     return sorted(safety, key=lambda one: names.index(one.cell))

@@ -71,7 +71,6 @@ class Pair:
     verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
         (scores); "below the noise floor" (seconds) if the runs would show faster or slower, by
         less than the controls can tell from a fault of the measurement
-    needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
     first: Name
@@ -83,7 +82,6 @@ class Pair:
     p: float | None
     adjusted: float | None
     verdict: str
-    needed: int | None
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,6 @@ class Safety:
     adjusted: p after Holm, times the looks
     verdict: "safe" (low is a loss of less than the margin), "worse" (by the verdict of the pair) or
         "not enough runs"
-    needed: seeds in all that would settle "not enough runs"; None if more than 100 or unknown
     """
 
     cell: Name
@@ -108,7 +105,6 @@ class Safety:
     p: float | None
     adjusted: float | None
     verdict: str
-    needed: int | None
 
 
 @dataclass(frozen=True)

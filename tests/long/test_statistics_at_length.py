@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -210,33 +210,6 @@ def test_more_rounds_settle_more(rounds: int) -> None:
         ties_of_accuracy=level / count / 36,
         safe=safe / count / 8,
     )
-
-
-@pytest.mark.parametrize("apart", [0.0, 0.01, 0.03])
-def test_the_seeds_said_to_be_needed_settle_it(apart: float) -> None:
-    # At the true difference and noise, which one study of 100 rounds knows closely.
-    truth = Truth(rounds=100, faster={FAST: apart})
-    table = np.log([list(row.values()) for row in next(truth.studies(1))[0].values()])
-    known = differences(table)
-    pair = 7  # none-fp32 and FAST
-    exact = replace(
-        known,
-        rounds=np.full(36, 2),
-        mean=np.full(36, -apart),
-        error=np.full(36, 0.01),
-        prior=math.inf,
-    )
-    power = np.maximum(
-        exact.power_of_difference(0.05 / 36), exact.power_inside(math.log(1.02), 0.05)
-    )
-    needed = exact.needed(power)[pair]
-    assert needed is not None
-    settled = sum(
-        find(compare(seconds, {}, Settings()).seconds, NONE, FAST).verdict != "not enough runs"
-        for seconds, _ in replace(truth, rounds=needed).studies(500)
-    )
-    say(f"{100 * apart:g} % apart, {needed} seeds needed", settled=settled / 500)
-    assert settled / 500 >= 0.7
 
 
 @pytest.mark.parametrize("noise", NOISES)

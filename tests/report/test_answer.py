@@ -478,6 +478,25 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     )
 
 
+@pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (10, False), (8, True)])
+def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(
+    budget: float | None, ends_it: bool
+) -> None:
+    runs = [
+        replace(run, round=run.seed, counted=True, total_seconds=60.0)
+        for run in whole(runs_of({NONE: 5.0, DDP: 4.9}, seeds=3, spread=1.0))
+    ]  # two minutes for each seed
+    rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(3)]
+    sweep = {
+        "command": "ninefold train experiments=mine seed=0,1,2", "rounds": rounds,
+        "settings": {"study": {"ask": ["accuracy"], "budget": budget}}, "planned_rounds": 3,
+        "wall_seconds": 200.0,
+    }  # fmt: skip
+    surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
+    assert surer is not None
+    assert surer.command.endswith(" study.budget=null") == ends_it
+
+
 def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
     done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
             "planned_rounds": 1, "planned_cells": [{"amp": "fp32"}, {"amp": "bf16"}]}  # fmt: skip

@@ -121,7 +121,7 @@ def test_the_order_of_the_cells_changes_no_verdict() -> None:
     for pair in there.seconds:
         turned = find(back.seconds, pair.second, pair.first)
         word = {"faster": "slower", "slower": "faster"}.get(pair.verdict, pair.verdict)
-        assert (turned.verdict, turned.needed) == (word, pair.needed)
+        assert turned.verdict == word
         assert turned.adjusted == pytest.approx(pair.adjusted)
         assert (turned.high or 0) * (pair.low or 0) == pytest.approx(1)
     assert {s.cell: s.verdict for s in there.safety} == {s.cell: s.verdict for s in back.safety}
@@ -226,7 +226,7 @@ def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:
     seconds = {"a": {0: 1.0, 1: 3.0}, "b": {0: 2.0, 1: 6.0}}
     (pair,) = compare(seconds, {}, Settings()).seconds
     assert pair.estimate == pytest.approx(2)
-    assert (pair.p, pair.low, pair.verdict, pair.needed) == (None, None, "not enough runs", None)
+    assert (pair.p, pair.low, pair.verdict) == (None, None, "not enough runs")
 
 
 def test_a_pair_is_judged_by_the_rounds_that_both_cells_have() -> None:
@@ -315,7 +315,6 @@ def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay(
     for pair in found.seconds:
         beyond = abs(math.log(pair.estimate or 1)) > math.log1p(found.floor)
         assert beyond or pair.verdict in ("below the noise floor", "not enough runs", "tie")
-        assert beyond or pair.needed is None
 
 
 def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:

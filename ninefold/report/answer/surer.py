@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.tree import Surer
-from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
 from ninefold.report.numbers import counted
@@ -29,47 +27,42 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     folder = folder if isinstance(folder, str) else ""
     live = folder.endswith("/report")  # else it is a recording, which has no run folders
     words = {"study.resume": folder.removesuffix("/report")} if live else {}
-    if finite(sweep.settings.get("study", {}).get("budget")) is not None:
-        words["study.budget"] = "null"  # it would end the command as it ended the study
+    spent, each = sweep.wall_seconds - sweep.timing_seconds, _seconds_of_a_seed(evidence) or 0.0
+    no_budget = {"study.budget": "null"}  # for a command that it would end
+    budget = finite(sweep.settings.get("study", {}).get("budget"))
+    limit = math.inf if budget is None else 60 * budget
     if evidence.unfinished and live:
+        words |= no_budget if spent + each > limit else {}
         return Surer(_with(sweep.command, words), None, "The study is not finished.")
     open_scores = evidence.scored and (
         bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
     )
     asked = found.unscored if evidence.asks_time else evidence.cells
-    if open_scores and not (seeds := _seeds(evidence, asked)):
-        return None
     if open_scores:
-        each, words["seed"] = _seconds_of_a_seed(evidence), ",".join(map(str, seeds))
-        further = len(seeds) - (len(sweep.rounds) if live else 0)
-        minutes = each * further / 60 if each else None
-        text = f"Scores are open: {counted(len(seeds), 'seed')} in all may settle them."
-        return Surer(_with(sweep.command, words), minutes, text)
+        done = max((test.n for test in evidence.comparison.safety if test.cell in asked), default=0)
+        seeds = min(2 * done, MAX_SEEDS)
+        if seeds <= done:
+            return None
+        words["seed"] = ",".join(map(str, range(seeds)))
+        further = each * (seeds - (len(sweep.rounds) if live else 0))
+        words |= no_budget if (spent if live else 0) + further > limit else {}
+        text = f"Scores are open: {counted(seeds, 'seed')} in all may settle them."
+        return Surer(_with(sweep.command, words), further / 60 if each else None, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
-    done = counted(len(sweep.timing), "timing round")
+    made = counted(len(sweep.timing), "timing round")
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
         words["study.time_budget"] = f"{math.ceil(100 * (spent + more)) / 100:g}"
-        text = f"{done} so far: further ones are added to them."
+        text = f"{made} so far: further ones are added to them."
         return Surer(_with(sweep.command, words), more, text)
     words["study.time_budget"] = f"{2 * budget:g}"
-    text = f"{done} were made: a study of twice the time tells more."
+    text = f"{made} were made: a study of twice the time tells more."
     return Surer(_with(sweep.command, words), 2 * budget, text)
-
-
-def _seeds(evidence: Evidence, cells: Sequence[Cell]) -> list[int]:
-    """The seeds that would settle the open scores of `cells`, if known; empty if too many."""
-    tests = [test for test in evidence.comparison.safety if test.cell in cells]
-    needed = [test.needed for test in tests if test.verdict == OPEN]
-    known = [count for count in needed if count is not None]
-    done = max((test.n for test in evidence.comparison.safety), default=0)
-    wanted = max(known, default=0)
-    return list(range(wanted)) if done < wanted <= MAX_SEEDS else []
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:

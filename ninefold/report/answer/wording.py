@@ -182,12 +182,9 @@ def _open_to(found: Recommendation) -> list[str]:
     ]
     said = [f"Still possible: {'; '.join(names)}."]
     for cell in found.unscored:
-        test = evidence.safety(cell)
-        needed = test.needed if test else None
-        how = "more seeds may settle it" if needed is None else f"some {needed} seeds would do"
         said.append(
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
-            f"{_kept(evidence)}) is open: {how}."
+            f"{_kept(evidence)}) is open: more seeds may settle it."
         )
     return said
 

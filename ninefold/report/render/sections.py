@@ -34,7 +34,6 @@ from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, fille
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
 from ninefold.score import PHASES
-from ninefold.stats.verdicts import OPEN
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
@@ -276,10 +275,9 @@ def _pair_table(group: Group, confidence: float | None, what: str, unit: str) ->
                     Field(found, between(*ends, show, ""), word(pair.verdict)),
                     chance(pair.adjusted),
                     pair.n,
-                    pair.needed or (MISSING if pair.verdict == OPEN else ""),
                 ]
             )
-    titles = (f"{what} ({confidence or 95:.3g} % interval)", "p", unit, f"{unit} needed")
+    titles = (f"{what} ({confidence or 95:.3g} % interval)", "p", unit)
     return filled(table_of(capitalized(what), [_NAME, "against"], titles, rows))
 
 
