@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from torch import nn
 
 from ninefold.dataset.mapped import Mapped
@@ -52,19 +49,6 @@ def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(
     found.require_same(name)
     assert found.examples == 20
     assert source.names == CASES[kind][1]
-
-
-def test_an_onnx_file_has_the_names_of_the_inputs(tmp_path: Path) -> None:
-    import onnxruntime
-
-    source, file = source_of("features"), tmp_path / "model.onnx"
-    file.write_bytes(FORMATS["onnx"].made(source, {}))
-    session: Any = onnxruntime.InferenceSession(str(file))
-    assert [each.name for each in session.get_inputs()] == ["x_cont", "x_cat"]
-    (output,) = session.run(None, {k: v[:3].numpy() for k, v in source.inputs.items()})
-    with torch.no_grad():
-        expected = CASES["features"][0](**{k: v[:3] for k, v in source.inputs.items()})
-    np.testing.assert_allclose(output, expected.numpy(), atol=1e-5)
 
 
 def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:

@@ -103,16 +103,6 @@ def test_every_layout_gives_the_images_the_classes_and_their_names(
     assert set(dataset.sources("train")).isdisjoint(dataset.sources("test"))
 
 
-def test_a_palette_with_transparency_is_read_without_a_warning(tmp_path: Path) -> None:
-    file = io.BytesIO()
-    Image.new("P", (6, 6), 3).save(file, "PNG", transparency=bytes([128] * 4))
-    image = {"bytes": file.getvalue(), "path": None}
-    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
-    one = datasets.Dataset.from_dict({"img": [image] * 2, "label": [0, 1]}, features=features)
-    datasets.DatasetDict(train=one, test=one).save_to_disk(tmp_path / "set")
-    assert of(tmp_path / "set").load("train").inputs[np.arange(2)].shape == (2, 3, 6, 6)
-
-
 def test_labels_without_names_are_counted_and_checked(tmp_path: Path) -> None:
     splits(None).save_to_disk(tmp_path / "set")
     assert of(tmp_path / "set").count_classes() == 5

@@ -13,7 +13,6 @@ from ninefold.checkpoint.store import Checkpoints, read
 from tests.conftest import Shell, metrics, result
 from tests.faults.runs import one_after_another
 from tests.kit import same
-from tests.launch.test_run import TRAIN, wait_for
 
 pytestmark = pytest.mark.slow  # quicker: test_dcp.py and test_fsdp_runs.py
 
@@ -92,18 +91,3 @@ def test_an_evaluation_finds_what_training_found(runs: Path) -> None:
 def test_a_new_run_starts_with_its_weights(runs: Path) -> None:
     (note,) = (note for note in result(runs / "started")["notes"] if "initial weights" in note)
     assert note.endswith("/stopped/checkpoints/last.dcp (average).")
-
-
-def test_a_signal_saves_on_all_processes_before_the_run_ends(shell: Shell) -> None:
-    arguments = [*(word for word in JOB if word != "epochs=9"), *FSDP, "epochs=100000"]
-    process = shell.start(TRAIN, *arguments, "hydra.run.dir=run", "checkpoint.every=null")
-    run = shell.folder / "run"
-    wait_for(run / "metrics.jsonl", process)
-    process.terminate()
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 75
-    path = Checkpoints(run / "checkpoints", keep=2).newest()
-    assert path.name == "last.dcp"
-    step = read(path)["step"]
-    assert f"it is saved at step {step} in {run}" in stderr
-    assert not list((run / "checkpoints").glob(".*"))

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from extensions.sharded.tests import made, test_fsdp
 from ninefold.checkpoint.store import Checkpoints
-from ninefold.engine import evaluation
 from ninefold.sharded.dcp import ShardedWriter
-from ninefold.sharded.fsdp import FSDP
 from tests.faults.test_checkpoint_files import crashes, refusals
 from tests.faults.writer import KEEP
 
 pytestmark = pytest.mark.slow
-HANGS = 5  # seconds without an answer from another process, then it is a failure here
 
 
 class Together(Checkpoints):
@@ -43,17 +38,3 @@ def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path: Path) ->
     cases, wrong = refusals(tmp_path, "ENOSPC", Together)
     assert cases > 50
     assert wrong == []
-
-
-def test_an_evaluation_without_forward_passes_to_fill_up_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(made, "FSDP", partial(FSDP, timeout=HANGS))
-    promised = partial(
-        test_fsdp.test_evaluations_of_any_size_end_and_count_each_example_once, 5, 4, tmp_path
-    )
-    promised()
-    monkeypatch.setattr(evaluation, "most_passes", lambda *given: 0)
-    with pytest.raises(AssertionError):
-        promised()
-    assert "all_gather" in capfd.readouterr().err  # of parameters, for which the other never comes

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
 
 from extensions.sharded.tests.made import Made, batch, made, network
 from ninefold.dataset import Examples
@@ -17,7 +16,6 @@ from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
-from ninefold.engine.clip import clip
 from ninefold.engine.evaluation import evaluate, most_passes
 from ninefold.engine.parallel import Place, Traffic, local_part
 from ninefold.engine.parallel.ddp import DDP
@@ -27,7 +25,6 @@ from ninefold.sharded.fsdp import FSDP, large
 from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
-from ninefold.train.run import memory_by_kind
 from tests.parallel.ranks import on_ranks
 from tests.parallel.test_sent import counted
 
@@ -54,9 +51,6 @@ WAYS: list[Any] = [
     (2, {}),
     pytest.param(1, {}, marks=SLOW),
     pytest.param(2, {"reshard_after_forward": False}, marks=SLOW),
-    pytest.param(2, {"units": []}, marks=SLOW),
-    pytest.param(2, {"replicas": 2}, marks=SLOW),
-    pytest.param(4, {}, marks=SLOW),
     pytest.param(4, {"replicas": 2, "units": ["features.0", "classifier"]}, marks=SLOW),
 ]
 
@@ -66,7 +60,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
     ranks: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
     def run() -> Any:
-        with made(**options) as run:
+        with made(network().to(memory_format=torch.channels_last), **options) as run:
             for number in range(3):
                 run.step(number)
             held = sum(local_part(p).numel() for p in run.model.parameters())
@@ -84,17 +78,6 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
     assert [held, *(each for _, each in others)] == [
         pytest.approx(count / shards, rel=0.02 if shards > 1 else 0)
     ] * ranks
-
-
-def test_weights_that_are_channels_last_are_spread_in_the_same_numbers(tmp_path: Path) -> None:
-    def run() -> Any:
-        with made(network().to(memory_format=torch.channels_last)) as run:
-            run.step()
-            return run.whole()["model"]
-
-    saved, _ = on_ranks(2, run, tmp_path)
-    for name, value in plain(1).state_dict().items():
-        torch.testing.assert_close(saved[name], value, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"replicas": 2}, marks=SLOW)], ids=str)
@@ -176,9 +159,6 @@ class Counts(nn.Module):
     [
         (5, 4),
         pytest.param(1, 8, marks=SLOW),
-        pytest.param(7, 4, marks=SLOW),
-        pytest.param(8, 8, marks=SLOW),
-        pytest.param(9, 2, marks=SLOW),
     ],
 )
 def test_evaluations_of_any_size_end_and_count_each_example_once(
@@ -297,42 +277,10 @@ def test_training_never_computes_with_weights_of_an_evaluation(
     assert with_ == without
 
 
-@pytest.mark.parametrize(("norm", "value"), [(0.01, None), pytest.param(None, 1e-4, marks=SLOW)])
-def test_gradients_are_clipped_by_the_norm_of_the_whole(
-    norm: float | None, value: float | None, tmp_path: Path
-) -> None:
-    scaler = Amp("float32").grad_scaler(CPU)
-
+def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path: Path) -> None:
     def run() -> Any:
         with made() as run:
-            clips = clip(norm, value, run.model, run.optimizer, scaler, run.strategy.full_tensor)
-            images, labels = batch()
-            mine = slice(run.place.rank, None, 2)
-            run.wrapped(images[mine], labels[mine]).backward()
-            clips()
-            gradients = [run.strategy.full_tensor(p.grad) for p in run.model.parameters()]
-            return clips.metrics()["grad_norm"], gradients
-
-    (found, gradients), (other, _) = on_ranks(2, run, tmp_path)
-    model = network()
-    loss = Objective(model, Classification(10))(*batch())
-    assert isinstance(loss, Tensor)
-    loss.backward()
-    expected = clip_grad_norm_(model.parameters(), norm or 1e9)
-    if value is not None:
-        nn.utils.clip_grad_value_(model.parameters(), value)
-    assert found == other == pytest.approx(float(expected), rel=1e-5)
-    for ours, parameter in zip(gradients, model.parameters(), strict=True):
-        torch.testing.assert_close(ours, parameter.grad, atol=1e-7, rtol=1e-4)
-
-
-@pytest.mark.parametrize("fused", [True, pytest.param(False, marks=SLOW)])
-def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(
-    fused: bool, tmp_path: Path
-) -> None:
-    def run() -> Any:
-        with made() as run:
-            optimizer = torch.optim.AdamW(run.model.parameters(), lr=1e-3, fused=fused)
+            optimizer = torch.optim.AdamW(run.model.parameters(), lr=1e-3, fused=True)
             scaler = Amp("float32", scaler=True).grad_scaler(CPU)
             before = run.whole()["model"]
             scaler.scale(run.wrapped(*batch())).backward()
@@ -347,22 +295,6 @@ def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(
     (scale, skipped, before, after), other = on_ranks(2, run, tmp_path)
     assert (scale, skipped) == other[:2] == (32768.0, 1)
     assert all(torch.equal(before[name], after[name]) for name in before)
-
-
-@SLOW
-def test_memory_by_kind_is_that_of_the_parts(tmp_path: Path) -> None:
-    def run(**options: Any) -> Any:
-        with made(**options) as run:
-            run.step()
-            return memory_by_kind(run.model, run.optimizer, {}, run.strategy, run.place)
-
-    size = 4 * sum(p.numel() for p in network().parameters())
-    for ranks, replicas in ((1, 1), (2, 1), (4, 1), (4, 2)):
-        part = size * replicas / ranks
-        for found in on_ranks(ranks, lambda r=replicas: run(replicas=r), tmp_path):
-            assert found["parameters"] == found["gradients"] == pytest.approx(part, rel=0.02)
-            assert found["optimizer"] == pytest.approx(2 * part, rel=0.02)
-            assert found["buffers"] == 0
 
 
 # What a checkpoint holds reaches processes that do not see its file
@@ -449,13 +381,7 @@ def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_pat
     assert len(on_ranks(2, as_one, tmp_path)) == 2
 
 
-def test_a_unit_that_the_model_does_not_have_is_answered_with_the_nearest() -> None:
-    model = Objective(network(), Classification(10))
-    with pytest.raises(ConfigError, match=r"the model has no part featurs; did you mean features"):
-        FSDP(units=["classifier", "featurs"])._units(model)
-
-
-def test_units_are_found_within_wrappers_by_the_names_that_the_model_has() -> None:
+def test_units_are_large_modules_or_those_that_are_named_within_wrappers_too() -> None:
     model = network()
     wrapped = Objective(Amp("bfloat16").wrap(model), Classification(10))
     assert nested(wrapped)[-1] is model
@@ -463,59 +389,45 @@ def test_units_are_found_within_wrappers_by_the_names_that_the_model_has() -> No
     assert found == [model.features[4], model.features[8], model.classifier]
     named = FSDP(units=["features", "features.0"])._units(wrapped)
     assert named == [model.features[0], model.features]
-
-
-def test_lists_of_blocks_are_taken_apart_and_what_is_left_of_one_is_a_unit() -> None:
-    def block(size: int) -> nn.Module:
-        return nn.Linear(size, size, bias=False)
-
-    body = nn.Sequential(block(3), block(20), block(4), block(30))
-    blocks = nn.ModuleList([block(40), block(2), block(50)])
+    with pytest.raises(ConfigError, match=r"the model has no part featurs; did you mean features"):
+        FSDP(units=["classifier", "featurs"])._units(wrapped)
+    body = sized((3, 3), (20, 20), (4, 4), (30, 30))
     assert large(body, 400) == [body[1], body[3]]
     assert large(body, 20) == [body[1], body[3], body]  # 9 and 16 parameters are left
-    assert large(blocks, 1) == list(blocks)
-    assert large(block(3), 10) == []
 
 
 def sized(*shapes: tuple[int, int]) -> nn.Module:
     return nn.Sequential(*(nn.Linear(b, a, bias=False) for a, b in shapes))
 
 
-def test_fsdp_sends_half_as_much_again_as_ddp_and_as_much_if_it_keeps_what_it_gathered() -> None:
-    model, place = sized((64, 64), (64, 64), (64, 64)), Place(0, 8, GPU)
-    ddp = DDP().traffic(model, place)
-    fsdp = FSDP(least=64 * 64).traffic(model, place)
-    kept = FSDP(least=64 * 64, reshard_after_forward=False).traffic(model, place)
-    assert fsdp == Traffic(3 * ddp.sent // 2, 3 * 3)
-    assert kept == Traffic(ddp.sent, 3 * 2)
-    assert FSDP().traffic(model, place) == Traffic(fsdp.sent, 3)  # all in one unit
-    assert FSDP().traffic(model, place, accumulate=4) == Traffic(4 * fsdp.sent, 12)
-    assert FSDP().traffic(model, ALONE) == Traffic(0, 0)
+SIZE = 64 * 64 * 4  # bytes of a layer
+SENT = 3 * 7 * SIZE // 8  # by one of 8 processes: gathered twice, reduced once
+TRAFFIC: list[tuple[dict[str, Any], Place, Traffic]] = [
+    ({}, Place(0, 8, GPU), Traffic(SENT, 3)),
+    ({"reshard_after_forward": False}, Place(0, 8, GPU), Traffic(2 * SENT // 3, 2)),
+    ({}, Place(0, 8, CPU), Traffic(4 * SENT // 3, 3)),  # gradients are reduced to all
+    ({"reshard_after_forward": False}, Place(0, 8, CPU), Traffic(SENT, 2)),
+    ({}, ALONE, Traffic(0, 0)),
+    ({"replicas": 2}, Place(0, 8, GPU), Traffic(3 * 3 * SIZE // 4 + SIZE // 4, 4)),
+    ({"replicas": 8}, Place(0, 8, GPU), Traffic(2 * 7 * SIZE // 8, 1)),
+]
 
 
-def test_on_a_cpu_gradients_are_reduced_to_all() -> None:
-    model, place = sized((64, 64)), Place(0, 8, CPU)
-    ddp = DDP().traffic(model, place).sent
-    assert FSDP().traffic(model, place) == Traffic(2 * ddp, 3)
-    assert FSDP(reshard_after_forward=False).traffic(model, place) == Traffic(3 * ddp // 2, 2)
-
-
-def test_copies_exchange_the_gradients_of_their_parts() -> None:
-    model, place = sized((64, 64)), Place(0, 8, GPU)
-    size = 64 * 64 * 4
-    found = FSDP(replicas=2).traffic(model, place)
-    assert found == Traffic(3 * 3 * size // 4 + 2 * size // (2 * 4), 4)
-    assert FSDP(replicas=8).traffic(model, place) == Traffic(2 * 7 * size // 8, 1)
-    half = FSDP(replicas=2, reduce_dtype="bfloat16").traffic(model, place)
-    assert found.sent - half.sent == (3 * size // 4 + 2 * size // 8) // 2
+@pytest.mark.parametrize(("options", "place", "sent"), TRAFFIC, ids=str)
+def test_what_a_step_sends_is_calculated(
+    options: dict[str, Any], place: Place, sent: Traffic
+) -> None:
+    assert FSDP(**options).traffic(sized((64, 64)), place) == sent
+    in_units = FSDP(**options, least=64 * 64).traffic(sized((64, 64), (64, 64)), place, 4)
+    assert in_units == Traffic(8 * sent.sent, 8 * sent.messages)
 
 
 def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
     model, place = sized((64, 64), (3, 64)), Place(0, 2, GPU)
     model[0].requires_grad_(False)
-    frozen, padded = 64 * 64 * 4, 4 * 64 * 4
+    padded = 4 * 64 * 4
     found = FSDP(least=64 * 64).traffic(model, place)
-    assert found == Traffic(2 * (frozen // 2) + 3 * (padded // 2), 2 + 3)
+    assert found == Traffic(2 * (SIZE // 2) + 3 * (padded // 2), 2 + 3)
 
 
 STRATEGIES = """

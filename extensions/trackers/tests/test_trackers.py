@@ -7,10 +7,9 @@ import json
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from ninefold.errors import ConfigError
 from ninefold.logger import Run
 from ninefold.result import Result
 from ninefold.trackers import mlflow, wandb
 from ninefold.trackers.tracking import Tracked
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, Shell, wait_until
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
@@ -232,41 +230,6 @@ def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_without_a_tracker_that_fails(shell: Shell) -> None:
-    (shell.folder / "outputs").mkdir()
-    (shell.folder / "outputs" / "mlflow.db").write_text("this is no database")
-    done = shell.train("logger=mlflow", "max_steps=4", "log_every=2", "hydra.run.dir=run")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("warning: logger=mlflow: ") == 1
-    assert result(shell.folder / "run")["status"] == "ok"
-
-
-@pytest.mark.slow
-def test_a_sweep_of_nine_cells_is_nine_finished_runs(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "logger=mlflow", "max_steps=4",
-        "log_every=2", "batch_size=8", "dataset.limit=64", "launch.cpu_processes=2",
-        "study.ask=[accuracy]", "hydra.sweep.dir=sweep",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "warning" not in done.stderr
-    found = of_mlflow(shell.folder / "outputs" / "mlflow.db")
-    assert [run.info.status for run, _, _ in found] == ["FINISHED"] * 9
-    cells = {(run.data.params["parallel._target_"], run.data.params["amp.dtype"],
-              run.data.params["amp.scaler"]) for run, _, _ in found}  # fmt: skip
-    assert len(cells) == 9
-    named = {
-        (run.data.params["choices.parallel"], run.data.params["choices.amp"]) for run, _, _ in found
-    }
-    assert len(named) == 9
-    folders = {(path.parent / "tracking_id").read_text().strip(): path.parent
-               for path in shell.folder.glob("sweep/**/result.json")}  # fmt: skip
-    for run, values, count in found:
-        assert values == written(folders.pop(run.data.tags["ninefold.id"]))
-        assert count == len(values)
-
-
-@pytest.mark.slow
 def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> None:
     job = ["logger=mlflow", "log_every=5", "epochs=40", "threads=1"]
     process = shell.start(str(ROOT / "train.py"), *job, "hydra.run.dir=run")
@@ -332,20 +295,21 @@ def test_nothing_of_a_tracker_outlives_its_launcher(
     assert not shell.survivors()
 
 
-@pytest.mark.parametrize("name", ["mlflow", "wandb"])
-def test_without_its_package_a_tracker_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    modules: Mapping[str, Any] = {"mlflow": mlflow, "wandb": wandb}
-    options = {"mlflow": (None, "e", 2), "wandb": ("p", None, None, "offline", 2)}[name]
+    new = a_run(tmp_path / "run")
+    new.folder.mkdir()
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    database = tmp_path / "outputs" / "mlflow.db"
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError) as caught:
-        modules[name].logger(a_run(tmp_path), *options)
-    assert str(caught.value) == (
-        f"error: logger={name}: {name} is not installed; the extra {name} has it; "
-        f"pip install '.[{name}]' in a clone, or pip install 'WHEEL[{name}]'"
-    )
+    assert mlflow.database(new, mlflow.DEFAULT) == database
+    database.touch()
+    monkeypatch.chdir("elsewhere")
+    resumed = replace(new, first_step=4)
+    assert mlflow.database(resumed, mlflow.DEFAULT) == database
+    assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"
 
 
 @pytest.mark.slow
@@ -362,20 +326,3 @@ def test_after_a_crash_mlflow_has_each_step_once(
     assert values == {("loss", 2): 2, ("loss", 4): 4, ("loss", 6): 6, ("loss", 8): 8.04}
     assert count == 4
     assert run.info.status == "FINISHED"
-
-
-def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new = a_run(tmp_path / "run")
-    new.folder.mkdir()
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    database = tmp_path / "outputs" / "mlflow.db"
-    monkeypatch.chdir(tmp_path)
-    assert mlflow.database(new, mlflow.DEFAULT) == database
-    database.touch()
-    monkeypatch.chdir("elsewhere")
-    resumed = replace(new, first_step=4)
-    assert mlflow.database(resumed, mlflow.DEFAULT) == database
-    assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"
