@@ -149,10 +149,7 @@ def made(kind: str, number: int) -> Any:
         "palette": lambda: (Image.fromarray(values).convert("P"), label),
         "grad": lambda: (torch.from_numpy(decimals).requires_grad_(), label),
         "large class": lambda: (values, 12),
-        "negative class": lambda: (values, -1),
-        "negative mask": lambda: (values, np.full((6, 4), -1)),
         "large mask": lambda: (values, np.full((6, 4), 12)),
-        "vector": lambda: (values, np.array([label])),
         "no label": lambda: {"image": values},
         "exit": lambda: sys.exit(3),
         "raises": lambda: {}["cat"],
@@ -170,14 +167,10 @@ def made(kind: str, number: int) -> Any:
         "longer": lambda: ({"x_cont": torch.zeros(7), "x_cat": numbers}, row[:3]),
         "float categories": lambda: ({"x_cont": row, "x_cat": numbers / 2}, row[:3]),
         "three in a row": lambda: (row, row * 2, row.sum()),
-        "three in a tuple": lambda: ((row, row, row), sign),
-        "text inside": lambda: ({"x_cont": row, "x_cat": "cat"}, row[:3]),
         "empty dict": lambda: ({}, row[:3]),
         "labeled": lambda: (row.sigmoid(), sign),
         "other target": lambda: (row, row[:2]),
-        "another target": lambda: (row, {"sum": row.sum()}),
         "int target": lambda: ({"x_cont": row, "x_cat": numbers}, numbers),
-        "no values": lambda: (row[:0], sign),
     }
     return kinds[kind]()
 

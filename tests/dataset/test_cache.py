@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 
 from ninefold.dataset import Split, cache
-from ninefold.dataset.cache import Files, keep, kept, key_of, make, mapped, reader
+from ninefold.dataset.cache import Files, kept, key_of, make, mapped, reader
 from ninefold.dataset.cache_folder import damage, write
 from ninefold.dataset.folder import Folder
 from ninefold.errors import DataError, ResourceError
@@ -171,15 +171,6 @@ def test_a_damaged_cache_is_made_again_with_a_warning(
     assert re.search(f"warning: .*: {wrong}; it is made again\n", capfd.readouterr().err)
     assert damage(Path(files["meta.json"]).parent) is None
     assert len(left(root)) == 1
-
-
-def test_a_second_run_of_a_command_has_the_cache_of_the_first(root: Path) -> None:
-    dataset = folder(root, cache="disk")
-    assert kept(node(dataset)) is None
-    files = made(dataset)
-    keep(node(dataset), files)
-    assert kept(node(dataset)) == files
-    assert kept({**node(dataset), "limit": 3}) is None
 
 
 def test_too_little_room_is_refused_before_an_image_is_read(root: Path) -> None:

@@ -366,10 +366,6 @@ Spoil = Callable[[Path], object]
 DOG = "train/dog"
 SPOILED: dict[str, tuple[Spoil, str]] = {
     "no root": (shutil.rmtree, "no such folder; looked for /"),
-    "a file as root": (
-        lambda root: (shutil.rmtree(root), root.write_text("")),
-        "not a folder; looked for /",
-    ),
     "an empty root": (
         lambda root: (shutil.rmtree(root), root.mkdir()),
         "it holds no folder train; found nothing; .*train/CLASS/IMAGE",
@@ -384,9 +380,6 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         lambda root: [shutil.rmtree(path) for path in (root / "train").iterdir()],
         "train holds no class folders;",
     ),
-    "one class": (
-        lambda root: shutil.rmtree(root / DOG), "train holds one class only; found Cat;"
-    ),
     "a class without images": (
         lambda root: [path.unlink() for path in (root / DOG).iterdir()], "no images in .*train/dog;"
     ),
@@ -397,26 +390,11 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "0 bytes": (
         lambda root: (root / DOG / "1.png").write_bytes(b""), r"dog/1.png .*\(it has 0 bytes\)"
     ),
-    "a dangling link": (
-        lambda root: (root / DOG / "x.png").symlink_to("nowhere"),
-        r"dog/x.png .*\(No such file or directory\)",
-    ),
     "a pipe": (
         lambda root: os.mkfifo(root / DOG / "x.png"), r"dog/x.png .*\(it is no regular file\)"
     ),
     "a class that leads to itself": (
         lambda root: (root / "train" / "c").symlink_to("c"), "train/c cannot be read; Too many lev"
-    ),
-    "an image that leads to itself": (
-        lambda root: (root / DOG / "x.png").symlink_to("x.png"), "x.png cannot be read; Too many l"
-    ),
-    "a class folder that leads upwards": (
-        lambda root: [(root / split / "c").symlink_to("..") for split in ("train", "test")],
-        "no images in .*/train/c",
-    ),
-    "text": (
-        lambda root: (root / DOG / "x.png").write_text("text"),
-        r"dog/x.png .*\(cannot identify image file",
     ),
     "a decompression bomb": (
         lambda root: (root / DOG / "x.png").write_bytes(png_header(30_000, 30_000)),
@@ -443,13 +421,7 @@ def test_a_folder_that_cannot_be_trained_on_is_refused_in_one_line(
     ("options", "message"),
     [
         ({"root": None}, "dataset.root=null: no folder is given; .*; set dataset.root=FOLDER"),
-        (
-            {"classes": 10},
-            "dataset.classes=10: .*train has 2 class folders; found Cat, dog; "
-            "set dataset.classes=2",
-        ),
         ({"shape": [2, 8, 8]}, r"dataset.shape=\[2, 8, 8\]: .*1 or 3 channels"),
-        ({"shape": [8, 8]}, r"dataset.shape=\[8, 8\]: .*1 or 3 channels"),
     ],
 )
 def test_a_folder_that_is_not_as_configured_is_refused(

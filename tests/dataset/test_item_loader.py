@@ -150,8 +150,6 @@ def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kep
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
-        ("kill", ResourceError, "a worker process was killed (SIGKILL); most"),
-        ("crash", DataError, "a worker process died of SIGSEGV; the log has"),
         ("leave", DataError, "a worker process left with exit code 0; the log"),
         (
             "hang",

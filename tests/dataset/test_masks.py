@@ -79,15 +79,6 @@ def test_a_mask_has_the_name_of_its_image_and_a_suffix(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_sources_are_the_files_that_are_read_images_then_masks(root: Path) -> None:
-    dataset = masks(root, limit=5)
-    images, targets = (getattr(dataset.load("train"), part) for part in ("inputs", "targets"))
-    assert dataset.sources("train") == [*images.paths, *targets.paths]
-    assert len(dataset.sources("train")) == 10
-    assert len(dataset.sources("test")) == 20
-    assert all(Path(path).is_file() for path in dataset.sources("val"))
-
-
 def mask_as(root: Path, change: Callable[[Image.Image], Image.Image]) -> None:
     for path in root.glob("*annot/*.png"):
         with Image.open(path) as mask:

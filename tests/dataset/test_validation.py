@@ -105,10 +105,3 @@ def test_a_run_without_a_validation_split_says_that_it_selected_on_the_test_set(
     assert found["val_count"] is None
     assert found["best_accuracy"] == max(metrics(shell.folder / "run", "test_accuracy"))
     assert any("dataset.val=0.1 keeps a validation split" in note for note in found["notes"])
-
-
-@pytest.mark.parametrize("share", ["1", "-0.1", "x", "null"])
-def test_a_share_outside_zero_to_one_is_refused(shell: Shell, share: str, tmp_path: Path) -> None:
-    done = shell.train(f"dataset.val={share}")
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: dataset.val={share}: ")
