@@ -144,7 +144,6 @@ Share = Annotated[float, Meta(gt=0, le=1)]
 Seconds = Annotated[float, Meta(gt=0, lt=10**8)]  # a timedelta takes no more
 AnyNumber = Annotated[float, Allowed("a number is allowed")]
 Probability = Annotated[float, Meta(ge=0, le=1)]
-Magnitude = Annotated[int, Meta(ge=0, le=30)]
 ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
 
 # Text

@@ -18,7 +18,6 @@ from ninefold.types import (
     Count,
     Device,
     Fraction,
-    Magnitude,
     Names,
     NotNegative,
     Positive,
@@ -48,10 +47,6 @@ class AugmentKeys(Section, kw_only=True):
     """Replace a rectangle of each image by that of another of its batch, whose share of the area is
     drawn from Beta(cutmix, cutmix), and their classes alike; 0: do not. With mixup, each example
     gets one of the two."""
-    randaugment: Magnitude | None = None
-    """Magnitude of torchvision's RandAugment, which comes before flip and crop; null: none."""
-    randaugment_ops: Count = 2
-    """Operations of RandAugment on each image, one after another."""
     erasing: Probability = 0
     """Probability that a rectangle of a normalized image is set to 0."""
 

@@ -56,7 +56,12 @@ TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
 }
 TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
 # Keys of earlier versions that changed no weights: a run that has them is resumed without.
-GONE = {"clock": ("probe",), "launch": ("dry", "engine"), "checkpoint": ("format",)}
+GONE = {
+    "augment": ("randaugment_ops",),
+    "clock": ("probe",),
+    "launch": ("dry", "engine"),
+    "checkpoint": ("format",),
+}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -85,6 +90,9 @@ def parse(text: str) -> dict[str, Any]:
         for name in names:
             if isinstance(keys := tree.get(section), dict):
                 keys.pop(name, None)
+    augment = tree.get("augment")
+    if isinstance(augment, dict) and augment.get("randaugment", 0) is None:
+        del augment["randaugment"]  # a run that had it cannot go on without
     return {str(key): value for key, value in tree.items()}
 
 

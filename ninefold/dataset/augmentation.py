@@ -1,4 +1,4 @@
-"""Augmentation of a training recipe, for any dataset: RandAugment, erasing, mixup, cutmix.
+"""Augmentation of a training recipe, for any dataset: erasing, mixup, cutmix.
 
 All of it is a pure function of (seed, epoch, example) and of the order of the epoch, so that the
 number of processes, micro-batches or a restart cannot change what is trained on. Evaluations have
@@ -24,7 +24,7 @@ from ninefold.errors import ConfigError
 from ninefold.tree import Tree
 
 # Streams of random numbers, each independent of the others and of those of flip and crop.
-MIXUP, CUTMIX, EITHER, CENTERS, SIZES, PLACES, ERASED, OPERATIONS = range(1, 9)
+MIXUP, CUTMIX, EITHER, CENTERS, SIZES, PLACES, ERASED = range(1, 8)
 AREA, ASPECT = (0.02, 0.33), (0.3, 3.3)  # of an erased rectangle: torchvision's defaults
 
 Floats = npt.NDArray[np.float64]
@@ -34,25 +34,19 @@ Floats = npt.NDArray[np.float64]
 class Draw:
     """What is drawn for a batch of n examples; None: not asked for.
 
-    plain: for the preparation within. orders: for each layer of RandAugment the examples sorted by
-        the operation that they get, int64 [n]. sizes: how many get each, int64 [2 * KINDS].
+    plain: for the preparation within.
     erased, mixed: float32 [n, 4], see `_rectangles` and `_shares`.
     """
 
     plain: Any
-    orders: tuple[Tensor, ...]
-    sizes: tuple[npt.NDArray[np.int64], ...]
     erased: Tensor | None
     mixed: Tensor | None
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """A preparation with RandAugment before it, and random erasing, mixup and cutmix after it.
+    """A preparation with random erasing, mixup and cutmix after it.
 
-    randaugment: magnitude of RandAugment (Cubuk et al., 2020, "RandAugment: Practical automated
-        data augmentation with a reduced search space"), as torchvision has it, `operations` on each
-        image one after another; None: none.
     erasing: probability that a rectangle of an image is set to 0, the mean of normalized pixels
         (Zhong et al., 2020, "Random erasing data augmentation").
     mixup: alpha of mixup (Zhang et al., 2018, "mixup: Beyond empirical risk minimization"); 0: no
@@ -70,8 +64,6 @@ class Augmented:
     """
 
     plain: Preparation
-    randaugment: int | None = None
-    operations: int = 2
     erasing: float = 0
     mixup: float = 0
     cutmix: float = 0
@@ -86,15 +78,9 @@ class Augmented:
             erased = on_device(self._rectangles(seed, epoch, rows), device)
         if self.mixup or self.cutmix:
             mixed = on_device(self._shares(seed, epoch, rows), device)
-        layers = range(0 if self.randaugment is None else self.operations)
-        codes = [operations(random_bits(seed, epoch, rows, OPERATIONS + n)) for n in layers]
-        sizes = [np.stack([np.bincount(row, minlength=2 * KINDS) for row in c]) for c in codes]
-        orders = [to_device(torch.from_numpy(np.argsort(c, kind="stable")), device) for c in codes]
         for number, inner in zip(range(len(rows)), plain, strict=False):  # some never end
             yield Draw(
                 inner,
-                tuple(order[number] for order in orders),
-                tuple(size[number] for size in sizes),
                 None if erased is None else erased[number],
                 None if mixed is None else mixed[number],
             )
@@ -104,10 +90,6 @@ class Augmented:
 
         Raises ConfigError for inputs or targets that an augmentation that is on cannot handle.
         """
-        if self.randaugment is not None:
-            self._require_bytes(inputs, targets)
-            for order, sizes in zip(draw.orders, draw.sizes, strict=True):
-                inputs = operated(inputs, order, sizes, self.randaugment)
         inputs, targets = self.plain(inputs, targets, draw.plain)
         if draw.erased is not None:
             self._require_images("erasing", self.erasing, inputs)
@@ -194,16 +176,6 @@ class Augmented:
         if not isinstance(inputs, Tensor) or inputs.ndim != 4:
             raise wrong(key, value, f"the inputs are {described(inputs)}", "images are allowed")
 
-    def _require_bytes(self, inputs: Tree, targets: Tree) -> None:
-        key, value = "randaugment", self.randaugment
-        plain = isinstance(inputs, Tensor) and inputs.dtype == torch.uint8 and inputs.ndim == 4
-        if not plain or inputs.shape[1] not in (1, 3):
-            found = f"the inputs are {described(inputs)}"
-            raise wrong(key, value, found, "images uint8 of 1 or 3 channels are allowed")
-        if not isinstance(targets, Tensor) or targets.ndim > 1:
-            found = f"the targets are {described(targets)}, which it would not move"
-            raise wrong(key, value, found, "classes [n] are allowed")
-
 
 def described(values: Tree) -> str:
     """The dtype of a batch and the shape of one of it, such as `uint8 [3, 32, 32]`."""
@@ -266,50 +238,3 @@ def within(images: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Ten
     down = (rows >= top[:, None]) & (rows < bottom[:, None])
     across = (columns >= left[:, None]) & (columns < right[:, None])
     return down[:, None, :, None] & across[:, None, None, :]
-
-
-KINDS = 14  # operations of RandAugment
-
-
-def operations(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Which operation of RandAugment each example gets, times two, plus 1 for a negative sign."""
-    kind, sign = uniform(bits)
-    return (2 * np.floor(kind * KINDS) + (sign < 0.5)).astype(np.int64)
-
-
-def operated(images: Tensor, order: Tensor, sizes: npt.NDArray[np.int64], magnitude: int) -> Tensor:
-    """uint8 [n, c, h, w] after an operation of RandAugment on each; those alike together.
-
-    order: the images by their operations, see `operations`. sizes: how many have each.
-    """
-    from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
-
-    space = RandAugment(magnitude=magnitude)._augmentation_space(31, tuple(images.shape[2:]))
-    assert len(space) == KINDS, "another version of torchvision"
-    parts = []
-    for code, some in enumerate(images.index_select(0, order).split(sizes.tolist())):
-        name, (levels, signed) = list(space.items())[code // 2]
-        level = float(levels[magnitude]) if levels.ndim else 0.0
-        level = -level if signed and code % 2 else level
-        if not len(some):
-            continue
-        if name == "Contrast":
-            parts.append(contrasted(some, 1 + level))
-        else:
-            nearest = InterpolationMode.NEAREST
-            parts.append(autoaugment._apply_op(some, name, level, nearest, fill=None))
-    return torch.empty_like(images).index_copy_(0, order, torch.cat(parts))
-
-
-def contrasted(images: Tensor, factor: float) -> Tensor:
-    """torchvision's adjust_contrast, with the mean of an image from its whole sum.
-
-    That of float32 numbers depends, for more than 2^16 pixels, on the order in which they are
-    added, and so on the threads and the images beside it.
-    """
-    from torchvision.transforms.functional import rgb_to_grayscale
-
-    gray = rgb_to_grayscale(images) if images.shape[1] == 3 else images
-    total = gray.sum(dim=(1, 2, 3), keepdim=True, dtype=torch.int64)
-    mean = (total.double() / gray[0].numel()).float()
-    return (factor * images + (1 - factor) * mean).clamp(0, 255).to(torch.uint8)

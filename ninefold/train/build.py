@@ -167,12 +167,10 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
 def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
     """`prepare` with the augmentation that the job asks for besides the dataset's own."""
     asked = job.augment
-    if asked.randaugment is None and not (asked.erasing or asked.mixup or asked.cutmix):
+    if not (asked.erasing or asked.mixup or asked.cutmix):
         return prepare
     return Augmented(
         prepare,
-        randaugment=asked.randaugment,
-        operations=asked.randaugment_ops,
         erasing=asked.erasing,
         mixup=asked.mixup,
         cutmix=asked.cutmix,

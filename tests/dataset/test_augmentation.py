@@ -1,4 +1,4 @@
-"""RandAugment, erasing, mixup and cutmix: the same for every split of a batch, exact on resume."""
+"""Erasing, mixup and cutmix: the same for every split of a batch, exact on resume."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torchvision.transforms import InterpolationMode, RandAugment, autoaugment
 
-from ninefold.dataset.augmentation import KINDS, Augmented, beta, operated
+from ninefold.dataset.augmentation import Augmented, beta
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.parallel import Place
@@ -24,7 +23,7 @@ from tests.dataset.kit import epoch as epoch_of
 from tests.faults.refusals import refused
 
 COUNT, BATCH = 50, 16
-ALL: dict[str, Any] = {"randaugment": 9, "erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
+ALL: dict[str, Any] = {"erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
 EXAMPLES = labeled(COUNT, 3, 20, 24, classes=5)
 
 
@@ -94,34 +93,6 @@ def test_the_draws_of_beta_are_an_examples_own() -> None:
     assert abs(whole.var() - 0.25 / 1.4) < 0.02  # of Beta(a, a): 1 / (4 (2 a + 1))
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_randaugment_is_torchvisions_operations(channels: int) -> None:
-    images = torch.from_numpy(labeled(2 * KINDS, channels, 21, 32).inputs)
-    order = torch.randperm(2 * KINDS)
-    sizes = np.ones(2 * KINDS, np.int64)
-    found = operated(images, order, sizes, 11)
-    space = RandAugment()._augmentation_space(31, (21, 32))
-    for code, number in enumerate(order.tolist()):
-        name, (levels, signed) = list(space.items())[code // 2]
-        level = (levels[11].item() if levels.ndim else 0.0) * (-1 if signed and code % 2 else 1)
-        nearest = InterpolationMode.NEAREST
-        one = autoaugment._apply_op(images[number], name, level, nearest, None)
-        assert torch.equal(found[number], one), name
-
-
-def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
-    images = torch.randint(0, 256, (4, 3, 300, 300), dtype=torch.uint8)
-    order, sizes = torch.arange(4), np.zeros(2 * KINDS, np.int64)
-    contrast = 2 * list(RandAugment()._augmentation_space(31, (9, 9))).index("Contrast")
-    sizes[contrast] = 4
-    whole = operated(images, order, sizes, 9)
-    sizes[contrast] = 1
-    torch.set_num_threads(1)
-    one = operated(images[2:3], order[:1], sizes, 9)
-    torch.set_num_threads(2)
-    assert torch.equal(whole[2:3], one)
-
-
 @pytest.mark.parametrize(
     ("options", "inputs", "targets", "line"),
     [
@@ -131,9 +102,6 @@ def test_a_contrast_of_large_images_depends_on_no_thread() -> None:
         ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
         ({"erasing": 1}, torch.rand(4, 9), torch.zeros(4).long(), r"erasing=1: .*float32 \[9\];"),
         ({"erasing": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
-        ({"randaugment": 9}, torch.rand(4, 3, 8, 8), torch.zeros(4), "images uint8 of 1 or 3"),
-        ({"randaugment": 9}, torch.zeros(4, 3, 8, 8).byte(), torch.zeros(4, 8, 8).byte(),
-         r"randaugment=9: the targets are uint8 \[8, 8\], which it would not move; classes"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_augmented_so_is_one_line(
