@@ -69,7 +69,7 @@ def table() -> str:
         "marks the keys that may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
-        "## Looking for a value instead of training, and what a command trusts",
+        "## What a command trusts",
         _rows(COMMAND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),

@@ -158,7 +158,7 @@ def save_and_stop(run: TrainingRun) -> NoReturn:
     number = int(gather(signal, run.parallel, run.place).max())
     mean_loss(run)
     save(run, must=True)
-    # No process leaves before it is written: on GPUs `total` returns at once, reading it waits.
+    # No process leaves before it is written: on GPUs the sum returns at once, reading it waits.
     run.parallel.all_reduce_sum(torch.zeros((), device=run.place.device)).item()
     folder = run.writer.checkpoints.folder.parent
     raise failure(number)(
