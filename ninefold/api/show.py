@@ -12,16 +12,6 @@ from ninefold.api.child import Event
 from ninefold.api.tables import html_table
 from ninefold.errors import Failure
 
-COLUMNS = {
-    "cell": "cell",
-    "seconds": "s/epoch",
-    "ratio": "to none-fp32",
-    "interval": "interval",
-    "time": "time",
-    "score": "score",
-    "safety": "",
-    "runs": "runs",
-}
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 
 
@@ -32,7 +22,7 @@ class Notebook:
         from IPython.display import HTML, display
 
         self._html = HTML
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[dict[str, str]] = []
         self._cells: list[str] = []
         self._what, self._note = "starting", ""
         self._shown = display(self._picture(), display_id=True)
@@ -59,10 +49,8 @@ class Notebook:
 
     def _picture(self) -> Any:
         rows = self._rows or [{"cell": cell} for cell in self._cells]
-        scored = any(row.get("score") for row in rows)
-        names = {k: name for k, name in COLUMNS.items() if scored or k not in ("score", "safety")}
-        texts = [[row.get(key, "") for key in names] for row in rows]
-        shown = html_table([*names.values()], texts) if rows else ""
+        names = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
+        shown = html_table(names, [[row[name] for name in names] for row in rows]) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)
         return self._html(f"<div>{shown}<p>ninefold.compare: {said}</p></div>")
 

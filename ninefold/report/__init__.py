@@ -123,14 +123,13 @@ class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
 
     report: with the command that trains, with its folders. recording: every run.
-    rows: how each cell stands, as text. settled: whether the cell that is named is shown to be the
-        one, and more runs could not change the answer.
+    settled: whether the cell that is named is shown to be the one, and more runs could not change
+        the answer.
     picture: the speed of the configurations as SVG; None where no time is known.
     """
 
     report: Report
     recording: Recording
-    rows: list[CellProgress]
     settled: bool
     picture: str | None
 
@@ -145,7 +144,6 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
         return Read(
             _whole(report, recording, typed),
             recording,
-            cell_progress.standings(recording.runs, recording.sweep),
             decided and _is_settled(found[0]),
             figure(report),
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninefold.launch.events import tell
@@ -145,7 +145,7 @@ class Events(Screen):
         tell("ended", what=what, left=left)
 
     def update(self, rows: Sequence[CellProgress], measured: Collection[str] | None = None) -> None:
-        tell("update", rows=[asdict(row) for row in rows])
+        tell("update", rows=[row.texts for row in rows])
 
     def note(self, text: str) -> None:
         tell("note", text=text)

@@ -19,10 +19,10 @@ from ninefold.study.screen import End, Screen, duration
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress
+    from ninefold.report.render.tables import Field
 
-STYLES = {"faster": "green", "slower": "red", "safe": "green", "worse": "red", "tie": "cyan"}
-GLYPHS = {"faster": "▲", "slower": "▼", "safe": "✓", "worse": "▼", "tie": "="}
-WIDE = 100  # columns from which the interval of the ratio has room
+STYLES = {"good": "green", "bad": "red", "even": "cyan"}  # of a verdict's word, by its state
+WIDE = 100  # columns from which intervals have room
 
 
 class Table(Screen):
@@ -111,29 +111,21 @@ class Table(Screen):
         return Group(self._grid(), Text(f"  {now}", no_wrap=True, overflow="ellipsis"), Text(""))
 
     def _grid(self) -> Grid:
-        wide, rows = self._console.width >= WIDE, self._rows.values()
-        scored = not rows or any(row.score for row in rows)
-        columns = {
-            "cell": (True, "left"),
-            "s/epoch": (True, "right"),
-            "to none-fp32" if wide else "ratio": (True, "right"),
-            "interval": (wide, "left"),
-            "time": (True, "left"),
-            f"{self._score.name} {self._score.mark}".rstrip(): (scored, "right"),
-            "score": (scored, "left"),
-            "runs" if wide else "n": (True, "right"),
-        }
+        rows = self._rows.values()
+        wide = self._console.width >= WIDE
+        scored = not rows or any(row.score.text for row in rows)
+        score = f"{self._score.name} {self._score.mark}".rstrip()
+        titles = ["cell", "s/epoch", "times as fast", *([score] if scored else []), "runs"]
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1 + wide, 0, 0), header_style="bold")
-        for name, (shown, side) in columns.items():
-            if shown:  # the first is shortened where there is too little room
-                grid.add_column(name, justify=side, no_wrap=name != "cell")  # type: ignore[arg-type]
+        for title in titles:  # the first is shortened where there is too little room
+            grid.add_column(title, no_wrap=title != "cell")
         for cell in self._cells:
-            texts = zip(self._texts(cell), columns.values(), strict=True)
-            grid.add_row(*(text for text, (shown, _) in texts if shown))
+            name, seconds, speed, of_score, runs = self._texts(cell, wide)
+            grid.add_row(name, seconds, speed, *([of_score] if scored else []), runs)
         return grid
 
-    def _texts(self, cell: str) -> list[Text]:
-        """What stands in the columns of a cell, the interval included."""
+    def _texts(self, cell: str, wide: bool) -> tuple[Text, ...]:
+        """What stands in the columns of a cell, with that of its score. wide: with intervals."""
         row, end = self._rows.get(cell), self._ends.get(cell)
         out = self._measured is not None and cell not in self._measured
         style = "dim" if out else ""
@@ -143,26 +135,26 @@ class Table(Screen):
         if row is None or not row.runs:
             status = row.status if row else None if end is None else end.status
             if status not in (None, "ok"):
-                return [name, Text(str(status), "red"), *(Text(""),) * 6]
+                return name, Text(), Text(), Text(), Text(str(status), "red")
             if end is None:
-                return [name, *(Text(""),) * 7]
+                return name, Text(), Text(), Text(), Text()
             seconds = "" if end.seconds is None else f"{end.seconds:.3g}"
-            texts = [seconds, "", "", "", end.shown, "", "1"]
-            return [name, *(Text(text) for text in texts)]
-        return [
-            name,
-            Text(row.seconds, style),
-            Text(row.ratio, style),
-            Text(row.interval, style),
-            _verdict(row.time),
-            Text(row.score, style),
-            _verdict(row.safety) if row.status in (None, "ok") else Text(row.status, "red"),
-            Text(f"{row.runs} out" if out else str(row.runs), style),
-        ]
+            return name, Text(seconds), Text(), Text(end.shown), Text("1")
+        runs = Text(f"{row.runs} out" if out else str(row.runs), style)
+        if row.status not in (None, "ok"):
+            runs.append(f" {row.status}", "red")
+        fields = (_text(field, wide, style) for field in (row.speed, row.score))
+        return name, Text(row.seconds, style), *fields, runs
 
 
-def _verdict(word: str) -> Text:
-    return Text(f"{GLYPHS.get(word, '·')} {word}" if word else "", STYLES.get(word, ""))
+def _text(field: Field, wide: bool, style: str) -> Text:
+    found = Text(field.text, style)
+    if wide and field.more:
+        found.append(f" ({field.more})", style)
+    if field.word is not None:
+        said = f"{field.word.glyph} {field.word.text}".lstrip()
+        found.append(f" {said}", STYLES.get(field.word.state, ""))
+    return found
 
 
 def _until(left: float | None) -> str:

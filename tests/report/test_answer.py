@@ -523,15 +523,15 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
         ), turns=True)  # fmt: skip
 
     assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, row.ratio, row.time) for row in standings(one)] == [
-        ("none-fp32", "2.00", "", ""), ("ddp-fp32", "1.00", "×0.500", "")
+    assert [(row.cell, row.seconds, str(row.speed)) for row in standings(one)] == [
+        ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
     four = made(4)
     assert settled(four)
     plain, faster = standings(four)
-    assert (plain.runs, plain.seconds, plain.time) == (4, "2.00 ± 0.00", "")
-    assert (faster.ratio, faster.time) == ("×0.500", "faster")
+    assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
+    assert str(faster.speed) == "2.00 (1.99 to 2.00) faster"
 
 
 def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:

@@ -24,7 +24,6 @@ from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, TH
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
-_BASELINE = Word("baseline", "")
 Show = Callable[[CellReport], Field]
 
 
@@ -88,7 +87,7 @@ def speed_of(cell: CellReport) -> Standing:
     if cell.speed is None:
         return Standing()
     if cell.cell == PLAIN:
-        return Standing(1.0, text="1.00", word=_BASELINE)
+        return Standing(1.0, text="1.00", word=word("baseline"))
     behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
     shown = word(BEHIND if behind else cell.speed.verdict)
     text = number(cell.speed.times, 2)
@@ -101,7 +100,7 @@ def difference_of(cell: CellReport, group: Group) -> Standing:
     Its interval ends at the bound of the test of its score on the side of a loss.
     """
     if cell.cell == PLAIN and _mean(cell, SCORE_KEY) is not None:
-        return Standing(0.0, text="0", word=_BASELINE)
+        return Standing(0.0, text="0", word=word("baseline"))
     test = next((each for each in group.safety if each.cell == cell.cell), None)
     if test is None or test.difference is None:
         return Standing()
@@ -184,7 +183,7 @@ def _score(group: Group) -> Show:
             return NONE
         text, bound = number(mean, decimals), bounds.get(cell.cell)
         if found.value is None or cell.cell == PLAIN:
-            return Field(text, word=_BASELINE if scores_alone(group) and found.word else None)
+            return Field(text, word=found.word if scores_alone(group) else None)
         more = found.text
         if bound not in (None, found.value):
             side = "least" if group.better == "more" else "most"
