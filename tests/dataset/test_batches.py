@@ -251,7 +251,9 @@ def test_an_evaluation_is_never_augmented() -> None:
     ("batch_size", "shape", "processes", "size"),
     [
         (64, (3, 32, 32), 1, 1024),
+        (64, (3, 32, 32), 4, 4096),
         (5000, (3, 32, 32), 1, 5000),
+        (64, (3, 64, 64), 1, 341),
         (64, (3, 227, 227), 1, 64),
         (2, (1, 96, 96, 96), 2, 8),
     ],
@@ -280,3 +282,19 @@ def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
         pieces = prepare.scaled(images)
         assert torch.equal(pieces, whole)
         assert pieces.stride() == whole.stride()
+
+
+@pytest.mark.parametrize(("channels", "given"), [(3, 3), (3, 1)])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
+def test_one_kernel_scales_images_as_several_do_up_to_their_last_bit(
+    mean: tuple[float, ...] | None, memory_format: torch.memory_format, channels: int, given: int
+) -> None:
+    levels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8).repeat(1, given, 1, 1)
+    prepare = ImagePreparation(channels, None, mean, mean, memory_format=memory_format)
+    expected = prepare.scaled(levels)
+    for images in (levels, levels.to(torch.float32)):
+        found = prepare._in_one_kernel(images.expand(-1, channels, -1, -1))
+        assert found.dtype == torch.float32
+        assert found.stride() == expected.stride()
+        assert (found - expected).abs().max() <= (0 if mean is None else 2**-22)
