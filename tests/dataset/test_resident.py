@@ -114,8 +114,8 @@ def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_
     ("examples", "device", "memory", "said"),
     [
         (SET, CPU, (0, 0), "there is no GPU to copy the examples to (device cpu); "),
-        (FILES, GPU, MUCH, "the examples are no arrays in memory: they are read when they are "),
-        (SET, GPU, (2 * BYTES - 2, MUCH[1]), "the examples take 10.7 kB; 10.7 kB are allowed (0.5"),
+        (FILES, GPU, MUCH, "the examples are no arrays in memory, as those of dataset.cache=di"),
+        (SET, GPU, (2 * BYTES - 2, MUCH[1]), "the examples take 10.7 kB, more than 0.5 of the GPU"),
     ],
 )  # fmt: skip
 def test_a_set_that_must_be_on_the_gpu_and_cannot_is_one_line(
