@@ -40,7 +40,6 @@ flip: false
 crop: 0
 val: 0
 keys: null
-thread_safe: false
 """
 
 

@@ -100,9 +100,6 @@ class DatasetKeys(OptionKeys, kw_only=True):
     (dataset=mapped)."""
     test: SplitName
     """The test split, as dataset.train."""
-    thread_safe: Annotated[bool, MAY_CHANGE] = False
-    """Whether threads may read items of dataset=mapped at the same time, which then draw nothing
-    from random, numpy.random and torch; loader.workers are threads then, and else processes."""
     exif: bool = False
     """Turn images as their EXIF orientation says."""
     classes: Count | None

@@ -61,6 +61,7 @@ GONE = {
     "clock": ("probe",),
     "launch": ("dry", "engine"),
     "checkpoint": ("format",),
+    "dataset": ("thread_safe",),
 }
 NEEDED = {
     "parallel": ("processes", "max_processes"),

@@ -30,7 +30,7 @@ from ninefold.tree import each, filled, leaves
 
 # Arguments of a dataset that do not change what its arrays hold; the files say what root does.
 NOT_IN_KEY = (
-    *("root", "download", "cache", "cache_dir", "resident", "thread_safe"),
+    *("root", "download", "cache", "cache_dir", "resident"),
     *("mean", "std", "flip", "crop", "val"),
 )
 DECODERS = ("ninefold", "numpy", "pillow", "scipy", "nibabel")  # packages; nibabel may be absent

@@ -1,14 +1,15 @@
 """Items of a map-style dataset of the user as arrays, with draws of their own in each epoch.
 
-The random generators of the process are seeded for each item. So one thread of a process reads, or
-the class draws nothing from them.
+The random generators of the process are seeded for each item. So one thread of a process reads.
 """
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,6 @@ import numpy.typing as npt
 from PIL import Image
 
 from ninefold.dataset.arrays import Ahead, ArraySpec, LazyArray, Rows, specs
-from ninefold.dataset.draws import generators, seed_by, seeds
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
@@ -47,14 +47,12 @@ class Items:
         keys: Sequence[Key | Sequence[Key]] | None,
         field: str,
         target: str,
-        draws: bool = True,
         reader: Reader | None = None,
     ) -> None:
         """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
         class, for errors.
 
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
-        draws: whether items may draw from the generators of the process.
         reader: the worker processes, for batches of an epoch; None: there are none.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
@@ -63,7 +61,7 @@ class Items:
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target = field, target
-        self._draws, self.reader = draws, reader
+        self.reader = reader
         try:
             self._count = len(data)
         except Exception as error:
@@ -114,7 +112,7 @@ class Items:
         key, thread = (rows.tobytes(), seed, epoch), threading.get_ident()
         before, parts = self._kept.pop(thread, (None, []))
         if before != key or parts[part] is None:
-            with generators(seed, epoch) if self._draws else nullcontext():
+            with generators(seed, epoch):
                 parts = [*self.read(rows, seed, epoch)]
         found, parts[part] = parts[part], None
         if any(other is not None for other in parts):
@@ -125,10 +123,9 @@ class Items:
     def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[npt.NDArray[Any]]:
         """The values of all `kinds` of these items; leaves the generators as the last item does."""
         found = [np.empty((len(rows), *kind.shape), kind.dtype) for kind in self.kinds]
-        words = seeds(seed, epoch, rows) if self._draws else None
+        words = seeds(seed, epoch, rows)
         for place, number in enumerate(rows.tolist()):
-            if words is not None:
-                seed_by(words[place])
+            seed_by(words[place])
             item = self._raw(number)
             values = self._as_the_first(item) or leaves(self._checked(number, item))
             for array, value in zip(found, values, strict=True):
@@ -148,8 +145,8 @@ class Items:
             if wrong := self._numbers.nothing_to_learn(found, len(rows)):
                 raise self._wrong(*wrong)
 
-    def require_no_random_transforms(self, key: str, value: str) -> None:
-        """Raise DataError if an item differs when it is read again: the option KEY forbids that.
+    def require_no_random_transforms(self, cache: str) -> None:
+        """Raise DataError if an item differs when it is read again, which dataset.cache forbids.
 
         The first items are compared: a transform that changes half of them is missed once in 2^16.
         """
@@ -160,10 +157,9 @@ class Items:
             changed += [n for n in rows.tolist() if (first[n] != second[n]).any()]
         if changed:
             raise self._wrong(
-                f"dataset.{key}={value}, but item {min(changed)} is another when it is read again",
-                "it has random transforms, which a cache would end, and whose generators threads "
-                "would share",
-                f"leave dataset.{key} out, or take them out of the class",
+                f"dataset.cache={cache}, but item {min(changed)} is another when it is read again",
+                "it has random transforms, which a cache would end",
+                "leave dataset.cache out, or take them out of the class",
             )
 
     def _raw(self, number: int) -> Any:
@@ -407,6 +403,42 @@ class Column(LazyArray):
     def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""
         return replace(self, seed=seed, epoch=epoch)
+
+
+@contextmanager
+def generators(*key: int) -> Iterator[None]:
+    """Seed random, NumPy's and torch's CPU generators by `key`; restore them after the block.
+
+    Dropout draws from torch's generator too: it goes on as if nothing had been read.
+    """
+    torch = sys.modules.get("torch")  # the launcher has not imported it, the class may have
+    before = torch.default_generator.get_state() if torch else None
+    pythons, numpys = random.getstate(), np.random.get_state(legacy=False)
+    assert isinstance(numpys, dict)
+    numpys["state"]["key"] = numpys["state"]["key"].tolist()  # set 30 times as fast as an array
+    seed_by(np.random.SeedSequence(key).generate_state(2))
+    try:
+        yield
+    finally:
+        random.setstate(pythons)
+        np.random.set_state(numpys)
+        if torch:
+            torch.default_generator.set_state(before)
+
+
+def seed_by(words: Iterable[int]) -> None:
+    """Seed these generators by two numbers of 32 bits."""
+    first, second = words
+    random.seed(int(first) << 32 | int(second))
+    np.random.seed(first)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(int(first) << 32 | int(second))
+
+
+def seeds(seed: int, epoch: int, rows: Rows) -> list[list[int]]:
+    """What the generators are seeded by for each row: two numbers of 32 bits each."""
+    keys = np.array([(seed, epoch, row) for row in rows.tolist()], np.uint32).reshape(-1, 3)
+    return [np.random.SeedSequence(key).generate_state(2).tolist() for key in keys]
 
 
 def is_image(spec: ArraySpec) -> bool:

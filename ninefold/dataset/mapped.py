@@ -14,8 +14,7 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, specs
-from ninefold.dataset.draws import generators
-from ninefold.dataset.items import Items, Reader, first_cause, parts_of, raised
+from ninefold.dataset.items import Items, Reader, first_cause, generators, parts_of, raised
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -41,7 +40,6 @@ class Mapped(Dataset):
     test: Mapping[str, Any] | None = None
     keys: Sequence[Any] | None = None
     shape: Any = None
-    thread_safe: bool = False  # and draws nothing from random, numpy.random and torch
     ignore: int | None = 255  # the number of a mask's pixels that do not count; None: all count
     class_names: Sequence[str] | None = None
     # What was built for each split: a class may read all of its files when it is built.
@@ -55,10 +53,8 @@ class Mapped(Dataset):
         for split in ("train", "test"):
             items = self._items(split)
             items.require_usable()
-            if self.thread_safe:
-                items.require_no_random_transforms("thread_safe", "true")
             if self.cache is not None:
-                items.require_no_random_transforms("cache", self.cache)
+                items.require_no_random_transforms(self.cache)
             self._require_movable(items)
             if self.mean is not None and not items.image:
                 raise ConfigError(
@@ -73,7 +69,7 @@ class Mapped(Dataset):
 
         So a file or a database that the class opens for its first item is opened by each.
         """
-        if self.thread_safe or self.cache is not None:  # threads read what is cached
+        if self.cache is not None:  # threads read what is cached
             return
         for split in splits:
             self._data(split)
@@ -140,7 +136,6 @@ class Mapped(Dataset):
             self.keys,
             f"dataset.{split}",
             target,
-            draws=not self.thread_safe,
             reader=reader,
         )
 

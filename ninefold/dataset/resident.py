@@ -17,7 +17,7 @@ from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, p
 from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import Read, Source
 from ninefold.engine.parallel import Parallel, Place, gather
-from ninefold.errors import ConfigError, ResourceError
+from ninefold.errors import ConfigError
 from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
@@ -100,39 +100,25 @@ def resident_bytes(
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
         than is `allowed`. true: they must be, and may take FREE_SHARE of what is free.
     memory: see `allowed`.
-    Raises ConfigError, ResourceError where they must and cannot.
+    Raises ConfigError where they must and cannot.
     """
-    must = asked is True
-    if asked is False or (device.type == "cpu" and not must):
+    must, on_cpu = asked is True, device.type == "cpu"
+    if asked is False or (on_cpu and not must):
         return 0
-    if device.type == "cpu":
-        raise ConfigError(
-            "dataset.resident",
-            "true",
-            f"there is no GPU to copy the examples to (device {device}); on a CPU auto and false "
-            "are allowed: examples are in its memory anyway; leave it out",
-        )
     arrays = [array for examples in sets for array in examples.arrays]
-    if not all(in_memory(array) and not varies(array) for array in arrays):
-        if not must:
-            return 0
-        raise ConfigError(
-            "dataset.resident",
-            "true",
-            "the examples are no arrays in memory: they are read when they are needed; auto and "
-            "false are allowed for such a dataset; leave it out, or cache it with "
-            "dataset.cache=disk",
-        )
-    size = sum(nbytes(array) for array in arrays)
-    if size <= allowed(memory, must):
+    fitting = all(in_memory(array) and not varies(array) for array in arrays)
+    size = sum(nbytes(array) for array in arrays) if fitting else 0
+    if fitting and not on_cpu and size <= allowed(memory, must):
         return size
     if not must:
         return 0
-    raise ResourceError(
-        "dataset.resident",
-        "true",
-        f"the examples take {amount(size)}; {amount(allowed(memory, must))} are allowed "
-        f"({FREE_SHARE:g} of the free memory of the GPU); leave it out",
+    wrong = f"the examples take {amount(size)}, more than {FREE_SHARE:g} of the GPU's free memory"
+    if on_cpu:
+        wrong = f"there is no GPU to copy the examples to (device {device})"
+    elif not fitting:
+        wrong = "the examples are no arrays in memory, as those of dataset.cache=disk are"
+    raise ConfigError(
+        "dataset.resident", "true", f"{wrong}; auto and false are allowed; leave it out"
     )
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
-from ninefold.dataset.draws import generators
+from ninefold.dataset.items import generators
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Preparation, Rows
 from ninefold.engine.parallel import Place

@@ -46,7 +46,7 @@ def none_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Mapped:
     """A dataset of this class of tests.dataset.mine with so many workers."""
-    more = {name: arguments.pop(name) for name in ("thread_safe", "shape") if name in arguments}
+    more = {name: arguments.pop(name) for name in ("shape",) if name in arguments}
     node = {"_target_": f"{MINE}.{cls}", **arguments}
     dataset = Mapped(train=node, test=node, **{"shape": (1, 8, 8), **more})
     if workers:
@@ -75,25 +75,17 @@ def test_random_items_are_the_same_with_any_number_of_worker_processes(workers: 
     assert same(read(workers, place=second), read(0, place=second))
 
 
-def test_items_without_draws_are_the_same_with_processes_threads_and_neither() -> None:
+def test_items_without_draws_are_the_same_with_processes_and_without() -> None:
     plain = read(0, moves=False)
     assert same(read(2, moves=False), plain)
-    for workers in (0, 1, 2):
-        assert same(read(workers, moves=False, thread_safe=True), plain)
 
 
-def test_threads_read_a_class_that_is_declared_thread_safe_and_processes_any_other() -> None:
+def test_processes_read_a_users_class_if_it_is_asked_for_them() -> None:
     options: Any = {"share": 0.25, "pinned": "auto", "free": None, "cores": 2}
-    before = children()
-    safe, other = (mapped(2, "Digits", moves=False, thread_safe=safe) for safe in (True, False))
+    before, other = children(), mapped(2, "Digits", moves=False)
     assert len(children() - before) == 2
-    found = [
-        plan_loading(each.load("train"), 8, ALONE, workers=2, **options) for each in (safe, other)
-    ]
-    assert [str(how).partition(" of ")[0] for how in found] == [
-        "loader: 2 thread(s), 5 slots",
-        "loader: 2 process(es), 5 slots",
-    ]
+    how = plan_loading(other.load("train"), 8, ALONE, workers=2, **options)
+    assert str(how).startswith("loader: 2 process(es), 5 slots of ")
     asked = plan_loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
     with pytest.raises(
