@@ -1,4 +1,4 @@
-"""Set D, masks: files and keys of a segmentation that cannot be trained on are one line each."""
+"""Files and keys of a segmentation that cannot be trained on are one line each."""
 
 from __future__ import annotations
 
@@ -53,24 +53,12 @@ FILES: dict[str, tuple[Spoil, str]] = {
         lambda r: (r.rename(r.with_name("s")), r.mkdir(), r.with_name("s").rename(r / "s")),
         "no training images with masks are found; found s; set dataset.root=.*/s$",
     ),
-    "no masks at all": (
-        lambda r: shutil.rmtree(r / "trainannot"),
-        "no training images with masks are found; found test, testannot, train,",
-    ),
     "no test split": (
         lambda r: [shutil.rmtree(r / name) for name in ("test", "val")],
         "no test images with masks; looked for test or val",
     ),
-    "no images": (
-        lambda r: [path.unlink() for path in (r / "train").iterdir()],
-        "no images in .*train; found nothing",
-    ),
     "an image without a mask": (
         lambda r: (r / MASK).unlink(), r"1 of 4 images have no mask; looked for scene_001 in"
-    ),
-    "images without masks": (
-        lambda r: [path.unlink() for path in (r / "testannot").iterdir()],
-        r"2 of 2 images have no mask; looked for scene_000 in",
     ),
     "two masks for an image": (
         lambda r: again(r / MASK, suffix=".bmp"),
@@ -88,16 +76,6 @@ FILES: dict[str, tuple[Spoil, str]] = {
     "a mask in color": (
         lambda r: Image.new("RGB", (32, 24)).save(r / MASK),
         rf"mask .*{MASK} is RGB; one channel of class numbers is allowed",
-    ),
-    "a transparent mask": (
-        lambda r: Image.new("LA", (32, 24)).save(r / MASK), rf"mask .*{MASK} is LA; one channel"
-    ),
-    "a mask of floats": (
-        lambda r: (
-            (r / MASK).unlink(),
-            Image.new("F", (32, 24)).save((r / MASK).with_suffix(".tiff")),
-        ),
-        "is F; one channel",
     ),
     "a mask as JPEG": (
         lambda r: ((r / MASK).unlink(), paint((r / MASK).with_suffix(".jpg"), 1)),
@@ -136,13 +114,8 @@ def test_black_and_white_masks_are_not_taken_for_void(root: Path) -> None:
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
     "crop": ({"crop": 8, "ignore": None}, ConfigError, "dataset.crop=8: pixels outside need a"),
     "values": ({"values": [0, 255]}, ConfigError, r"dataset.values=\[0, 255\]: it lists 2, data"),
-    "class_names": ({"class_names": ["a"]}, ConfigError, r"class_names=\['a'\]: it lists 1, data"),
     "ignore": ({"classes": 300, "ignore": 255}, ConfigError, "dataset.ignore=255: it is also one"),
-    "ignored value": (
-        {"values": [0, 1, 2], "ignore": 1}, ConfigError, "dataset.ignore=1: it is also one of 3"
-    ),
     "classes": ({"classes": 40_000}, ConfigError, "dataset.classes=40000: .*32767 classes at most"),
-    "channels": ({"shape": [4, 8, 8]}, DataError, r"dataset.shape=\[4, 8, 8\]: .*1 or 3 channels"),
     "suffix": ({"mask_suffix": "_L"}, DataError, r"4 of 4 images have no mask; .*scene_000_L in"),
 }  # fmt: skip
 
@@ -171,22 +144,9 @@ SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]",
 KEYS: list[Key] = [
     ("dataset.classes=2 dataset.ignore=11", 4, "dataset.root=", "0 to 1 and ignore=11", True),
     ("dataset.classes=3 dataset.ignore=null dataset.crop=8", 2, "dataset.crop=8", "ignore", True),
-    ("dataset.classes=3 dataset.ignore=-1", 2, "dataset.ignore=-1", "whole number", False),
     ("dataset.classes=3 dataset.ignore=11 dataset.values=[0,0,1]", 2, "dataset.values=[0, 0, 1]",
      "different whole numbers", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.values=0", 2, "dataset.values=0", "list", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.values=[0,1,70000]", 2, "dataset.values=[0, 1,",
-     "65535", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.mask_suffix=5", 2, "dataset.mask_suffix=5",
-     "text is allowed", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.class_names=[a,b]", 2, "dataset.class_names",
-     "it lists 2", False),
-    ("dataset.classes=3 dataset.ignore=11 task.ignore=x", 2, "task.ignore=x", "whole", False),
     ("dataset.classes=3 dataset.ignore=11 task.ignore=0", 2, "task.ignore=0", "the same", False),
-    ("dataset.classes=3 dataset.ignore=11 task.ignore=null", 2, "task.ignore=null", "11", False),
-    ("dataset.classes=3 dataset.ignore=11 task.loss=5", 2, "task.loss=5", "_target_", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.valuess=1", 2, "dataset.valuess=1", "did you",
-     False),
     ("dataset.classes=3 dataset.ignore=11 dataset.val=0.5", 4, "dataset.val=0.5",
      "has a validation split", False),
 ]  # fmt: skip
@@ -200,24 +160,10 @@ def test_a_mistake_in_the_keys_is_one_line(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        (["task=segmentation"], "task=segmentation"),  # digits have no masks
-        ([*SEGMENTATION[1:], "dataset.classes=3", "dataset.ignore=11"], "model=unet"),
-        (
-            [*SEGMENTATION[:3], "dataset.classes=3", "dataset.ignore=11", "batch_size=2"],
-            "task=segmentation",
-        ),
-    ],
-    ids=["no masks", "no segmentation", "no logits of pixels"],
-)
-def test_a_task_that_does_not_fit_model_or_dataset_is_one_line(
-    shell: Shell, root: Path, options: list[str], field: str
-) -> None:
-    where = [f"dataset.root={root}"] if "dataset=masks" in options else []
-    done = timed(shell.train, *options, *where, "hydra.run.dir=run")
-    refused(done, 2, field)
+def test_a_model_without_logits_of_pixels_is_one_line(shell: Shell, root: Path) -> None:
+    words = [*SEGMENTATION[:3], "dataset.classes=3", "dataset.ignore=11", "batch_size=2"]
+    done = timed(shell.train, *words, f"dataset.root={root}", "hydra.run.dir=run")
+    refused(done, 2, "task=segmentation")
 
 
 @pytest.mark.parametrize(
@@ -225,9 +171,7 @@ def test_a_task_that_does_not_fit_model_or_dataset_is_one_line(
     [
         "",
         pytest.param("parallel=ddp launch.cpu_processes=2", marks=pytest.mark.slow),
-        pytest.param("loader.workers=2", marks=pytest.mark.slow),
         pytest.param("dataset.cache=disk dataset.cache_dir=cache", marks=pytest.mark.slow),
-        pytest.param("dataset.val=0.9 dataset.limit=200", marks=pytest.mark.slow),
     ],
 )
 def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(

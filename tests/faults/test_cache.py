@@ -17,6 +17,7 @@ from PIL import Image
 from tests.conftest import ROOT, Shell, wait_until
 from tests.dataset.kit import photos as written
 from tests.faults.refusals import Key, mistaken, mistakes
+from tests.faults.writer import disk
 
 SHAPE = "dataset.shape=[3,700,700]"
 DATA = (
@@ -69,6 +70,14 @@ def packed(shell: Shell) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
+def packing(shell: Shell, calls: str, fault: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """Pack with a fault injected into one of these system calls."""
+    inject = ("-e", f"trace={calls}", "-e", f"inject={calls}:{fault}")
+    strace = ["strace", *more, "-qq", "-o", "/dev/null", *inject, sys.executable, *PACK]
+    env = {**os.environ, **ENV}
+    return subprocess.run(strace, cwd=shell.folder, env=env, capture_output=True, text=True)
+
+
 @pytest.mark.slow
 def test_a_second_command_waits_for_the_one_that_packs(shell: Shell, photos: Path) -> None:
     first = shell.start(*PACK, env=ENV)
@@ -81,36 +90,27 @@ def test_a_second_command_waits_for_the_one_that_packs(shell: Shell, photos: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 75)],
-    ids=lambda value: str(value),
-)
-def test_a_signal_while_packing_leaves_nothing(
-    shell: Shell, photos: Path, number: signal.Signals, code: int
-) -> None:
+def test_a_signal_while_packing_leaves_nothing(shell: Shell, photos: Path) -> None:
     process = shell.start(*PACK, env=ENV)
     wait_for_packing(shell.folder / "cache", process)
-    os.killpg(process.pid, number)  # as a terminal does: to all processes of the command
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == code, stderr
-    assert re.fullmatch(rf"error: signal={number.name}: .*; .*; .*\n", stderr), stderr
+    assert process.returncode == 130, stderr
+    assert re.fullmatch(r"error: signal=SIGINT: .*; .*; .*\n", stderr), stderr
     assert left(shell.folder / "cache") == []
     assert not shell.survivors()
     packed(shell)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("another", [False, True])
 def test_a_packing_command_that_is_killed_leaves_nothing_that_the_next_one_does_not_remove(
-    shell: Shell, photos: Path, another: bool
+    shell: Shell, photos: Path
 ) -> None:
     process = shell.start(*PACK, env=ENV)
     wait_for_packing(shell.folder / "cache", process)
     shell.kill(process)
     assert any(path.suffix == ".tmp" for path in left(shell.folder / "cache"))
-    if another:  # cache, with another key
-        os.utime(photos / "train" / "cat" / "0.png", ns=(1, 1))
+    os.utime(photos / "train" / "cat" / "0.png", ns=(1, 1))  # another cache, with another key
     first = packed(shell)
     assert len(left(shell.folder / "cache")) == 1
     (shell.folder / "cache").rename(shell.folder / "other")
@@ -118,24 +118,14 @@ def test_a_packing_command_that_is_killed_leaves_nothing_that_the_next_one_does_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("number", [1, 2])
 def test_a_command_killed_at_any_rename_is_followed_by_one_that_is_right(
     shell: Shell, photos: Path, number: int
 ) -> None:
     expected = packed(shell)
     (folder,) = left(shell.folder / "cache")
     os.truncate(folder / "train.inputs.npy", 1000)  # so that the old one has to make room
-    renames = "rename,renameat,renameat2"
-    done = subprocess.run(
-        [
-            *("strace", "-qq", "-o", "/dev/null", "-e", f"trace={renames}"),
-            *("-e", f"inject={renames}:signal=KILL:when={number}", sys.executable, *PACK),
-        ],
-        cwd=shell.folder,
-        env={**os.environ, **ENV},
-        capture_output=True,
-        text=True,
-    )
+    done = packing(shell, "rename,renameat,renameat2", f"signal=KILL:when={number}")
     assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr
     assert not shell.survivors()
     assert packed(shell) == expected
@@ -143,22 +133,11 @@ def test_a_command_killed_at_any_rename_is_followed_by_one_that_is_right(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["fallocate", "pwrite64"])
+@pytest.mark.parametrize(("where", "when"), [("fallocate", "1"), ("pwrite64", "5+")])
 def test_a_disk_that_is_full_while_packing_is_one_line(
-    shell: Shell, photos: Path, where: str
+    shell: Shell, photos: Path, where: str, when: str
 ) -> None:
-    when = "1" if where == "fallocate" else "5+"
-    done = subprocess.run(
-        [
-            *("strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={where}"),
-            *("-e", f"inject={where}:error=ENOSPC:when={when}", sys.executable),
-            *PACK,
-        ],
-        cwd=shell.folder,
-        env={**os.environ, **ENV},
-        capture_output=True,
-        text=True,
-    )
+    done = packing(shell, where, f"error=ENOSPC:when={when}", "-f")
     assert done.returncode == 5, done.stderr
     assert re.fullmatch(
         r"error: dataset.cache_dir=\S*: No space left on device; decoded examples are written "
@@ -185,28 +164,18 @@ def test_a_disk_that_is_full_while_packing_is_one_line(
 def test_a_disk_that_cannot_take_a_cache_is_refused(
     shell: Shell, photos: Path, options: str, line: str
 ) -> None:
-    disk = shell.folder / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], check=True)
-    try:
+    with disk(shell.folder / "disk", options):
         done = shell.train(*RUN[:4], *RUN[5:], "dataset.cache=disk", "dataset.cache_dir=disk/c")
-        assert done.returncode == 5, done.stderr
-        assert re.match(f"error: {line}", done.stderr), done.stderr
-        assert done.stderr.count("\n") == 1
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    assert done.returncode == 5, done.stderr
+    assert re.match(f"error: {line}", done.stderr), done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 KEYS: list[Key] = [
     ("dataset.cache=ram", 2, "dataset.cache=ram", "disk", True),
-    ("dataset.cache=[disk]", 2, "dataset.cache=", "disk", False),
-    ("dataset.cach=disk", 2, "dataset.cach=disk", "did you mean dataset.cache", False),
     ("dataset.cache=disk dataset.cache_dir=null", 2, "dataset.cache_dir=null", "a folder", False),
-    ("dataset.cache=disk dataset.cache_dir=/dev/null/x", 5, "dataset.cache_dir=/dev/null/x",
-     "Not a directory", False),
     ("dataset.cache=disk dataset.cache_dir=/proc/none", 5, "dataset.cache_dir=/proc/none",
      "decoded examples are written there", False),
-    ("dataset=digits dataset.cache=disk", 2, "dataset.cache=disk", "no such key", False),
 ]  # fmt: skip
 
 
@@ -217,7 +186,5 @@ def test_a_mistake_in_the_keys_is_one_line(
     written(shell.folder / "photos", {"train": 4, "test": 4}, (8, 8))
     usual = ("dataset=folder", "dataset.shape=[3,8,8]", "model.input_size=null", "batch_size=4",
              "dataset.cache_dir=cache", "dataset.root=photos")  # fmt: skip
-    if "digits" in options:
-        usual = ("batch_size=4",)
     mistaken(shell, usual, options, code, field, hint)
     assert left(shell.folder / "cache") == []

@@ -1,4 +1,4 @@
-"""Set H: a study of nine cells that is killed at random moments and resumed ends the same."""
+"""A study of nine cells that is killed at random moments and resumed ends the same."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from tests.conftest import ROOT, Shell, result, wait_until
 from tests.faults.runs import RUN, state_hash
 
-KILLS = 5
+KILLS = 3
 STUDY = [
     "-m",
     *RUN,
     "parallel=none,dp,ddp",
     "amp=fp32,autocast,scaler",
-    "seed=0,1",
+    "seed=0",
     "threads=2",
     "launch.cpu_processes=2",
     "study.ask=[accuracy]",
@@ -31,7 +31,7 @@ def begun(shell: Shell, where: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_study_killed_five_times_at_random_moments_equals_one_that_was_not(shell: Shell) -> None:
+def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(shell: Shell) -> None:
     began = time.monotonic()
     assert begun(shell, "hydra.sweep.dir=whole").wait(timeout=900) == 0
     each = (time.monotonic() - began) / (KILLS + 1)
@@ -49,4 +49,4 @@ def test_a_study_killed_five_times_at_random_moments_equals_one_that_was_not(she
         assert state_hash(one) == state_hash(other), one.name
         assert result(one)["accuracy"] == result(other)["accuracy"]
     rounds = json.loads((shell.folder / "cut" / "sweep.json").read_text())["rounds"]
-    assert [len(entry["runs"]) for entry in rounds] == [9, 9]
+    assert [len(entry["runs"]) for entry in rounds] == [9]

@@ -1,4 +1,4 @@
-"""Set U: whatever users' code does to its process, and their shell to the command, the run ends.
+"""Whatever users' code does to its process, and their shell to the command, the run ends.
 
 It ends by itself, says in one line what happened and leaves nothing behind. The model, the data
 set and the logger are those of tests/faults/user/.
@@ -6,19 +6,16 @@ set and the logger are those of tests/faults/user/.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import random
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,11 +54,6 @@ def temporary() -> Iterator[Path]:
 def left_in(temporary: Path) -> set[str]:
     """What commands have there, but for a cache of torch's, which is one for all."""
     return {path.name for path in temporary.iterdir() if "torchinductor" not in path.name}
-
-
-@pytest.fixture(autouse=True)
-def in_the_table(record_property: Callable[[str, object], None]) -> None:
-    record_property("set", "U")
 
 
 def some(cases: list[tuple[Any, ...]], *quick: str) -> list[Any]:
@@ -144,12 +136,12 @@ def start(
 # A process that leaves in a step, or while the model is built
 
 
-LEFT = ["_exit0", "exit3", "sysexit0", "sysexit3", "exit75", "base"]
+# What it does, in which kind of run, on which rank, in which step: 0 is while the model is built.
 LEAVING = [
-    *((mode, kind, rank, 10) for mode in LEFT for kind, rank in (("none", 0), ("ddp2", 1))),
-    *((mode, kind, 0, 0) for mode in ("_exit0", "sysexit0", "base") for kind in ("none", "ddp2")),
-    *((mode, "inline", 0, step) for mode in ("sysexit0", "base") for step in (0, 10)),
-]
+    ("_exit0", "none", 0, 10), ("_exit0", "ddp2", 1, 10), ("sysexit3", "ddp2", 1, 10),
+    ("exit75", "none", 0, 10), ("sysexit0", "none", 0, 0), ("base", "ddp2", 0, 0),
+    ("base", "inline", 0, 10), ("sysexit0", "inline", 0, 0),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -182,7 +174,8 @@ STAYING: dict[str, tuple[str | None, bool]] = {
 
 @pytest.mark.parametrize(
     ("mode", "kind"),
-    some([(mode, kind) for mode in STAYING for kind in PROCESSES],
+    some([("fork", "none"), ("fork", "inline"), ("mpdaemon", "ddp2"), ("mpprocess", "none"),
+          ("mpprocess", "inline"), ("thread", "none"), ("thread", "ddp2"), ("logger", "ddp2")],
          "fork-none", "mpdaemon-ddp2", "thread-none"),
 )  # fmt: skip
 def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_what_it_waits_for(
@@ -213,22 +206,6 @@ def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_
     assert name in run.stderr()
 
 
-# What children that users fork do about signals
-
-
-@pytest.mark.parametrize("kind", some([(kind,) for kind in PROCESSES], "none"))
-def test_a_signal_to_a_child_that_a_step_forked_ends_the_child_and_not_the_run(
-    shell: Shell, kind: str
-) -> None:
-    run = start(shell, kind, "forkterm")
-    code = run.end(120)
-    end(shell.survivors(1))
-    assert code == 0, run.stderr()
-    assert run.stderr() == ""
-    assert set(run.said) == {-signal.SIGTERM}
-    assert result(run.folder)["steps"] == LAST
-
-
 # Where a Pool is made and terminated: the environment, and the options.
 POOLS = {
     "step": ({"U_MODE": "pool"}, []),
@@ -239,7 +216,7 @@ POOLS = {
 
 @pytest.mark.parametrize(
     ("where", "kind"),
-    some([(where, kind) for where in POOLS for kind in PROCESSES], "model-inline"),
+    some([("step", "ddp2"), ("model", "inline"), ("dataset", "none")], "model-inline"),
 )
 def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(
     shell: Shell, where: str, kind: str
@@ -284,7 +261,7 @@ def handles_signals(process: int) -> bool:
 
 def repeated() -> list[Any]:
     found = []
-    for number in range(60):
+    for number in range(3 * len(SIGNALED)):
         phase = list(SIGNALED)[number % len(SIGNALED)]
         kind = "ddp2" if number % 4 == 3 else "none"
         marks = [] if number < len(SIGNALED) else [pytest.mark.slow]
@@ -346,8 +323,9 @@ WAITS = {
     "process": Phase("run/result.json", "mpprocess", ("launch.timeout=60",)),
 }
 WAITING = [
-    (what, kind) for what in WAITS for kind in PROCESSES if (what, kind) != ("gone", "inline")
-]
+    ("data", "none"), ("data", "inline"), ("model", "ddp2"), ("step", "ddp2"), ("step", "inline"),
+    ("gone", "ddp2"), ("logger", "none"), ("thread", "inline"), ("process", "none"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none"))
@@ -399,8 +377,8 @@ def command(name: str, trained: Path) -> list[str]:
     }[name]
 
 
-PLACES = [(name, path) for name in ("none", "ddp2", "inline", "sweep", "evaluate")
-          for path in ("given", "unset", "empty")]  # fmt: skip
+PLACES = [("none", "unset"), ("ddp2", "given"), ("inline", "empty"), ("sweep", "empty"),
+          ("evaluate", "unset")]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -423,12 +401,12 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize("kind", some([(kind,) for kind in STRATEGY]))
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [{}, {"PYTHONSAFEPATH": "1"}], ids=["plain", "safe"])
 def test_programs_that_a_step_starts_find_modules_as_they_would_without_ninefold(
-    shell: Shell, kind: str, given: dict[str, str]
+    shell: Shell, given: dict[str, str]
 ) -> None:
-    run = start(shell, kind, "environment", fresh=True, **given)
+    run = start(shell, "ddp2", "environment", fresh=True, **given)
     assert run.end() == 0, run.stderr()
     assert run.said["environment"].get("PYTHONSAFEPATH") == given.get("PYTHONSAFEPATH")
     # Of `python -c` it is the working directory, which is ''.
@@ -438,8 +416,8 @@ def test_programs_that_a_step_starts_find_modules_as_they_would_without_ninefold
 # Where the output goes
 
 
-CLOSED = [(name, which) for name in ("none", "ddp2", "inline", "sweep", "evaluate", "job")
-          for which in (">&-", "2>&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-")]  # fmt: skip
+CLOSED = [("none", ">&- 2>&-"), ("ddp2", "<&- >&- 2>&-"), ("inline", "2>&-"), ("sweep", ">&-"),
+          ("evaluate", "<&-"), ("job", ">&-")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "which"), some(CLOSED, "job->&-"))
@@ -460,16 +438,7 @@ def test_a_command_whose_output_is_closed_does_what_it_does_otherwise(
         assert (shell.folder / "run" / "evaluation.json").exists()
 
 
-@pytest.mark.slow
-def test_a_failure_that_nobody_can_be_told_keeps_its_exit_code(shell: Shell) -> None:
-    for words, code in (("epohcs=2", 2), ("optimizer.lr=1e30 max_steps=5", 6)):
-        done = shell.spawn(["bash", "-c", f"exec {sys.executable} {TRAIN} {words} 2>&-"])
-        stdout, stderr = done.communicate(timeout=120)
-        assert done.returncode == code, (stdout, stderr)
-
-
-READERS = [("none", "head -1"), ("ddp2", "head -1"), ("inline", "head -1"), ("sweep", "head -1"),
-           ("none", "head -0"), ("evaluate", "head -0"), ("job", "head -0")]  # fmt: skip
+READERS = [("none", "head -1"), ("sweep", "head -1"), ("evaluate", "head -0")]
 
 
 @pytest.mark.parametrize(("name", "reader"), some(READERS, "none-head -1", "evaluate-head -0"))
@@ -490,69 +459,110 @@ def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
     assert process.returncode == 141
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", PROCESSES)
-def test_a_run_whose_terminal_goes_away_is_saved_and_ends_with_75(shell: Shell, kind: str) -> None:
-    master, terminal = pty.openpty()
-    words = [
-        *(sys.executable, TRAIN, *OPTIONS, *PROCESSES[kind]),
-        *("logger=[console,jsonl]", ENDLESS, "log_every=1"),
-    ]
-    words.remove("logger=quiet")
-    words.remove("epochs=2")
-    env = {
-        "PYTHONPATH": f"{USER}:{ROOT}",
-        "U_MODE": "slow",
-        "U_SAID": str(shell.folder / "said"),
-    }
-    process = shell.spawn(
-        words, stdin=terminal, stdout=terminal, stderr=terminal, env=env,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )  # fmt: skip
-    os.close(terminal)
-    run, shown = Run(shell, process), b""
-    os.set_blocking(master, False)
-    (shell.folder / "err").touch()
-    while not (shell.folder / "said").exists():
-        try:
-            shown += os.read(master, 1 << 16)
-        except BlockingIOError:
-            time.sleep(0.02)
-        assert process.poll() is None, shown
-    os.close(master)  # which sends SIGHUP
-    assert run.end() == 75
-    assert last_step(run.folder) >= 10
-    assert result(run.folder)["status"] == "preempted"
-
-
 # The last line
 
 
-def texts(folder: Path) -> dict[str, tuple[list[str], int]]:
-    """Commands whose launcher imports torchvision, and their exit codes."""
-    images = "_target_: torchvision.datasets.FakeData"
-    mapped = ["dataset=mapped", "dataset.shape=[3,8,8]", f"dataset.test={{{images}}}"]
-    resnet = "model.net={_target_: torchvision.models.resnet18"
-    return {
-        "key": ([TRAIN, "dataset=cifar10", f"{resnet}, nonsense: 3}}"], 2),
-        "data": ([TRAIN, *mapped, f"dataset.train={{{images}, nonsense: 3}}"], 2),
-        "items": ([TRAIN, *mapped, f"dataset.train={{{images}, size: 70}}"], 4),
-        "loss": ([TRAIN, *SMALL, "launch.inline=true", "optimizer.lr=1e30"], 6),
-        "inline": ([TRAIN, *SMALL, "launch.inline=true", "max_steps=3"], 0),
-        "export": (["-m", "ninefold.export", f"ckpt={folder}", "format=nonsense"], 2),
-    }
-
-
-@pytest.mark.parametrize(
-    "name", some([(name,) for name in texts(ROOT)], "key")
-)  # fmt: skip
-def test_stderr_ends_with_the_line_that_matters(shell: Shell, trained: Path, name: str) -> None:
-    words, code = texts(trained)[name]
-    done = shell.run(*words, fresh=True)
+def test_stderr_is_the_line_that_matters_though_the_launcher_imports_torchvision(
+    shell: Shell,
+) -> None:
+    net = "model.net={_target_: torchvision.models.resnet18, nonsense: 3}"
+    done = shell.run(TRAIN, "dataset=cifar10", net, fresh=True)
     assert "nanobind" not in done.stderr + done.stdout
+<<<<<<< HEAD
     if code:
         assert done.returncode in {code, 2, 4} - {0}, done.stderr
         assert re.fullmatch(r"(?:[^\n]+\n)*" + LINE, done.stderr), done.stderr
     else:
         assert done.returncode == 0
         assert done.stderr == ""
+=======
+    assert done.returncode == 2
+    assert re.fullmatch(r"(?:[^\n]+\n)*" + LINE, done.stderr), done.stderr
+
+
+# What a killed launcher leaves
+
+
+def kill_amid(shell: Shell, kind: str, temporary: Path) -> None:
+    """Kill the launcher of a run amid its training; its folders stay in `temporary`."""
+    run = start(shell, kind, "slow", ENDLESS, TMPDIR=str(temporary))
+    run.wait_for("said")
+    run.process.kill()
+    run.end()
+    assert not shell.survivors()
+    for path in ("run", "said"):
+        (path := shell.folder / path).is_dir() and shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    some([("none", "evaluate"), ("ddp2", "none")], "none-evaluate"),
+)
+def test_what_a_killed_launcher_left_is_removed_by_the_next_command(
+    shell: Shell, temporary: Path, trained: Path, kind: str, name: str
+) -> None:
+    kill_amid(shell, kind, temporary)
+    assert list(temporary.glob("ninefold-*")), "there was nothing to remove"
+    done = shell.run(*command(name, trained), env={"TMPDIR": str(temporary)})
+    assert done.returncode == 0, done.stderr
+    assert left_in(temporary) == set()
+
+
+@pytest.mark.slow
+def test_what_others_have_in_the_folder_for_temporary_files_stays(
+    shell: Shell, temporary: Path, trained: Path
+) -> None:
+    precious = shell.folder / "precious"
+    for folder in (temporary / "ninefold-notes", temporary / "pymp-notes", precious):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("precious")
+    kill_amid(shell, "none", temporary)
+    for path in temporary.glob("ninefold-*"):
+        if path.name != "ninefold-notes":  # what a killed launcher left leads elsewhere
+            (path / "link").symlink_to(precious)
+    (temporary / "ninefold-abcd1234").symlink_to(precious)
+    (temporary / "pymp-abcd1234").symlink_to(precious)
+    done = shell.run(*command("none", trained), env={"TMPDIR": str(temporary)}, fresh=True)
+    assert done.returncode == 0, done.stderr
+    assert (precious / "file").read_text() == "precious"
+    for name in ("ninefold-notes", "pymp-notes"):
+        assert (temporary / name / "file").read_text() == "precious"
+
+
+@pytest.mark.slow
+def test_a_command_leaves_the_folders_of_one_that_still_runs(
+    shell: Shell, temporary: Path, trained: Path
+) -> None:
+    run = start(shell, "ddp2", "slow", ENDLESS, fresh=True, TMPDIR=str(temporary))
+    run.wait_for("said")
+    before = left_in(temporary)
+    assert before
+    other = Shell(shell.folder / "other", tag=shell.tag, started=shell.started)
+    other.folder.mkdir()
+    for name in ("none", "evaluate"):
+        done = other.run(*command(name, trained), env={"TMPDIR": str(temporary)}, fresh=True)
+        assert done.returncode == 0, done.stderr
+        shutil.rmtree(other.folder / "run")
+    assert left_in(temporary) == before
+    run.process.terminate()
+    assert run.end() == 75, run.stderr()
+    assert last_step(run.folder) > 0
+    assert left_in(temporary) == set()
+
+
+@pytest.mark.slow
+def test_processes_that_outlive_their_launcher_are_seen(shell: Shell, temporary: Path) -> None:
+    """Else the tests that none is left would prove nothing."""
+    early = shell.folder / "sitecustomize.py"  # Python imports it before anything else
+    early.write_text("from tests.faults import mutants\nmutants.no_leash()\n")
+    path = os.pathsep.join(map(str, (shell.folder, USER, ROOT)))
+    env = {"PYTHONPATH": path, "TMPDIR": str(temporary)}
+    run = start(shell, "none", "slow", ENDLESS, fresh=True, **env)
+    run.wait_for("said")
+    run.process.kill()
+    assert run.end() == -signal.SIGKILL
+    left = shell.survivors()
+    end(left)
+    assert left
+>>>>>>> h-tfaults

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +23,6 @@ MODE = os.environ.get("U_MODE", "")
 RANK = int(os.environ.get("U_RANK", "0"))
 STEP = int(os.environ.get("U_STEP", "10"))
 LONG = 300.0  # seconds that are never waited for
-CHILDREN = 20
 # As Linux has by default up to Python 3.13, and as most users' code was written for.
 forking = multiprocessing.get_context("fork")
 
@@ -121,20 +119,6 @@ def start_thread() -> None:
     say("")
 
 
-def end_children() -> None:
-    """Fork children and send each a SIGTERM, the first ones before they have begun to run."""
-    ends = []
-    for number in range(CHILDREN):
-        child = os.fork()
-        if not child:
-            time.sleep(3)
-            os._exit(0)
-        time.sleep(number * 2e-4)
-        os.kill(child, signal.SIGTERM)
-        ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    say(ends)
-
-
 def scan() -> None:
     """What many a data set does first, with processes as Python starts them by default."""
     method = "fork" if sys.version_info < (3, 14) else "forkserver"
@@ -170,7 +154,6 @@ def say_environment() -> None:
 
 MODES: dict[str, Callable[[], None]] = {
     "_exit0": lambda: leave(0),
-    "exit3": lambda: leave(3),
     "exit75": lambda: leave(75),
     "sysexit0": lambda: leave_politely(0),
     "sysexit3": lambda: leave_politely(3),
@@ -180,7 +163,6 @@ MODES: dict[str, Callable[[], None]] = {
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
-    "forkterm": end_children,
     "pool": scan,
     "slow": lambda: say(""),
     "slowsave": save_slowly,
