@@ -221,9 +221,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2650, "checkpoint": 1440, "config": 4705, "dataset": 4415, "engine": 3230,
-    "extensions": 5230, "launch": 2685, "logger": 205, "measure": 775, "model": 655, "ranks": 275,
-    "report": 8140, "stats": 930, "study": 2725, "task": 800, "train": 3555, "ground": 3415,
+    "api": 2535, "checkpoint": 1065, "config": 4340, "dataset": 3720, "engine": 2700,
+    "extensions": 5500, "launch": 2275, "logger": 200, "measure": 640, "model": 515, "ranks": 225,
+    "report": 6480, "stats": 920, "study": 2290, "task": 545, "train": 3205, "ground": 3160,
 }  # fmt: skip
 
 
