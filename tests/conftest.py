@@ -183,12 +183,17 @@ def zygote() -> Zygote:
 
 @pytest.fixture(autouse=True)
 def no_log_is_left() -> Iterator[None]:
-    """Remove the handlers that a command in this process adds: their streams end with the test."""
-    before = [*logging.root.handlers]
+    """Remove the handlers that commands in this process add: their streams end with the test."""
+
+    def remove(kept: Sequence[logging.Handler]) -> None:
+        for handler in logging.root.handlers[:]:
+            ended = getattr(getattr(handler, "stream", None), "closed", False)
+            if ended or handler not in kept:
+                logging.root.removeHandler(handler)
+
+    remove(before := [*logging.root.handlers])
     yield
-    for handler in logging.root.handlers[:]:
-        if handler not in before:
-            logging.root.removeHandler(handler)
+    remove(before)
 
 
 @pytest.fixture(autouse=True, scope="session")
