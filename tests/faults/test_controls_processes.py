@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 import ninefold.engine.parallel
 from tests.train import test_kernels
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def in_the_table(record_property: Callable[[str, object], None]) -> None:
-    record_property("set", "negative controls")
 
 
 def test_a_state_of_an_optimizer_that_keeps_the_strides_it_was_saved_with_is_seen(

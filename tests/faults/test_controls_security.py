@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,9 +32,7 @@ def test_without_its_guard_the_canary_is_touched(
     harm: str,
     tmp_path: Path,
     trained: Path,
-    record_property: Any,
 ) -> None:
-    record_property("set", "negative controls")
     found = CASES[name](tmp_path, trained)
     run_commands(tmp_path, [found.command])
     assert not (tmp_path / "canary").exists()

@@ -116,7 +116,7 @@ class Pair:
         for pid in self.workers(host):
             os.kill(pid, number)
 
-    def poll_until(self, done: Callable[[], Any], seconds: float = 300) -> None:
+    def until(self, done: Callable[[], Any], seconds: float = 300) -> None:
         """Wait until `done`; both hosts must be running till then."""
 
         def found() -> bool:
@@ -160,11 +160,6 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
         yield made
     finally:
         made.stop()
-
-
-@pytest.fixture(autouse=True)
-def of_set_e(record_property: Callable[[str, object], None]) -> None:
-    record_property("set", "E")
 
 
 def options(*changes: str) -> list[str]:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -84,11 +84,8 @@ def nodes() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def login(
-    tmp_path: Path, nodes: Cluster, record_property: Callable[[str, str], None]
-) -> Iterator[Login]:
+def login(tmp_path: Path, nodes: Cluster) -> Iterator[Login]:
     """A shell on nodea; the test fails if it leaves a job or a process behind."""
-    record_property("set", "F")
     shell = Login(tmp_path, cluster=nodes)
     yield shell
     left = [] if nodes.running() else shell.survivors()
