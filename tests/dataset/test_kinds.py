@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,8 @@ from ninefold.tree import leaves
 from tests.dataset import kinds
 from tests.dataset.kit import ALONE, CPU, epoch, ranks
 from tests.dataset.mine import made
+from tests.faults.refusals import LINE
 
-LINE = re.compile(r"error: [^=\s]+=.*: .+; .+; .+")
 WORDS = [["ids", "mask"], "label"]
 
 

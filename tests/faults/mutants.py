@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold import signals
 from ninefold.engine.batches import Batches
 from ninefold.engine.state import State
 
@@ -41,11 +40,6 @@ def drop_position() -> None:
             yield batch
 
     Batches.epoch = from_the_first  # type: ignore[assignment, method-assign]
-
-
-def no_leash() -> None:
-    """Processes outlive their parents. To be applied before anything of ours is imported."""
-    signals.follow_parent = lambda parent=None: None
 
 
 def apply() -> None:
