@@ -41,7 +41,7 @@ def job() -> Iterator[tuple[TrainingRun, Callable[[], None]]]:
                 state.step += 1
 
         step()
-        run.writer.reserve(state.content(run.parallel, run.place))
+        run.writer.reserve(state.content(run.parallel, run.context))
         yield run, step
 
 

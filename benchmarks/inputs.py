@@ -27,7 +27,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.synthetic import Synthetic
 from ninefold.engine.batches import Batches
 from ninefold.engine.clock import Clock
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from ninefold.model.convnet import ConvNet
 from ninefold.model.resnet18 import resnet18
@@ -35,7 +35,7 @@ from ninefold.train.kernels import keep_freed
 
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-PLACE = Place(0, 1, torch.device("cpu"))
+PLACE = RankContext(0, 1, torch.device("cpu"))
 SLOWED = 0.01  # seconds added to each of our batches by the handicap
 
 cifar = CIFAR10("~/.cache/cifar10")

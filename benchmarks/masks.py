@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as VF
 
 from benchmarks import ours
-from benchmarks.inputs import PLACE, Slowed
+from benchmarks.inputs import CONTEXT, Slowed
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, at_most, ratio
 from benchmarks.rivals import raw
 from benchmarks.step import FOREVER, adamw
@@ -128,7 +128,7 @@ def inputs(handicap: bool) -> Iterator[Turns]:
             if handicap:
                 epochs = 1
                 found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
-            batches = Batches(HostSource(found, workers), BATCH, 0, prepare, PLACE)
+            batches = Batches(HostSource(found, workers), BATCH, 0, prepare, CONTEXT)
 
             def rate() -> float:
                 began = time.perf_counter()
@@ -183,7 +183,7 @@ def evaluation(handicap: bool) -> Iterator[Turns]:
         began = time.perf_counter()
         evaluate(
             objective, HostSource(examples), task=task, batch_size=BATCH,
-            prepare=Passing(), parallel=Single(), place=PLACE,  # type: ignore[arg-type]
+            prepare=Passing(), parallel=Single(), context=CONTEXT,  # type: ignore[arg-type]
         )  # fmt: skip
         return time.perf_counter() - began
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from ninefold.config.spec import RunSpec
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import Failure, Interrupted
 from ninefold.process import poll_until
 from ninefold.signals import Stop
@@ -91,7 +91,7 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
     def reached(*arguments: Any, **options: Any) -> NoReturn:
         raise Here
 
-    run = SimpleNamespace(place=Place(0, 2, torch.device(device, 0)))
+    run = SimpleNamespace(context=RankContext(0, 2, torch.device(device, 0)))
     monkeypatch.setattr(build, "running", lambda *arguments, **options: nullcontext(run))
     monkeypatch.setattr(training_run, "facts", reached)
     stop = Stop(tmp_path / "notice", alone=False)

@@ -78,7 +78,7 @@ def stepping(overrides: Sequence[str]) -> Iterator[tuple[TrainingRun, Callable[[
 def ours(overrides: Sequence[str], steps: int) -> Iterator[Turn]:
     """What `python train.py OVERRIDES` does."""
     with stepping(overrides) as (run, take):
-        yield turn(run.place.device, steps, take)
+        yield turn(run.context.device, steps, take)
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def raw_loop(
     """A raw loop with the network, layout, data and precision of `overrides`; its batch size."""
     job = OmegaConf.create(our_training.job(*COMMON, *overrides).text)
     with our_training.training(*COMMON, *overrides) as run:
-        device = run.place.device
+        device = run.context.device
         model, layout = copy.deepcopy(run.state.model), run.prepare.memory_format
     examples = build.built_dataset(job, 0).load("train")
     amp: Amp = build.make(job.amp, "amp").on(device)

@@ -108,7 +108,7 @@ def pixels(dry: bool, images: int, size: int) -> dict[str, Any]:
     there, here = device(), torch.device("cpu")
     moved = ImagePreparation(3, None, MEAN, STD, flip=True, crop=4)
     draws = zip(
-        *(moved.draws(0, 3, rows, (len(rows), 3, 32, 32), place) for place in (there, here)),
+        *(moved.draws(0, 3, rows, (len(rows), 3, 32, 32), context) for context in (there, here)),
         strict=True,
     )
     same = all(
@@ -128,7 +128,7 @@ def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict
     stalls, waits, beside, alone = [], [], [], []
     with stepping(overrides) as (run, take):
         take(1)
-        run.writer.reserve(run.state.content(run.parallel, run.place))
+        run.writer.reserve(run.state.content(run.parallel, run.context))
         for _ in range(saves):
             take(2)
             stalls.append(seconds(lambda: training_run.save(run)))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.engine.parallel import Parallel, Place, resolve_device
+from ninefold.engine.parallel import Parallel, RankContext, resolve_device
 from ninefold.errors import ConfigError
 from ninefold.machine import gpu_number
 from ninefold.progress import say
@@ -45,28 +45,28 @@ class Split(Parallel):
         return None if isinstance(self.at, str) else [str(name) for name in self.at]
 
     @contextmanager
-    def join(self) -> Iterator[Place]:
+    def join(self) -> Iterator[RankContext]:
         devices = self._devices(torch.cuda.device_count())
         for device in devices[::-1]:  # so that the first GPU is the current one
             resolve_device(device, 0)
         found = tuple(map(torch.device, devices))
-        yield Place(0, 1, found[0], devices=found)
+        yield RankContext(0, 1, found[0], devices=found)
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        network, count = model.get_submodule("network"), len(place.devices)
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
+        network, count = model.get_submodule("network"), len(context.devices)
         parts = [] if self.cuts is None and count == 1 else cut(network, self.cuts, count)
         if count == 1:
-            model.to(place.device)
+            model.to(context.device)
             return model if self.chunks == 1 else Chunks(model, self.chunks)
-        for line in put(network, parts, place.devices):
+        for line in put(network, parts, context.devices):
             say(f"parallel=split: {line}")
-        return Chunks(model, self.chunks, place.devices, self.cuts)
+        return Chunks(model, self.chunks, context.devices, self.cuts)
 
-    def no_op(self, place: Place) -> bool:
-        return len(place.devices) == 1 and self.chunks == 1
+    def no_op(self, context: RankContext) -> bool:
+        return len(context.devices) == 1 and self.chunks == 1
 
-    def notes(self, place: Place) -> list[str]:
-        if len(place.devices) > 1:
+    def notes(self, context: RankContext) -> list[str]:
+        if len(context.devices) > 1:
             return []
         effect = "a batch is computed in chunks" if self.chunks > 1 else "it trains what none does"
         return [f"parallel=split is a no-op on one device: {effect}, and the network is not split."]

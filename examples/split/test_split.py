@@ -28,7 +28,7 @@ from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import load_weights, weights
 from ninefold.config.options import of_class
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
 from ninefold.model.convnet import ConvNet
@@ -48,8 +48,8 @@ from tests.train.test_cuda_graph import same, trained
 
 CPU = torch.device("cpu")
 GPUS = (torch.device("cuda", 0), torch.device("cuda", 1))
-TWO = Place(0, 1, GPUS[0], devices=GPUS)
-ALONE = Place(0, 1, CPU)
+TWO = RankContext(0, 1, GPUS[0], devices=GPUS)
+ALONE = RankContext(0, 1, CPU)
 HERE = Path(__file__).parent
 SPLIT = (f"hydra.searchpath=[file://{ROOT},file://{HERE}/conf]", "parallel=split")
 OWN = ("--config-dir", f"{HERE}/conf", "parallel=split")  # of a command
@@ -162,8 +162,8 @@ class Twice(Split):
     """Two parts on one CPU, as if it were two devices."""
 
     @contextmanager
-    def join(self) -> Iterator[Place]:
-        yield Place(0, 1, CPU, devices=(CPU, CPU))
+    def join(self) -> Iterator[RankContext]:
+        yield RankContext(0, 1, CPU, devices=(CPU, CPU))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_what_a_module_gets_is_moved_in_containers_too() -> None:
 
 
 def test_autocast_is_not_entered_for_one_of_two_kinds_of_device() -> None:
-    both = Place(0, 1, CPU, devices=(CPU, GPUS[0]))
+    both = RankContext(0, 1, CPU, devices=(CPU, GPUS[0]))
     kernels.require_one_kind(Amp("float32"), both)
     kernels.require_one_kind(Amp("bfloat16"), TWO)
     with pytest.raises(ConfigError, match=r"amp.dtype=bfloat16: it is entered for one kind"):

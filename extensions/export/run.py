@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ninefold.dataset import Examples
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
@@ -64,7 +64,7 @@ def export(wanted: Wanted) -> None:
     found.require_complete(job.load.partial)
     found.require_finite()
     torch.set_num_threads(found.job.threads)
-    here = Place(0, 1, torch.device("cpu"))
+    here = RankContext(0, 1, torch.device("cpu"))
     fp32 = Amp(dtype="float32")
     examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
     found.model.to(memory_format=getattr(torch, layout))

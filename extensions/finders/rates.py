@@ -70,7 +70,7 @@ def find_lr(spec: RunSpec, inline: bool) -> None:
         tried = [low * (high / low) ** (n / (steps - 1)) for n in range(steps)]
         found = losses_at(run, tried)
         require_finite_first(found)
-        if run.place.rank != 0:
+        if run.context.rank != 0:
             return
         rates = read(tried, found)
         content = {"rates": tried[: len(found)], "losses": found, **vars(rates)}

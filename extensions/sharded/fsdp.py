@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from ninefold.engine.parallel import Place, Traffic
+from ninefold.engine.parallel import RankContext, Traffic
 from ninefold.engine.parallel.group import keep, share_buffers
 from ninefold.errors import ConfigError, one_line
 
@@ -39,11 +39,11 @@ class FSDP(Spread):
     least: int = 1_000_000
     reduce_dtype: str | None = None
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
         for parameter in model.parameters():
             parameter.data = parameter.data.contiguous()  # others cannot be spread
         options: dict[str, Any] = {
-            "mesh": self._mesh(place),
+            "mesh": self._mesh(context),
             "reshard_after_forward": self.reshard_after_forward,
             "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._reduced),
         }
@@ -63,12 +63,12 @@ class FSDP(Spread):
     def _reduced(self) -> torch.dtype | None:
         return None if self.reduce_dtype is None else getattr(torch, self.reduce_dtype)
 
-    def _mesh(self, place: Place) -> DeviceMesh:
+    def _mesh(self, context: RankContext) -> DeviceMesh:
         """The processes of the run: [replicas, processes of one], or those of the only copy."""
         assert dist.group.WORLD is not None
         if self.replicas == 1:
-            return DeviceMesh.from_group(dist.group.WORLD, place.device.type)
-        ranks = torch.arange(place.world_size).view(self.replicas, -1)
+            return DeviceMesh.from_group(dist.group.WORLD, context.device.type)
+        ranks = torch.arange(context.world_size).view(self.replicas, -1)
         groups = []
         for rows in (ranks.T, ranks):
             mine, every = dist.new_subgroups_by_enumeration(
@@ -78,7 +78,7 @@ class FSDP(Spread):
             assert isinstance(mine, dist.ProcessGroup)
             groups.append(mine)
         return DeviceMesh.from_group(
-            groups, place.device.type, ranks, mesh_dim_names=("replicas", "shards")
+            groups, context.device.type, ranks, mesh_dim_names=("replicas", "shards")
         )
 
     def _units(self, model: nn.Module) -> list[nn.Module]:
@@ -89,15 +89,15 @@ class FSDP(Spread):
         modules = named_in(model, self.units, "parallel.units")
         return [modules[name] for name in sorted(self.units, key=deepest_first)]
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
-        shards = place.world_size // self.replicas
+    def traffic(self, model: nn.Module, context: RankContext, accumulate: int = 1) -> Traffic:
+        shards = context.world_size // self.replicas
         units = self._units(model)
         found = Traffic()
         seen: set[nn.Parameter] = set()
         for unit in [*units, model]:
             own = [p for p in unit.parameters() if p not in seen]
             seen.update(own)
-            found += self._traffic_of(own, shards, gloo=place.device.type == "cpu")
+            found += self._traffic_of(own, shards, gloo=context.device.type == "cpu")
         return found * accumulate
 
     def _traffic_of(self, parameters: Sequence[nn.Parameter], shards: int, gloo: bool) -> Traffic:
@@ -121,13 +121,13 @@ class FSDP(Spread):
             found += Traffic(sent, 1)
         return found
 
-    def notes(self, place: Place) -> list[str]:
-        if place.world_size == 1:
+    def notes(self, context: RankContext) -> list[str]:
+        if context.world_size == 1:
             return [
                 "parallel=fsdp has one process here: nothing is spread, it measures the cost of "
                 "FSDP, not what it saves."
             ]
-        if place.world_size == self.replicas:
+        if context.world_size == self.replicas:
             return [
                 f"parallel.replicas={self.replicas} gives each process a whole copy: nothing is "
                 "spread, as with ddp."

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from ninefold.engine.parallel import Place, Traffic
+from ninefold.engine.parallel import RankContext, Traffic
 from ninefold.errors import ConfigError, one_line
 
 from .spread import Spread, named_in
@@ -33,22 +33,22 @@ class TensorParallel(Spread):
     colwise: Sequence[str] | None = None
     rowwise: Sequence[str] | None = None
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
         colwise, rowwise = list(self.colwise or ()), list(self.rowwise or ())
         modules: dict[str, nn.Module] = {}
         for field, names in (("colwise", colwise), ("rowwise", rowwise)):
             known = named_in(model, names, f"parallel.{field}")
             for name in names:
                 modules[name] = known[name]
-                require_divisible(modules[name], name, field, place.world_size)
+                require_divisible(modules[name], name, field, context.world_size)
         for module in model.modules():
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # a part cannot be changed so
-        model.to(place.device)
+        model.to(context.device)
         # It prints a traceback where a plan does not fit, which `SplitObjective` says in a line.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
         assert dist.group.WORLD is not None
-        mesh = DeviceMesh.from_group(dist.group.WORLD, place.device.type)
+        mesh = DeviceMesh.from_group(dist.group.WORLD, context.device.type)
         # What a colwise layer gives is a DTensor, so that only what can take a part takes it.
         for name in colwise:
             parallelize_module(modules[name], mesh, ColwiseParallel(use_local_output=False))
@@ -56,11 +56,13 @@ class TensorParallel(Spread):
             parallelize_module(modules[name], mesh, RowwiseParallel())
         return SplitObjective(model, f"colwise={listed(colwise)} rowwise={listed(rowwise)}")
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
+    def traffic(
+        self, model: nn.Module, context: RankContext, accumulate: int = 1
+    ) -> Traffic | None:
         return None  # parts of activations, of a size that only a step tells
 
-    def notes(self, place: Place) -> list[str]:
-        if place.world_size == 1:
+    def notes(self, context: RankContext) -> list[str]:
+        if context.world_size == 1:
             return ["parallel=tensor has one process here: no layer is split."]
         return []
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
 from ninefold.engine.batches import Read
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, filled, leaves
 
@@ -106,7 +106,7 @@ def slots(workers: int) -> int:
 def plan_loading(
     examples: Examples,
     rows: int,
-    place: Place,
+    context: RankContext,
     *,
     workers: int | Literal["auto"],
     share: float,
@@ -131,19 +131,19 @@ def plan_loading(
     }
     batch = rows * sum(array.nbytes for array in leaves(read))
     prepared = rows * sum(a.size * PREPARED[name] for name, arrays in read.items() for a in arrays)
-    on_gpu = place.device.type == "cuda"
+    on_gpu = context.device.type == "cuda"
     if pinned is True and not on_gpu:
         raise ConfigError(
             "loader.pinned",
             "true",
-            f"batches stay in main memory (device {place.device}); it speeds up copies to a GPU; "
+            f"batches stay in main memory (device {context.device}); it speeds up copies to a GPU; "
             "auto and false are allowed on a CPU; leave it out",
         )
-    allowed = None if free is None else int(share * free) // place.local_size
+    allowed = None if free is None else int(share * free) // context.local_size
     processes = ahead(leaves(examples.inputs)[0], []) is not None
     fitting = MAX_THREADS if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto":
-        spare = (cores or 1) // place.local_size - 1 if on_gpu else 1
+        spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
         none = all(map(in_memory, arrays)) or any(map(varies, arrays))
         count = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
@@ -156,7 +156,7 @@ def plan_loading(
             count,
             f"{needed} slots of {amount(batch)} are {amount(needed * batch)}; "
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
-            f"{place.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
+            f"{context.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
         )
     inputs, targets = ("+".join(str(a.dtype) for a in arrays) for arrays in read.values())
     dtypes, page_locked = (inputs, targets), on_gpu and pinned is not False

@@ -16,7 +16,7 @@ from ninefold.dataset.arrays import Array, Rows, varies
 from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
 from ninefold.dataset.preparation import to_device
 from ninefold.engine.batches import Read, Source
-from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.errors import ConfigError
 from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
@@ -139,7 +139,7 @@ def reading(
     sets: Sequence[Examples],
     batch_size: int,
     parallel: Parallel,
-    place: Place,
+    context: RankContext,
 ) -> LoaderPlan:
     """How batches of `sets`, of which the first one is trained on, are read.
 
@@ -148,19 +148,19 @@ def reading(
     """
     own = plan_loading(
         sets[0],
-        max(1, batch_size // place.data_size),
-        place,
+        max(1, batch_size // context.data_size),
+        context,
         workers=settings["workers"],
         share=settings["share"],
         pinned=settings["pinned"],
         free=available_memory(),
         cores=cores(),
     )
-    on_gpu = place.device.type == "cuda"
-    memory = torch.cuda.mem_get_info(place.device) if on_gpu else (0, 0)
-    size = resident_bytes(resident, sets, place.device, memory)
-    mine = torch.tensor([own.workers, size], device=place.device)
-    workers, least = gather(mine, parallel, place).amin(dim=0).tolist()
+    on_gpu = context.device.type == "cuda"
+    memory = torch.cuda.mem_get_info(context.device) if on_gpu else (0, 0)
+    size = resident_bytes(resident, sets, context.device, memory)
+    mine = torch.tensor([own.workers, size], device=context.device)
+    workers, least = gather(mine, parallel, context).amin(dim=0).tolist()
     if least:  # on all of them
         return replace(own, workers=0, pinned=False, resident=size)
     return replace(own, workers=workers)

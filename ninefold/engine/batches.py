@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from ninefold.tree import Tree, moved
 
@@ -71,7 +71,7 @@ class Batches:
     """This process's rows of the global batches of a training set."""
 
     def __init__(
-        self, source: Source, batch_size: int, seed: int, prepare: Preparation, place: Place
+        self, source: Source, batch_size: int, seed: int, prepare: Preparation, context: RankContext
     ) -> None:
         """`batch_size` is global and must divide by the processes.
 
@@ -89,13 +89,13 @@ class Batches:
         self._batch_size = batch_size
         self._seed = seed
         self._prepare = prepare
-        self._place = place
+        self._context = context
 
     def rows(self, epoch: int) -> npt.NDArray[np.int64]:
         """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
         order = epoch_order(self._seed, epoch, len(self.source))
         batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
-        return batches[:, self._place.data_rank :: self._place.data_size]
+        return batches[:, self._context.data_rank :: self._context.data_size]
 
     def epoch(
         self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
@@ -105,7 +105,7 @@ class Batches:
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
-        device, prepare = self._place.device, self._prepare
+        device, prepare = self._context.device, self._prepare
         source = self.source.in_epoch(self._seed, epoch)
         rows = self.rows(epoch)[start:]
         draws = prepare.draws(self._seed, epoch, rows, source.shape, device)
@@ -123,30 +123,30 @@ class Batches:
 
 
 def shard(
-    source: Source, batch_size: int, prepare: Preparation, place: Place
+    source: Source, batch_size: int, prepare: Preparation, context: RankContext
 ) -> Iterator[tuple[Tree, Tree]]:
     """Yields batches of every data_size-th example from number data_rank on, for evaluation.
 
     The shards of all processes hold each example once, whatever the sizes: nothing is padded, and
     the last batch may be short. `batch_size` is global, as in training.
     """
-    mine = np.arange(len(source))[place.data_rank :: place.data_size]
-    size = max(1, batch_size // place.data_size)
+    mine = np.arange(len(source))[context.data_rank :: context.data_size]
+    size = max(1, batch_size // context.data_size)
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
-    with closing(source.batches(batches, place.device)) as reading:
+    with closing(source.batches(batches, context.device)) as reading:
         for read in reading:
-            inputs, targets = (moved(values, place.device) for values in read)
+            inputs, targets = (moved(values, context.device) for values in read)
             yield prepare(inputs, targets, None)
             del read, inputs, targets  # the next one takes their memory
 
 
-def evaluation_batch(batch_size: int, values: int, place: Place) -> int:
+def evaluation_batch(batch_size: int, values: int, context: RankContext) -> int:
     """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
 
     On CUDA a process takes at least EVALUATED examples, or fewer that have VALUES values together:
     a GPU waits for the host in batches of few small images, and large ones need its memory.
     values: of an example as the network takes it.
     """
-    if place.device.type != "cuda":
+    if context.device.type != "cuda":
         return batch_size
-    return max(batch_size, place.data_size * min(EVALUATED, VALUES // values))
+    return max(batch_size, context.data_size * min(EVALUATED, VALUES // values))

@@ -31,8 +31,8 @@ def losses(run: Training, *more: float) -> Tensor:
     tracker = run.state.losses
     tracker.read()
     row = [tracker.total, tracker.bad, tracker.last, *more]
-    row_here = torch.tensor(row, dtype=torch.float64, device=run.place.device)
-    return gather(row_here, run.parallel, run.place)
+    row_here = torch.tensor(row, dtype=torch.float64, device=run.context.device)
+    return gather(row_here, run.parallel, run.context)
 
 
 def require_finite(run: Training, rows: Tensor) -> None:
@@ -69,8 +69,8 @@ def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
     rank = int(bad.argmax())
     names = [name for name, _ in run.state.model.named_parameters()]
     wrong = [not bool(torch.isfinite(local_part(p)).all()) for p in run.state.model.parameters()]
-    flags = torch.tensor(wrong, dtype=torch.float32, device=run.place.device)
-    on_first = gather(flags, run.parallel, run.place)[bad == bad.max()].amax(dim=0).tolist()
+    flags = torch.tensor(wrong, dtype=torch.float32, device=run.context.device)
+    on_first = gather(flags, run.parallel, run.context)[bad == bad.max()].amax(dim=0).tolist()
     found = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]
     where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
     step = run.state.step - int(bad.max()) + 1

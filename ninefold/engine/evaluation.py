@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ninefold.engine.batches import Preparation, Source, shard
 from ninefold.engine.generators import seeded_apart
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.task import Scores, Task, require_possible, scoring, user_errors_as_config
 from ninefold.tree import rows
 
@@ -59,7 +59,7 @@ def evaluate(
     batch_size: int,
     prepare: Preparation,
     parallel: Parallel,
-    place: Place,
+    context: RankContext,
     interrupted: Callable[[], bool] = lambda: False,
     names: Sequence[str] = (),
 ) -> Evaluation:
@@ -71,12 +71,12 @@ def evaluate(
     """
     was_training = forward.training
     forward.eval()
-    loss = torch.zeros((), dtype=torch.float64, device=place.device)
+    loss = torch.zeros((), dtype=torch.float64, device=context.device)
     sums: Tensor | None = None
     count = broken = passes = 0
-    with seeded_apart(place):
-        for inputs, targets in shard(source, batch_size, prepare, place):
-            if interrupted() and not place.one_batch:  # of which all have to take each batch
+    with seeded_apart(context):
+        for inputs, targets in shard(source, batch_size, prepare, context):
+            if interrupted() and not context.one_batch:  # of which all have to take each batch
                 broken = 1
                 break
             more, measured = forward(inputs, targets, measure=True)
@@ -86,15 +86,15 @@ def evaluate(
             passes += 1
         # Where processes take each pass together, as many as the one with most examples; and where
         # there are more processes than examples one, for zeros of the right shape.
-        wanted = most_passes(len(source), batch_size, place) if parallel.shards else 1
+        wanted = most_passes(len(source), batch_size, context) if parallel.shards else 1
         for _ in range(wanted - passes):
-            inputs, targets = next(shard(source, 1, prepare, Place(0, 1, place.device)))
+            inputs, targets = next(shard(source, 1, prepare, RankContext(0, 1, context.device)))
             _, measured = forward(inputs, targets, measure=True)
             sums = torch.zeros_like(measured) if sums is None else sums
-    if place.rank >= place.data_size:  # what it counted is another's too
+    if context.rank >= context.data_size:  # what it counted is another's too
         count, loss = 0, torch.zeros_like(loss)
         sums = None if sums is None else torch.zeros_like(sums)
-    counts = parallel.all_reduce_sum(torch.tensor([count, broken], device=place.device)).tolist()
+    counts = parallel.all_reduce_sum(torch.tensor([count, broken], device=context.device)).tolist()
     if counts[1]:
         forward.train(was_training)
         raise Unfinished
@@ -109,7 +109,7 @@ def evaluate(
     return Evaluation(mean, counts[0], scores)
 
 
-def most_passes(count: int, batch_size: int, place: Place) -> int:
+def most_passes(count: int, batch_size: int, context: RankContext) -> int:
     """Forward passes of the process with most of `count` examples, see `shard`."""
-    each, size = -(-count // place.data_size), max(1, batch_size // place.data_size)
+    each, size = -(-count // context.data_size), max(1, batch_size // context.data_size)
     return -(-each // size)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 
 
 def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:
@@ -27,7 +27,7 @@ def seeds_of(gpus: Sequence[int], seed: int) -> dict[int, int]:
     return {index: seed + 7919 * number for number, index in enumerate(gpus)}
 
 
-def states(place: Place) -> list[Tensor]:
+def states(context: RankContext) -> list[Tensor]:
     """The states of the generators, for `set_states`."""
     _, integers, gauss = random.getstate()
     array = np.random.get_state(legacy=False)
@@ -36,11 +36,11 @@ def states(place: Place) -> list[Tensor]:
         torch.tensor([*integers, gauss is not None, gauss or 0.0], dtype=torch.float64),
         torch.tensor([*keys, position, array["has_gauss"], array["gauss"]], dtype=torch.float64),
         torch.get_rng_state(),
-        *(torch.cuda.get_rng_state(index) for index in place.gpus),
+        *(torch.cuda.get_rng_state(index) for index in context.gpus),
     ]
 
 
-def set_states(found: Sequence[Tensor], place: Place) -> None:
+def set_states(found: Sequence[Tensor], context: RankContext) -> None:
     """Set the generators to the states that `states` returned."""
     python, array, cpu, *cuda = found
     *integers, has_gauss, gauss = python.tolist()
@@ -51,20 +51,20 @@ def set_states(found: Sequence[Tensor], place: Place) -> None:
     )
     # set_rng_state misreads a view of a larger tensor: it needs a tensor with its own storage.
     torch.set_rng_state(cpu.clone())
-    for device, state in zip(place.gpus, cuda, strict=False):
+    for device, state in zip(context.gpus, cuda, strict=False):
         torch.cuda.set_rng_state(state.clone(), device)
 
 
 @contextmanager
-def seeded_apart(place: Place) -> Iterator[None]:
+def seeded_apart(context: RankContext) -> Iterator[None]:
     """Seed the generators for the block, and restore them after it.
 
     A network that samples in an evaluation, as a VAE, then draws the same in each, and training
     goes on as if nothing had been drawn, wherever a run was evaluated before.
     """
-    before = states(place)
-    seed_generators(place.data_rank, place.gpus)
+    before = states(context)
+    seed_generators(context.data_rank, context.gpus)
     try:
         yield
     finally:
-        set_states(before, place)
+        set_states(before, context)

@@ -142,6 +142,6 @@ def evaluate_on(run: Training, source: Source) -> Evaluation:
         batch_size=run.evaluation_batch,
         prepare=run.prepare,
         parallel=run.parallel,
-        place=run.place,
+        context=run.context,
         interrupted=run.interrupted,
     )

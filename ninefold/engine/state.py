@@ -14,7 +14,7 @@ from ninefold.engine import generators
 from ninefold.engine.amp import CountingScaler
 from ninefold.engine.average import Average
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.task import buffers
 from ninefold.errors import one_line
@@ -58,7 +58,7 @@ class State:
     def __post_init__(self) -> None:
         self._parameters = list(self.model.parameters())
 
-    def capture(self, parallel: Parallel, place: Place) -> dict[str, Any]:
+    def capture(self, parallel: Parallel, context: RankContext) -> dict[str, Any]:
         """A copy of `content`, of this process's parts, on the CPU, as `restore` takes it.
 
         Every process must call it.
@@ -67,10 +67,12 @@ class State:
         def copy(tensor: Tensor) -> Tensor:
             return tensor if tensor.is_meta else tensor.to("cpu", copy=True)
 
-        captured: dict[str, Any] = copied(self.content(parallel, place, True), copy)
+        captured: dict[str, Any] = copied(self.content(parallel, context, True), copy)
         return captured
 
-    def content(self, parallel: Parallel, place: Place, spread: bool = False) -> dict[str, Any]:
+    def content(
+        self, parallel: Parallel, context: RankContext, spread: bool = False
+    ) -> dict[str, Any]:
         """Content of a checkpoint: tensors, mostly the live ones, and plain containers.
 
         spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
@@ -82,8 +84,8 @@ class State:
             "scheduler": self.schedule.state_dict(),
             "scaler": self.scaler.state_dict(),
             "skipped": int(self.scaler.skipped),
-            "rng": [gather(rng, parallel, place) for rng in generators.states(place)],
-            "losses": gather(self._losses(place), parallel, place),
+            "rng": [gather(rng, parallel, context) for rng in generators.states(context)],
+            "losses": gather(self._losses(context), parallel, context),
             "task": buffers(self.task),
             "step": self.step,
             "measured": self.measured,
@@ -95,17 +97,17 @@ class State:
             "origin": self.origin,
         }
 
-    def _losses(self, place: Place) -> Tensor:
+    def _losses(self, context: RankContext) -> Tensor:
         self.losses.read()
         values = [self.losses.total, self.losses.bad]
-        return torch.tensor(values, dtype=torch.float64, device=place.device)
+        return torch.tensor(values, dtype=torch.float64, device=context.device)
 
     def drop_gradients(self) -> None:
         """Set gradients to None; `optimizer.zero_grad()` has profiler hooks that are slow."""
         for parameter in self._parameters:
             parameter.grad = None
 
-    def restore(self, saved: Mapping[str, Any], parallel: Parallel, place: Place) -> None:
+    def restore(self, saved: Mapping[str, Any], parallel: Parallel, context: RankContext) -> None:
         """Continue from what `capture` returned or a checkpoint holds. Every process must call it.
 
         On another number of processes the random generators keep their initial state.
@@ -127,14 +129,14 @@ class State:
         self.scaler.skipped.fill_(saved["skipped"])
         losses = saved["losses"]
         with _restoring("losses"):
-            same = len(losses) == place.world_size
+            same = len(losses) == context.world_size
         with _restoring("rng"):
             if same:
-                generators.set_states([rows[place.data_rank] for rows in saved["rng"]], place)
+                generators.set_states([rows[context.data_rank] for rows in saved["rng"]], context)
         # Only their mean over the processes is used in the end.
-        own = same and place.data_size > 1
+        own = same and context.data_size > 1
         with _restoring("losses"):
-            total, bad = (losses[place.rank] if own else losses.mean(dim=0)).tolist()
+            total, bad = (losses[context.rank] if own else losses.mean(dim=0)).tolist()
             self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]

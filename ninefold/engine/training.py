@@ -14,7 +14,7 @@ from ninefold.engine.batches import Batches, Preparation, Source
 from ninefold.engine.clip import NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, scoring
 from ninefold.score import Score
@@ -102,7 +102,7 @@ class Training:
     val: Source | None
     prepare: Preparation
     parallel: Parallel
-    place: Place
+    context: RankContext
     clock: Clock
     memory: PeakMemory
     batch_size: int

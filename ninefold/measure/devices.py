@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from ninefold.engine.clock import Meter
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 
 POWERCAP = Path("/sys/class/powercap")
 
 
-def meter(place: Place, root: Path = POWERCAP) -> Meter:
+def meter(context: RankContext, root: Path = POWERCAP) -> Meter:
     """The meter of this process: of its GPUs, or of the host's CPU on the host's first process."""
-    if place.gpus:
-        counted = Meter("nvml", lambda: sum(gpu_joules(index) for index in place.gpus))
-    elif place.local_rank == 0:
+    if context.gpus:
+        counted = Meter("nvml", lambda: sum(gpu_joules(index) for index in context.gpus))
+    elif context.local_rank == 0:
         counted = Meter("rapl", Rapl(root))
     else:
         return Meter("rapl", lambda: 0.0)  # the host's first process counts it

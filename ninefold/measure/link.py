@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 
-from ninefold.engine.parallel import Parallel, Place, gather
+from ninefold.engine.parallel import Parallel, RankContext, gather
 
 SIZES = 1 << 12, 1 << 20, 1 << 22  # bytes: the first shows the latency, the others the speed
 MIN_REDUCES = 3  # all-reduces of each size that are timed
@@ -27,7 +27,7 @@ class Link:
     bytes_per_second: float
 
 
-def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
+def time_link(seconds: float, parallel: Parallel, context: RankContext) -> Link | None:
     """Time all-reduces for about so many seconds; None if there is one process, or 0 seconds.
 
     Every process must call it. Each size has the same time, and at least MIN_REDUCES all-reduces.
@@ -36,30 +36,30 @@ def time_link(seconds: float, parallel: Parallel, place: Place) -> Link | None:
     sends in every step, so the sustained rate is measured: all-reduces of one size follow each
     other at once, the first is not timed, and the largest size comes first.
     """
-    if not seconds or place.world_size == 1:
+    if not seconds or context.world_size == 1:
         return None
-    parallel.all_reduce_sum(torch.zeros(SIZES[-1] // 4, device=place.device))  # opens connections
+    parallel.all_reduce_sum(torch.zeros(SIZES[-1] // 4, device=context.device))  # opens connections
     share = seconds / len(SIZES)
-    taken = [_in_a_row(size, share, parallel, place) for size in reversed(SIZES)]
-    return fitted(taken[::-1], place.world_size)
+    taken = [_in_a_row(size, share, parallel, context) for size in reversed(SIZES)]
+    return fitted(taken[::-1], context.world_size)
 
 
-def _in_a_row(size: int, seconds: float, parallel: Parallel, place: Place) -> float:
+def _in_a_row(size: int, seconds: float, parallel: Parallel, context: RankContext) -> float:
     """Seconds of an all-reduce of `size` bytes: the mean of those that fit into `seconds`.
 
     The mean, because the time of a step, which it is to explain, is one.
     """
-    buffer = torch.zeros(size // 4, device=place.device)
+    buffer = torch.zeros(size // 4, device=context.device)
 
     def timed(count: int) -> float:
-        place.synchronize()
+        context.synchronize()
         began = time.perf_counter()
         for _ in range(count):
             parallel.all_reduce_sum(buffer)
-            place.synchronize()
+            context.synchronize()
         return (time.perf_counter() - began) / count
 
-    slowest = gather(torch.tensor(timed(1), device=place.device), parallel, place).max()
+    slowest = gather(torch.tensor(timed(1), device=context.device), parallel, context).max()
     return timed(
         max(MIN_REDUCES, round(seconds / float(slowest)))
     )  # the same number on every process

@@ -55,7 +55,7 @@ class Numerics:
 
         Dropout is off in them, as each process would drop other elements.
         """
-        state, place = run.state, run.place
+        state, context = run.state, run.context
         sample = Sample(state.model, run.parallel.full_tensor)
         seen: dict[str, Any] = {}
 
@@ -73,9 +73,9 @@ class Numerics:
             step(inputs, targets)
             state.losses.read()
             row = torch.tensor(
-                [state.losses.last, seen["skipped"]], dtype=torch.float64, device=place.device
+                [state.losses.last, seen["skipped"]], dtype=torch.float64, device=context.device
             )
-            loss, skipped = gather(row, run.parallel, place).mean(dim=0).tolist()
+            loss, skipped = gather(row, run.parallel, context).mean(dim=0).tolist()
             updates = sample.of(sample.parameters) - before
             return {
                 **seen,
@@ -96,11 +96,11 @@ class Numerics:
                     for _ in range(tries - 1):
                         if row["skipped"]:
                             row = take(*batch)
-                    if place.rank == 0:
+                    if context.rank == 0:
                         rows.append({**row, "skipped": first["skipped"]})
         finally:
             hook.remove()
-        if place.rank == 0:
+        if context.rank == 0:
             content = io.BytesIO()
             columns: Any = {name: np.array([row[name] for row in rows]) for name in rows[0]}
             np.savez(content, batch_norm=normalizes_batches(state.model), **columns)

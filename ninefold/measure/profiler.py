@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.files import write_text
 from ninefold.tree import Tree
 
@@ -39,9 +39,9 @@ class Profile:
     table: torch's, of the costliest operations by their own time.
     """
 
-    def __init__(self, folder: Path, place: Place) -> None:
+    def __init__(self, folder: Path, context: RankContext) -> None:
         self._folder = folder
-        self._place = place
+        self._context = context
         self.compute = self.communication = self.data = 0.0
         self.table = ""
 
@@ -53,7 +53,7 @@ class Profile:
         """Take STEPS + 1 steps. Every process must call it."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU
         activities = [ProfilerActivity.CPU]
-        if self._place.device.type == "cuda":
+        if self._context.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         with profile(
             activities=activities,
@@ -67,12 +67,12 @@ class Profile:
                 with record_function(STEP):
                     step(inputs, targets)
                 if number == STEPS:
-                    self._place.synchronize()
+                    self._context.synchronize()
                 profiler.step()
         self.see(profiler.events() or ())
         costs = profiler.key_averages()
-        self.table = costs.table(sort_by=SELF[self._place.device.type], row_limit=ROWS)
-        if self._place.rank == 0:
+        self.table = costs.table(sort_by=SELF[self._context.device.type], row_limit=ROWS)
+        if self._context.rank == 0:
             write_text(self._folder / "table.txt", self.table)
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
@@ -87,7 +87,7 @@ class Profile:
 
     def _save(self, profiler: Any) -> None:
         self._folder.mkdir(exist_ok=True)
-        path = self._folder / f"rank{self._place.rank}.pt.trace.json.gz"
+        path = self._folder / f"rank{self._context.rank}.pt.trace.json.gz"
         path.unlink(missing_ok=True)  # torch would follow a link that somebody left there
         profiler.export_chrome_trace(str(path))
 
@@ -101,7 +101,7 @@ class Profile:
             on_host = event.device_type == torch.autograd.DeviceType.CPU
             if on_host and event.name in spans:
                 spans[event.name].append(interval)
-            elif on_host != (self._place.device.type == "cpu"):
+            elif on_host != (self._context.device.type == "cpu"):
                 continue  # with a GPU, the host's operators only launch kernels
             elif event.name.startswith(SENT):  # gloo's are annotations
                 sent.append(interval)

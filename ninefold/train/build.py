@@ -31,7 +31,7 @@ from ninefold.engine.clip import clip
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.schedule import following, schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
@@ -199,10 +199,10 @@ def running(
         for key, value in (changes or {}).items():
             OmegaConf.update(job, key, value, merge=False)
     parallel, amp = begin(job)
-    with parallel.join() as place:
-        torch.set_num_threads(place.share_of(job.threads))
-        amp = amp.on(place.device)
-        yield training(job, text, folder, parallel, amp, place, stop, resume, cache, evaluates)
+    with parallel.join() as context:
+        torch.set_num_threads(context.share_of(job.threads))
+        amp = amp.on(context.device)
+        yield training(job, text, folder, parallel, amp, context, stop, resume, cache, evaluates)
 
 
 def training(
@@ -211,7 +211,7 @@ def training(
     folder: Path,
     parallel: Parallel,
     amp: Amp,
-    place: Place,
+    context: RankContext,
     stop: Stop,
     resume: bool,
     cache: Mapping[str, str] | None,
@@ -229,25 +229,25 @@ def training(
     """
     mode = job.compile.mode
     if mode is not None:
-        require_one_device(mode, place)
+        require_one_device(mode, context)
     dataset = built_dataset(job)
     layout = memory_format(
-        wanted_format(job), dataset.shape, amp, place.device, contiguous=parallel.shards
+        wanted_format(job), dataset.shape, amp, context.device, contiguous=parallel.shards
     )
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
     moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, place)
-    moved, source = augmented(job, moving), source_of(train, how, place.device)
-    batches = Batches(source, job.batch_size, job.seed, moved, place)
+    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, context)
+    moved, source = augmented(job, moving), source_of(train, how, context.device)
+    batches = Batches(source, job.batch_size, job.seed, moved, context)
 
     model = network(job).to(memory_format=getattr(torch, layout))
-    origin = [] if resume else initial.load(model, containers(job), parallel, place)
+    origin = [] if resume else initial.load(model, containers(job), parallel, context)
     frozen = freeze(model, job.freeze)
     checkpoint_activations(model, job.checkpoint_activations)
     task = built_task(job)
-    trial = trial_of(job, kept_frozen(model, job.freeze), task, place)
-    size = evaluation_batch(job.batch_size, input_values(job, dataset), place)
+    trial = trial_of(job, kept_frozen(model, job.freeze), task, context)
+    size = evaluation_batch(job.batch_size, input_values(job, dataset), context)
     if evaluates:
         trial.evaluation(test, plain, size)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
@@ -257,19 +257,19 @@ def training(
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
     objective = Objective(network_in_dtype, task)
-    forward = parallel.wrap(objective, place)
-    verify(amp, amp.grad_scaler(place.device), place.device)
+    forward = parallel.wrap(objective, context)
+    verify(amp, amp.grad_scaler(context.device), context.device)
     score, counted = scoring(task), counted_in(dataset, task, train)
-    state = initial_state(job, model, amp, place, batches.steps_per_epoch, score)
+    state = initial_state(job, model, amp, context, batches.steps_per_epoch, score)
     state.origin, state.task = origin, task
-    require_same_groups(state.optimizer, parallel, place)
-    seed_generators(job.seed * 1_000_003 + place.data_rank, place.gpus)  # each its own dropout
+    require_same_groups(state.optimizer, parallel, context)
+    seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)  # each its own dropout
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
-        restore(state, checkpoints, text, parallel, place)
-    load = Load(place.gpus)
-    clock = Clock(place.device, job.clock.sample, meter(place), place.gpus, told=[load])
+        restore(state, checkpoints, text, parallel, context)
+    load = Load(context.gpus)
+    clock = Clock(context.device, job.clock.sample, meter(context), context.gpus, told=[load])
     clock.seconds = state.train_seconds
     if resume:
         clock.joules = math.nan  # the energy of the segments before is not known
@@ -283,13 +283,13 @@ def training(
         forward=forward,
         objective=objective,
         batches=batches,
-        val=None if val is None else source_of(val, how, place.device),
-        test=source_of(test, how, place.device),
+        val=None if val is None else source_of(val, how, context.device),
+        test=source_of(test, how, context.device),
         prepare=plain,
         parallel=parallel,
-        place=place,
+        context=context,
         clock=clock,
-        memory=PeakMemory(place.gpus),
+        memory=PeakMemory(context.gpus),
         batch_size=job.batch_size,
         evaluation_batch=size,
         accumulate=job.accumulate,
@@ -303,13 +303,13 @@ def training(
             state.scaler,
             parallel.full_tensor,
         ),
-        graph=step_graph(job.graph, state, clock, place),
+        graph=step_graph(job.graph, state, clock, context),
         stop=stop,
         loggers=(
-            _loggers(job, folder, state, last_step, score, counted) if place.rank == 0 else []
+            _loggers(job, folder, state, last_step, score, counted) if context.rank == 0 else []
         ),
         log_every=job.log_every,
-        writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, place.device),
+        writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, context.device),
         checkpoint_every=job.checkpoint.every,
         save_or_stop=job.checkpoint.on_error == "stop",
         config=text,
@@ -317,11 +317,11 @@ def training(
             steps=max(
                 job.clock.warmup,
                 0 if mode is None else GRAPHS_FROM,
-                parallel.first_steps(place) if state.step else 0,
+                parallel.first_steps(context) if state.step else 0,
             ),
             compiles=mode is not None,
             numerics=Numerics(job.numerics, folder) if job.numerics else None,
-            profile=Profile(folder / "profile", place) if job.profile else None,
+            profile=Profile(folder / "profile", context) if job.profile else None,
             ceiling_steps=job.clock.ceiling,
             link_seconds=job.clock.link,
         ),
@@ -345,11 +345,11 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 
 
 def loader_plan(
-    job: DictConfig, sets: Sequence[Examples], parallel: Parallel, place: Place
+    job: DictConfig, sets: Sequence[Examples], parallel: Parallel, context: RankContext
 ) -> LoaderPlan:
     """Plan how batches of `sets` are read, see `reading`."""
     resident = job.dataset.get("resident", "auto")
-    return reading(job.loader, resident, sets, job.batch_size, parallel, place)
+    return reading(job.loader, resident, sets, job.batch_size, parallel, context)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
@@ -363,7 +363,7 @@ def checked_task(
     model: nn.Module,
     examples: Examples,
     prepare: Preparation,
-    place: Place,
+    context: RankContext,
     names: Sequence[str] = (),
 ) -> Task:
     """The job's task. Raises ConfigError if model, task and examples do not fit together.
@@ -371,7 +371,7 @@ def checked_task(
     names: of the classes.
     """
     task = built_task(job)
-    trial_of(job, model, task, place).evaluation(examples, prepare, job.batch_size, names)
+    trial_of(job, model, task, context).evaluation(examples, prepare, job.batch_size, names)
     return task
 
 
@@ -379,9 +379,9 @@ def model_name(job: DictConfig) -> str:
     return str(option_name("model", job.choices, job))
 
 
-def trial_of(job: DictConfig, network: nn.Module, task: Task, place: Place) -> Trial:
+def trial_of(job: DictConfig, network: nn.Module, task: Task, context: RankContext) -> Trial:
     part, name, option = job.model.get("output"), model_name(job), job.choices.task
-    return Trial(network, part, name, task, option, own_loss(job), place)
+    return Trial(network, part, name, task, option, own_loss(job), context)
 
 
 def built_task(job: DictConfig) -> Task:
@@ -414,7 +414,7 @@ def own_loss(job: DictConfig) -> str | None:
 
 
 def initial_state(
-    job: DictConfig, model: nn.Module, amp: Amp, place: Place, per_epoch: int, score: Score
+    job: DictConfig, model: nn.Module, amp: Amp, context: RankContext, per_epoch: int, score: Score
 ) -> State:
     """The state of the run before its first step.
 
@@ -443,14 +443,14 @@ def initial_state(
         scheduling = OmegaConf.create(following(score, takes, containers(scheduling)))
     scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
-    scaler = amp.grad_scaler(place.device, skip)
+    scaler = amp.grad_scaler(context.device, skip)
     return State(
         model,
         optimizer,
         schedule(scheduler, optimizer, per, warmup, metric),
         scaler,
         Average(model, job.ema, job.ema_warmup),
-        LossTracker(optimizer, scaler, place.device, skip),
+        LossTracker(optimizer, scaler, context.device, skip),
     )
 
 
@@ -481,7 +481,11 @@ def _loggers(
 
 
 def examples_and_preparation(
-    job: DictConfig, amp: Amp, place: Place, cache: Mapping[str, str] | None, shards: bool = False
+    job: DictConfig,
+    amp: Amp,
+    context: RankContext,
+    cache: Mapping[str, str] | None,
+    shards: bool = False,
 ) -> tuple[Examples, Preparation, str]:
     """The test split of the job's dataset, what turns it into the model's input, and the layout.
 
@@ -489,7 +493,7 @@ def examples_and_preparation(
     strategy does.
     """
     dataset = built_dataset(job, "test")
-    layout = memory_format(wanted_format(job), dataset.shape, amp, place.device, shards)
+    layout = memory_format(wanted_format(job), dataset.shape, amp, context.device, shards)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ninefold.engine.clock import Clock
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.state import State
 from ninefold.engine.training import NoGraph, Update
 from ninefold.errors import ConfigError, Failure, memory_failure
@@ -221,21 +221,21 @@ class Graph(NoGraph):
         return CapturedStep(inputs, targets, loss, execute, self._rates.others())
 
 
-def step_graph(wanted: bool, state: State, clock: Clock, place: Place) -> NoGraph:
-    """Return what computes the steps of a run at `place`; a graph on CUDA alone.
+def step_graph(wanted: bool, state: State, clock: Clock, context: RankContext) -> NoGraph:
+    """Return what computes the steps of a run at `context`; a graph on CUDA alone.
 
     Raises ConfigError if a graph is `wanted` for more than one GPU.
     """
-    if not wanted or place.device.type != "cuda":
+    if not wanted or context.device.type != "cuda":
         return NoGraph()
-    if (count := max(place.replicas, len(place.devices))) > 1:
+    if (count := max(context.replicas, len(context.devices))) > 1:
         raise ConfigError(
             "graph",
             "true",
             f"a CUDA graph is recorded of one process on one GPU; the run has {count}; show it "
             "one GPU (CUDA_VISIBLE_DEVICES=0), or set graph=false",
         )
-    return Graph(state, clock, CudaGraphs(place.device), place.device)
+    return Graph(state, clock, CudaGraphs(context.device), context.device)
 
 
 def notes(wanted: bool, device: torch.device) -> list[str]:

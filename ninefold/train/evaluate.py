@@ -21,7 +21,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.resident import source_of
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
-from ninefold.engine.parallel import Parallel, Place, device_names
+from ninefold.engine.parallel import Parallel, RankContext, device_names
 from ninefold.engine.task import Objective, scoring
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
@@ -44,34 +44,34 @@ def evaluate(spec: RunSpec) -> None:
     wanted = OmegaConf.create(spec.job)
     assert isinstance(wanted, DictConfig)
     parallel = build.strategy(wanted)
-    with parallel.join() as place:
-        found = restored(wanted, parallel, place)
+    with parallel.join() as context:
+        found = restored(wanted, parallel, context)
         job = found.job
         _, amp = build.begin(job)
-        torch.set_num_threads(place.share_of(job.threads))
-        amp = amp.on(place.device)
-        require_one_kind(amp, place)
-        verify(amp, amp.grad_scaler(place.device), place.device)
-        if place.rank == 0:
+        torch.set_num_threads(context.share_of(job.threads))
+        amp = amp.on(context.device)
+        require_one_kind(amp, context)
+        verify(amp, amp.grad_scaler(context.device), context.device)
+        if context.rank == 0:
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
         examples, prepare, layout = build.examples_and_preparation(
-            job, amp, place, spec.cache, parallel.shards
+            job, amp, context, spec.cache, parallel.shards
         )
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
-        task = build.checked_task(job, found.model, examples, prepare, place, names)
+        task = build.checked_task(job, found.model, examples, prepare, context, names)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loader_plan(job, [examples], parallel, place)
+        how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(
-            parallel.wrap(objective, place),
-            source_of(examples, how, place.device),
+            parallel.wrap(objective, context),
+            source_of(examples, how, context.device),
             task=task,
             batch_size=job.batch_size,
             prepare=prepare,
             parallel=parallel,
-            place=place,
+            context=context,
             names=names,
         )
         if not math.isfinite(result.loss):
@@ -81,8 +81,8 @@ def evaluate(spec: RunSpec) -> None:
                 f"not finite; the weights in {found.path} are, computed in {amp.dtype}; choose a "
                 "wider amp.dtype, or see what task.loss does with the examples",
             )
-        notes = found.notes + parallel.notes(place) + amp.notes(place.device)
-        if place.rank != 0:
+        notes = found.notes + parallel.notes(context) + amp.notes(context.device)
+        if context.rank != 0:
             return
         scores, score = result.scores, scoring(task)
         if scores.table is not None:
@@ -103,13 +103,13 @@ def evaluate(spec: RunSpec) -> None:
             "config": OmegaConf.to_container(job),
             "dtype": amp.dtype,
             "memory_format": layout,
-            "processes": place.world_size,
+            "processes": context.world_size,
             "hosts": max(1, len(spec.hosts)),
             "loader_workers": how.workers,
             "resident_bytes": how.resident,
-            "devices": device_names(place),
+            "devices": device_names(context),
             "notes": notes,
-            "environment": environment_of(spec, place),
+            "environment": environment_of(spec, context),
         }
         write_json(spec.folder / "evaluation.json", redacted(content))
         for note in notes:
@@ -190,7 +190,7 @@ class Restored:
 
 
 def restored(
-    wanted: DictConfig, parallel: Parallel | None = None, place: Place | None = None
+    wanted: DictConfig, parallel: Parallel | None = None, context: RankContext | None = None
 ) -> Restored:
     """Build the model of the checkpoint that `wanted` names, and load its weights.
 
@@ -201,9 +201,9 @@ def restored(
     Raises CheckpointError, ConfigError.
     """
     path = Path(wanted.checkpoint_file)
-    if parallel is None or place is None or place.world_size == 1:
+    if parallel is None or context is None or context.world_size == 1:
         return _read(wanted, path)
-    if place.rank == 0:
+    if context.rank == 0:
         found = _read(wanted, path)
         text = OmegaConf.to_yaml(found.job)
         parallel.broadcast([found.weights, text, dict(found.model.state_dict())])

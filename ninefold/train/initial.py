@@ -16,7 +16,7 @@ from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weights
 from ninefold.config import untrusted
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line
 from ninefold.model import Input, Pretrained
@@ -49,7 +49,9 @@ def _parameters(target: str) -> set[str]:
         return set()
 
 
-def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Place) -> list[str]:
+def load(
+    model: nn.Module, job: Mapping[str, Any], parallel: Parallel, context: RankContext
+) -> list[str]:
     """Load the weights that a new run starts with into `model`, as drawn; return notes about them.
 
     Rank 0 reads them, broadcasts them, and has the notes. Every process must call it.
@@ -58,7 +60,7 @@ def load(model: nn.Module, job: Mapping[str, Any], parallel: Parallel, place: Pl
     """
     if job["init"] is None and untrusted.pretrained(job["model"]["net"]) is None:
         return []
-    notes = _loaded(model, job) if place.rank == 0 else []
+    notes = _loaded(model, job) if context.rank == 0 else []
     mine = {key: v for key, v in model.state_dict().items() if isinstance(v, Tensor)}
     copy_into(mine, parallel.broadcast(mine))
     return notes
@@ -192,7 +194,7 @@ def _each(values: Sequence[float] | None) -> list[float] | None:
 
 
 def restore(
-    state: State, checkpoints: Checkpoints, text: str, parallel: Parallel, place: Place
+    state: State, checkpoints: Checkpoints, text: str, parallel: Parallel, context: RankContext
 ) -> None:
     """Load the newest checkpoint that verifies into `state`. Every process must call it.
 
@@ -201,7 +203,7 @@ def restore(
     """
     path = checkpoints.folder.parent
     found = None
-    if place.rank == 0:  # the folder may be on this host only
+    if context.rank == 0:  # the folder may be on this host only
         path = checkpoints.newest()
         found = read(path, "resume")
         if wrong := untrusted.edited(found.get("config"), text):
@@ -219,7 +221,7 @@ def restore(
         if not same and not _by_position(groups, text):
             said = "its optimizer has other groups of parameters, or in another order"
             raise CheckpointError("resume", path, said, SAME_ORDER)
-        state.restore(saved, parallel, place)
+        state.restore(saved, parallel, context)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise

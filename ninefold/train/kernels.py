@@ -13,7 +13,7 @@ from torch.nn.grad import conv3d_weight
 
 from ninefold.dataset.arrays import specs
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError
 from ninefold.tree import Tree, leaves
 
@@ -53,9 +53,9 @@ def channels_last(shape: Tree) -> str:
     return next((name for count, name in last.items() if count in axes), CONTIGUOUS)
 
 
-def require_one_kind(amp: Amp, place: Place) -> None:
+def require_one_kind(amp: Amp, context: RankContext) -> None:
     """Raise ConfigError if this process would enter autocast for one of two kinds of device."""
-    if amp.dtype != "float32" and len({device.type for device in place.devices}) > 1:
+    if amp.dtype != "float32" and len({device.type for device in context.devices}) > 1:
         raise ConfigError(
             "amp.dtype",
             amp.dtype,
@@ -174,18 +174,18 @@ class Compiled(nn.Module):
         return (self.compiled if self.training else self.network)(*inputs, **named)
 
 
-def require_one_device(mode: str, place: Place) -> None:
+def require_one_device(mode: str, context: RankContext) -> None:
     """Raise ConfigError if this process would train on several devices.
 
     Copies of the network would call the code compiled for the first one, with its weights; parts
     of it would be compiled together, for one device.
     """
-    if len(place.devices) > 1:
+    if len(context.devices) > 1:
         raise ConfigError(
             "compile.mode",
             mode,
             "one process cannot train a compiled network on several devices; it has "
-            f"{len(place.devices)} here; choose parallel=ddp, show it one GPU "
+            f"{len(context.devices)} here; choose parallel=ddp, show it one GPU "
             "(CUDA_VISIBLE_DEVICES=0) or leave compile out",
         )
 

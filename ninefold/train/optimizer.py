@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ninefold.engine.parallel import Parallel, Place
+from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.errors import ConfigError, suggestion
 
 SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
@@ -111,7 +111,9 @@ def names_in(groups: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [list(group.get("param_names", ())) for group in groups]
 
 
-def require_same_groups(optimizer: torch.optim.Optimizer, parallel: Parallel, place: Place) -> None:
+def require_same_groups(
+    optimizer: torch.optim.Optimizer, parallel: Parallel, context: RankContext
+) -> None:
     """Raise ConfigError where a function made other groups than on rank 0, or in another order.
 
     Every process must call it. A scheduler's lists and a checkpoint know groups by their position.
@@ -120,7 +122,7 @@ def require_same_groups(optimizer: torch.optim.Optimizer, parallel: Parallel, pl
     if parallel.broadcast(mine) != mine:
         raise ConfigError(
             "optimizer.groups",
-            f"process {place.rank}",
+            f"process {context.rank}",
             f"its groups of parameters are other ones than in process 0; {SAME_ORDER}",
         )
 

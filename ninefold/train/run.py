@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import Parallel, Place, device_names, gather, local_part, size_of
+from ninefold.engine.parallel import (
+    Parallel,
+    RankContext,
+    device_names,
+    gather,
+    local_part,
+    size_of,
+)
 from ninefold.measure.devices import gpu_memory
 from ninefold.measure.environment import environment
 from ninefold.progress import say
@@ -35,11 +42,11 @@ SELECTED_ON_TEST = (
 def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
     with build.running(spec.job, spec.folder, stop, resume=spec.resume, cache=spec.cache) as run:
-        if run.place.device.type == "cuda":  # processes queue steps, and so run ahead of others
+        if run.context.device.type == "cuda":  # processes queue steps, and so run ahead of others
             stop.only_at_log_points()
         notes = facts(spec, run)
         began_at = run.state.step
-        if run.place.rank == 0:
+        if run.context.rank == 0:
             announce(run, notes)
             if not run.finished:  # the result of an earlier segment no longer holds
                 (spec.folder / FILE).unlink(missing_ok=True)
@@ -47,7 +54,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
             evaluations = loop.train(run)
             wait_for_writer(run)
             result = ended(spec, run, notes, evaluations, began_at)
-            if run.place.rank != 0:
+            if run.context.rank != 0:
                 return
             before = Result.of_end(spec.folder)
             if run.state.step == began_at and before is not None and before.steps == result.steps:
@@ -61,34 +68,34 @@ def train(spec: RunSpec, stop: Stop) -> None:
 
 def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
     """Sentences about what is a no-op, or not comparable with other cells, at this place."""
-    place, job = run.place, run.job
+    context, job = run.context, run.job
     wanted = build.wanted_format(job)
     if kernels.channels_last(job.dataset.shape) == kernels.CONTIGUOUS:
         wanted = run.layout  # of inputs that are no images there is no other
     found = [
         *spec.notes,
         *run.notes,
-        *run.parallel.notes(place),
-        *run.amp.notes(place.device),
-        *kernels.compile_notes(job.compile.mode, place.device),
-        *cuda_graph.notes(job.graph, place.device),
+        *run.parallel.notes(context),
+        *run.amp.notes(context.device),
+        *kernels.compile_notes(job.compile.mode, context.device),
+        *cuda_graph.notes(job.graph, context.device),
         *kernels.notes(
             wanted,
             run.layout,
             job.cudnn_benchmark,
-            place.device,
+            context.device,
             contiguous=run.parallel.shards,
         ),
-        *kernels.volume_notes(run.state.model, run.amp.dtype, place.device),
+        *kernels.volume_notes(run.state.model, run.amp.dtype, context.device),
     ]
-    if place.local_size > job.threads:
+    if context.local_size > job.threads:
         found.append(
-            f"{place.local_size} processes have a CPU thread each, where one process "
+            f"{context.local_size} processes have a CPU thread each, where one process "
             f"would have {job.threads}: this cell has more of them than its neighbors."
         )
-    elif place.device.type == "cpu" and place.local_size > 1:
+    elif context.device.type == "cpu" and context.local_size > 1:
         found.append(
-            f"{place.local_size} processes share the {job.threads} CPU threads that one process "
+            f"{context.local_size} processes share the {job.threads} CPU threads that one process "
             "would have."
         )
     return found
@@ -99,26 +106,26 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
 
     Every process must call it; rank 0's is complete.
     """
-    place, state, job, amp = run.place, run.state, run.job, run.amp
+    context, state, job, amp = run.context, run.state, run.job, run.amp
     threads = run.parallel.all_reduce_sum(
-        torch.tensor(torch.get_num_threads(), device=place.device)
+        torch.tensor(torch.get_num_threads(), device=context.device)
     )
-    traffic = run.parallel.traffic(state.model, place, run.accumulate)
+    traffic = run.parallel.traffic(state.model, context, run.accumulate)
     return {
         **identity(job.choices, job),
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
-        "tf32": amp.tf32 and place.device.type == "cuda",
+        "tf32": amp.tf32 and context.device.type == "cuda",
         "graph": run.graph.records,
         "memory_format": run.layout,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark and place.device.type == "cuda",
-        "processes": place.world_size,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark and context.device.type == "cuda",
+        "processes": context.world_size,
         "hosts": max(1, len(spec.hosts)),
-        "replicas": place.replicas,
+        "replicas": context.replicas,
         "chunks": run.parallel.chunks,
-        "no_op": run.parallel.no_op(place),
+        "no_op": run.parallel.no_op(context),
         "backend": dist.get_backend() if dist.is_initialized() else None,
-        "devices": device_names(place),
+        "devices": device_names(context),
         "threads": int(threads),
         "loader_workers": run.loading.workers,
         "resident_bytes": run.loading.resident,
@@ -138,19 +145,19 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         "load": load_of_devices(run),
         "driver_memory_bytes": driver_memory(run),
         "memory_bytes": memory_by_kind(
-            state.model, state.optimizer, state.average.named(), run.parallel, place
+            state.model, state.optimizer, state.average.named(), run.parallel, context
         ),
         "traffic_bytes": None if traffic is None else traffic.sent,
         "messages": None if traffic is None else traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
-        "environment": environment_of(spec, place) if place.rank == 0 else {},
+        "environment": environment_of(spec, context) if context.rank == 0 else {},
     }
 
 
-def environment_of(spec: RunSpec, place: Place) -> dict[str, Any]:
+def environment_of(spec: RunSpec, context: RankContext) -> dict[str, Any]:
     """The environment of rank 0, and the hosts of all ranks."""
-    found = environment(place.world_size)
+    found = environment(context.world_size)
     return {**found, "hosts": spec.hosts} if spec.hosts else found
 
 
@@ -161,14 +168,14 @@ def ended(
 
     evaluations: the last ones. began_at: the step at which this process began or resumed.
     """
-    place, clock, steps = run.place, run.clock, run.state.step
+    context, clock, steps = run.context, run.clock, run.state.step
     evaluation, val = evaluations.test, evaluations.val
     if val is None:
         notes.append(SELECTED_ON_TEST)
     known = conditions(spec, run, notes)
     if spec.shares_process:
         known["driver_memory_bytes"] = []  # it holds what other jobs left
-    if spec.shares_process and place.device.type == "cpu":
+    if spec.shares_process and context.device.type == "cpu":
         known["peak_memory_bytes"] = []
         why = "its process ran other jobs too (launch.inline=true in a sweep)"
         notes.append(f"Its peak memory is not known: {why}.")
@@ -210,14 +217,14 @@ def ended(
 
 def announce(run: TrainingRun, notes: list[str]) -> None:
     """Print and log the settings in force."""
-    place, job, amp = run.place, run.job, run.amp
+    context, job, amp = run.context, run.job, run.amp
     named = identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
-    tf32 = ", TF32" if amp.tf32 and place.device.type == "cuda" else ""
+    tf32 = ", TF32" if amp.tf32 and context.device.type == "cuda" else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())
     lines = [
-        f"parallel={job.choices.parallel}: {place.world_size} process(es), "
-        f"{place.replicas} replica(s) on {', '.join(sorted(set(device_names(place))))}, "
+        f"parallel={job.choices.parallel}: {context.world_size} process(es), "
+        f"{context.replicas} replica(s) on {', '.join(sorted(set(device_names(context))))}, "
         f"{torch.get_num_threads()} CPU thread(s) each",
         f"amp={job.choices.amp}: {amp.dtype}{tf32}{scaler}",
         f"dataset={named['dataset']}  model={named['model']} ({parameters:,} parameters)  "
@@ -258,7 +265,7 @@ def total_joules(run: TrainingRun, joules: float) -> float | None:
 
     Every process must call it.
     """
-    mine = torch.tensor(joules, dtype=torch.float64, device=run.place.device)
+    mine = torch.tensor(joules, dtype=torch.float64, device=run.context.device)
     total = float(run.parallel.all_reduce_sum(mine))
     return total if math.isfinite(total) else None
 
@@ -287,17 +294,17 @@ def driver_memory(run: TrainingRun) -> list[int]:
 
     Every process must call it.
     """
-    mine = torch.tensor([gpu_memory(index) for index in run.place.gpus], dtype=torch.float64)
-    found = gather(mine.to(run.place.device), run.parallel, run.place).flatten().tolist()
+    mine = torch.tensor([gpu_memory(index) for index in run.context.gpus], dtype=torch.float64)
+    found = gather(mine.to(run.context.device), run.parallel, run.context).flatten().tolist()
     return [] if any(map(math.isnan, found)) else list(map(int, found))
 
 
 def of_all_devices(run: TrainingRun, gpus: Iterable[float], cpu: float) -> list[float]:
     """A number for each device of the run, by ranks; `gpus` and `cpu` are for this process's."""
     of_gpus = iter(gpus)
-    mine = [next(of_gpus) if device.type == "cuda" else cpu for device in run.place.devices]
-    values = torch.tensor(mine, dtype=torch.float64, device=run.place.device)
-    return [float(value) for value in gather(values, run.parallel, run.place).flatten()]
+    mine = [next(of_gpus) if device.type == "cuda" else cpu for device in run.context.devices]
+    values = torch.tensor(mine, dtype=torch.float64, device=run.context.device)
+    return [float(value) for value in gather(values, run.parallel, run.context).flatten()]
 
 
 def memory_by_kind(
@@ -305,7 +312,7 @@ def memory_by_kind(
     optimizer: torch.optim.Optimizer,
     average: Mapping[str, Tensor],
     parallel: Parallel,
-    place: Place,
+    context: RankContext,
 ) -> dict[str, int]:
     """Bytes that the largest process holds between steps, for each of KINDS; gradients in a step.
 
@@ -321,6 +328,6 @@ def memory_by_kind(
         model.buffers(),
     ]
     sizes = [sum(size_of(local_part(t)) for t in kind if isinstance(t, Tensor)) for kind in kinds]
-    rows = gather(torch.tensor(sizes, device=place.device), parallel, place)
+    rows = gather(torch.tensor(sizes, device=context.device), parallel, context)
     largest = rows[int(rows.sum(dim=1).argmax())]
     return dict(zip(KINDS, largest.tolist(), strict=True))

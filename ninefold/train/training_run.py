@@ -79,8 +79,8 @@ class TrainingRun(Training):
 
     def _reserve(self) -> None:
         """Take the memory for copies of the state that is saved, all of which there is by now."""
-        content = self.state.content(self.parallel, self.place, self.writer.spread)
-        if self.place.rank == 0 and self.checkpoint_every is not None:
+        content = self.state.content(self.parallel, self.context, self.writer.spread)
+        if self.context.rank == 0 and self.checkpoint_every is not None:
             self.writer.reserve(content)
 
     def after_step(self) -> None:
@@ -154,12 +154,12 @@ def save_and_stop(run: TrainingRun) -> NoReturn:
 
     Every process must call it. Raises Interrupted or Preempted.
     """
-    signal = torch.tensor(float(run.stop.signal), device=run.place.device)
-    number = int(gather(signal, run.parallel, run.place).max())
+    signal = torch.tensor(float(run.stop.signal), device=run.context.device)
+    number = int(gather(signal, run.parallel, run.context).max())
     mean_loss(run)
     save(run, must=True)
     # No process leaves before it is written: on GPUs the sum returns at once, reading it waits.
-    run.parallel.all_reduce_sum(torch.zeros((), device=run.place.device)).item()
+    run.parallel.all_reduce_sum(torch.zeros((), device=run.context.device)).item()
     folder = run.writer.checkpoints.folder.parent
     raise failure(number)(
         "signal",
@@ -183,9 +183,9 @@ def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
         run.left_out += 1
         return
     run.state.train_seconds = run.clock.seconds
-    content = run.state.content(run.parallel, run.place, run.writer.spread)
+    content = run.state.content(run.parallel, run.context, run.writer.spread)
     require_finite_tensors(run, content["model"])
-    if run.place.rank != 0 and not run.writer.spread:
+    if run.context.rank != 0 and not run.writer.spread:
         return
     wait_for_writer(run)
     run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
@@ -202,8 +202,8 @@ def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> Non
         value.is_floating_point() and not value.is_meta and not finite(local_part(value))
         for value in model.values()
     ]
-    flags = torch.tensor(bad, dtype=torch.float32, device=run.place.device)
-    found = gather(flags, run.parallel, run.place).amax(dim=0).tolist()
+    flags = torch.tensor(bad, dtype=torch.float32, device=run.context.device)
+    found = gather(flags, run.parallel, run.context).amax(dim=0).tolist()
     for name, is_bad in zip(model, found, strict=True):
         if is_bad:
             wrong = f"not finite after step {run.state.step}"
@@ -215,8 +215,8 @@ def being_written(run: TrainingRun) -> bool:
 
     Every process must call it. Waits for the device.
     """
-    busy = torch.tensor(float(run.writer.busy), device=run.place.device)
-    return bool(gather(busy, run.parallel, run.place).any())
+    busy = torch.tensor(float(run.writer.busy), device=run.context.device)
+    return bool(gather(busy, run.parallel, run.context).any())
 
 
 def finite(values: Tensor) -> bool:
@@ -236,7 +236,7 @@ def wait_for_writer(run: TrainingRun, must: bool = False) -> None:
         if must or run.save_or_stop:
             raise
         log.warning("%s", error)
-        if run.place.rank == 0:
+        if run.context.rank == 0:
             print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
 
 
@@ -282,7 +282,7 @@ def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
     def late() -> ProcessNotEnded:
         return ProcessNotEnded(
             "rank",
-            run.place.rank,
+            run.context.rank,
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "
             "the run wrote before is kept; see what it waits for; launch.timeout is the limit",
         )

@@ -23,7 +23,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.items import generators
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Preparation, Rows
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Task
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
 from ninefold.model import not_a_tensor, on_meta, picked
@@ -51,7 +51,7 @@ class Trial:
     task: Task
     option: str
     own: str | None
-    place: Place
+    context: RankContext
 
     def step(
         self, train: Examples, prepare: Preparation, seed: int, batch_size: int, accumulate: int
@@ -63,8 +63,8 @@ class Trial:
         some = np.arange(min(2, len(train)))
         (draw,) = prepare.draws(seed, 0, some[None], HostSource(train).shape, torch.device("cpu"))
         two = prepare(*read(train, some), draw)
-        micro_batch = batch_size // self.place.data_size // accumulate
-        alone = min(parts(micro_batch, len(self.place.devices))) == 1
+        micro_batch = batch_size // self.context.data_size // accumulate
+        alone = min(parts(micro_batch, len(self.context.devices))) == 1
         for batch in [two, first(two)] if alone else [two]:
             with generators(0, 0), torch.enable_grad():
                 error = None if self._steps_on_meta(batch) else self._error_of_step(batch)
@@ -101,7 +101,9 @@ class Trial:
             spread = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
             return prepare(*read(test, spread), None)[1]
 
-        sizes = evaluated_in(len(test), batch_size, self.place.data_size, len(self.place.devices))
+        sizes = evaluated_in(
+            len(test), batch_size, self.context.data_size, len(self.context.devices)
+        )
         two = prepare(*read(test, np.arange(min(2, len(test)))), None)
         with generators(0, 0), torch.no_grad():
             shape = self._measured(two, targets, names)
@@ -142,7 +144,7 @@ class Trial:
         except Exception:  # it cannot be copied: the first step of the run will tell
             return None
         try:
-            self._backward(self._loss(network.to(self.place.device), self.place.device, batch))
+            self._backward(self._loss(network.to(self.context.device), self.context.device, batch))
         except Failure:
             raise
         except Exception as error:

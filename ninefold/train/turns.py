@@ -23,7 +23,7 @@ from torch import Tensor
 from ninefold.config.spec import RunSpec
 from ninefold.engine.divergence import mean_loss
 from ninefold.engine.loop import stepper
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.training import Step
 from ninefold.machine import available_memory
 from ninefold.result import Result
@@ -50,9 +50,9 @@ def take_turns(spec: RunSpec) -> None:
     launcher = spec.launcher
     assert launcher is not None
     with without_files(spec, Stop()) as run:
-        place = run.place
+        context = run.context
         notes = facts(spec, run)
-        if place.rank == 0:
+        if context.rank == 0:
             announce(run, notes)
         run.forward.train()
         step = repeated(run, stepper(run))
@@ -61,7 +61,7 @@ def take_turns(spec: RunSpec) -> None:
             notes += one_thread(run, step, run.warmup.compiles)
         batches = endless(run)
         joules, steps = 0.0, 0
-        launcher.send({"stoppable": make_stoppable(place), "free": free_memory(place)})
+        launcher.send({"stoppable": make_stoppable(context), "free": free_memory(context)})
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
@@ -82,7 +82,7 @@ def take_turns(spec: RunSpec) -> None:
             energy_joules=energy,
             energy_source=None if energy is None else run.clock.meter.source,
         )
-        launcher.send({"result": result if place.rank == 0 else None})
+        launcher.send({"result": result if context.rank == 0 else None})
         launcher.recv()  # until the launcher kills this process
 
 
@@ -152,14 +152,14 @@ def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
             state.losses.start_epoch()
 
 
-def make_stoppable(place: Place) -> bool:
+def make_stoppable(context: RankContext) -> bool:
     """Move this process and its data workers to a group that may be stopped; False if it may not.
 
     On a GPU it may not: NCCL's watchdog would take the pause for a hang. The group of the command
     must not have stopped processes: if its shell ended, the kernel would send it SIGHUP.
     Only on Linux does a stopped process end with a launcher that is killed.
     """
-    if place.device.type != "cpu" or sys.platform != "linux":
+    if context.device.type != "cpu" or sys.platform != "linux":
         return False
     os.setpgid(0, 0)
     for child in multiprocessing.active_children():
@@ -168,8 +168,8 @@ def make_stoppable(place: Place) -> bool:
     return True
 
 
-def free_memory(place: Place) -> int | None:
+def free_memory(context: RankContext) -> int | None:
     """Bytes that are free on the device of this process that has least of them, if known."""
-    if place.device.type != "cuda":
+    if context.device.type != "cuda":
         return available_memory()
-    return min(torch.cuda.mem_get_info(index)[0] for index in place.gpus)
+    return min(torch.cuda.mem_get_info(index)[0] for index in context.gpus)

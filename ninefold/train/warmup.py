@@ -64,7 +64,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
     numerics = asked.numerics if run.state.step == 0 else None
     if not any((asked.steps, asked.profile, numerics, asked.ceiling_steps, asked.link_seconds)):
         return
-    before = run.state.capture(run.parallel, run.place)
+    before = run.state.capture(run.parallel, run.context)
     seconds = []
     # A compiler that a step starts must not receive the signals sent to the process group.
     with contextlib.closing(first_batches(run.batches)) as batches, held_back():
@@ -72,7 +72,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
         def timed(inputs: Tree, targets: Tree) -> None:
             began = time.perf_counter()
             step(inputs, targets)
-            run.place.synchronize()
+            run.context.synchronize()
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
@@ -87,26 +87,26 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
             rate = ceiling(run, asked.ceiling_steps, step, *next(batches))
             asked.ceiling_images_per_second = rate
         if asked.link_seconds:
-            asked.link = time_link(asked.link_seconds, run.parallel, run.place)
+            asked.link = time_link(asked.link_seconds, run.parallel, run.context)
             if not run.parallel.shards:  # its parameters have to be gathered
                 asked.compute_seconds = alone(run, asked.link_seconds, step, batches)
     if asked.compiles:  # what these steps took beyond the time of the last one
         asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     warm()
-    run.state.restore(before, run.parallel, run.place)
+    run.state.restore(before, run.parallel, run.context)
 
 
 def ceiling(run: Training, count: int, step: Step, inputs: Tree, targets: Tree) -> float:
     """Images per second of training repeatedly on one batch that is on the device already."""
     for _ in range(2):  # without warm-up the very first is slow, and a graph is recorded after it
         step(inputs, targets)
-    run.place.synchronize()
+    run.context.synchronize()
     began = time.perf_counter()
     for _ in range(count):
         step(inputs, targets)
-    run.place.synchronize()
-    seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
-    slowest = float(gather(seconds, run.parallel, run.place).max())
+    run.context.synchronize()
+    seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
+    slowest = float(gather(seconds, run.parallel, run.context).max())
     return count * run.batch_size / slowest
 
 
@@ -120,18 +120,18 @@ def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tre
     lasting: seconds that such steps are taken for.
     """
     least, most = LONE_STEPS
-    sign = torch.zeros(1, device=run.place.device)
+    sign = torch.zeros(1, device=run.context.device)
 
     def seconds_of(count: int, steps: bool = True) -> float:
-        run.place.synchronize()
+        run.context.synchronize()
         began = time.perf_counter()
         for _ in range(count):
             if steps:
                 step(*next(batches))
             run.parallel.all_reduce_sum(sign)
-        run.place.synchronize()
-        seconds = torch.tensor(time.perf_counter() - began, device=run.place.device)
-        return float(gather(seconds, run.parallel, run.place).max()) / count
+        run.context.synchronize()
+        seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
+        return float(gather(seconds, run.parallel, run.context).max()) / count
 
     with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
         each = seconds_of(least)
@@ -146,10 +146,10 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
     undone. compiles: whether the network is compiled.
     """
     threads = torch.get_num_threads()
-    alone = run.place.world_size == 1 and run.place.device.type == "cpu"
+    alone = run.context.world_size == 1 and run.context.device.type == "cpu"
     if threads == 1 or not alone or compiles:  # to another number it would be compiled anew
         return []
-    before = run.state.capture(run.parallel, run.place)
+    before = run.state.capture(run.parallel, run.context)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
     with contextlib.closing(first_batches(run.batches)) as batches:
         for number, (inputs, targets) in enumerate(islice(batches, 2 * MAX_STEPS)):
@@ -162,7 +162,7 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
             if enough and number >= 2 * MIN_STEPS - 1 and count == 1:
                 break
     torch.set_num_threads(threads)
-    run.state.restore(before, run.parallel, run.place)
+    run.state.restore(before, run.parallel, run.context)
     several, one = (median(each) for each in seconds.values())
     if several < MUCH_FASTER * one:
         return []

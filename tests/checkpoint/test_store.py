@@ -25,7 +25,7 @@ from ninefold.checkpoint.store import Checkpoints, _write, read
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
@@ -36,7 +36,7 @@ from tests.forks import exit_code, fork
 from tests.kit import same
 
 CPU = torch.device("cpu")
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 
 
 def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> Checkpoints:
@@ -559,10 +559,10 @@ def test_a_damaged_value_in_a_checkpoint_that_verifies_is_named_by_its_key(
     advance(run, 3)
     content = run.capture(Single(), ALONE)
     *outer, last = key.split(".")
-    place: Any = content
+    context: Any = content
     for name in outer:
-        place = place[int(name)] if isinstance(place, list) else place[name]
-    place[last] = value
+        context = context[int(name)] if isinstance(context, list) else context[name]
+    context[last] = value
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
     checkpoints.begin()
     checkpoints.save({**content, "step": 3}, best=False)
@@ -605,22 +605,24 @@ def test_each_process_takes_up_its_own_losses_and_random_numbers(
     rank: int, loss_sum: float
 ) -> None:
     run = fresh(0)
-    run.restore(two_processes(run), Single(), Place(rank, 2, CPU))
+    run.restore(two_processes(run), Single(), RankContext(rank, 2, CPU))
     drawn = torch.rand(5)
     torch.manual_seed(10 + rank)
     assert torch.equal(drawn, torch.rand(5))
     assert run.losses.total == loss_sum
 
 
-@pytest.mark.parametrize("place", [ALONE, Place(0, 4, CPU), Place(3, 4, CPU)], ids=str)
+@pytest.mark.parametrize(
+    "context", [ALONE, RankContext(0, 4, CPU), RankContext(3, 4, CPU)], ids=str
+)
 def test_on_another_number_of_processes_the_losses_are_averaged_and_the_rng_starts_afresh(
-    place: Place,
+    context: RankContext,
 ) -> None:
     run, other = fresh(0), fresh(1)
     advance(run, 3)
     captured = two_processes(run)
     torch.manual_seed(42)
-    other.restore(captured, Single(), place)
+    other.restore(captured, Single(), context)
     drawn = torch.rand(5)
     torch.manual_seed(42)
     assert torch.equal(drawn, torch.rand(5))

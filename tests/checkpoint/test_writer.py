@@ -31,7 +31,7 @@ from ninefold.engine.batches import Batches
 from ninefold.engine.clip import NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.loss_tracker import LossTracker
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
@@ -51,7 +51,7 @@ from tests.faults.writer import content, finish_writing, require_whole
 
 CPU = torch.device("cpu")
 SMALL = 1 << 16
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 
 
 class Gated(Checkpoints):
@@ -220,7 +220,7 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         test=HostSource(examples),
         prepare=prepare,
         parallel=Single(),
-        place=ALONE,
+        context=ALONE,
         stop=Stop(),
         loggers=[],
         clock=Clock(CPU, sample=0),
@@ -398,7 +398,7 @@ TOTALS: list[Any] = []
 
 
 def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_path: Path) -> None:
-    run = replace(a_run(tmp_path), place=Place(1, 2, CPU), parallel=Queueing())
+    run = replace(a_run(tmp_path), context=RankContext(1, 2, CPU), parallel=Queueing())
     run.stop.signal = signal.SIGTERM
     with pytest.raises(Preempted, match="it is saved at step 0"):
         training_run.save_and_stop(run)

@@ -13,11 +13,11 @@ from PIL import Image
 
 from ninefold.dataset import Examples, Rows
 from ninefold.engine.batches import Batches, Preparation, Source
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.tree import leaves
 
 CPU = torch.device("cpu")
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 
 
 def labeled(count: int = 43, *shape: int, classes: int | None = 10) -> Examples:
@@ -49,18 +49,18 @@ def nothing(*phase: object) -> None:
 def epoch(
     source: Source,
     prepare: Preparation,
-    place: Place = ALONE,
+    context: RankContext = ALONE,
     number: int = 0,
     start: int = 0,
     size: int = 8,
 ) -> list[tuple[Any, Any]]:
     """The batches of an epoch of seed 5, from number `start` on; size: of the global batch."""
-    return list(Batches(source, size, 5, prepare, place).epoch(number, start, nothing, nothing))
+    return list(Batches(source, size, 5, prepare, context).epoch(number, start, nothing, nothing))
 
 
-def ranks(count: int) -> list[Place]:
+def ranks(count: int) -> list[RankContext]:
     """The places of so many processes."""
-    return [Place(rank, count, CPU) for rank in range(count)]
+    return [RankContext(rank, count, CPU) for rank in range(count)]
 
 
 def same(left: Iterable[Any], right: Iterable[Any]) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ninefold.dataset.augmentation import Augmented, beta
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError
 from ninefold.task.classification import Classification
 from tests.conftest import Shell
@@ -27,8 +27,8 @@ ALL: dict[str, Any] = {"erasing": 0.5, "mixup": 0.4, "cutmix": 1.0}
 EXAMPLES = labeled(COUNT, 3, 20, 24, classes=5)
 
 
-def epoch(prepare: Augmented, place: Place = ALONE, start: int = 0) -> list[Any]:
-    return epoch_of(HostSource(EXAMPLES), prepare, place, 1, start, BATCH)
+def epoch(prepare: Augmented, context: RankContext = ALONE, start: int = 0) -> list[Any]:
+    return epoch_of(HostSource(EXAMPLES), prepare, context, 1, start, BATCH)
 
 
 def augmented(**options: Any) -> Augmented:
@@ -46,11 +46,11 @@ def test_processes_train_on_the_images_and_targets_of_one_process(
     alone = epoch(prepare)
     plain = epoch(augmented())
     assert not any(torch.equal(a[0], b[0]) for a, b in zip(alone, plain, strict=True))
-    for place in ranks(processes):
-        torch.set_num_threads(1 + place.rank % 2)
-        mine = epoch(prepare, place)
+    for context in ranks(processes):
+        torch.set_num_threads(1 + context.rank % 2)
+        mine = epoch(prepare, context)
         torch.set_num_threads(2)
-        part = slice(place.rank, None, processes)
+        part = slice(context.rank, None, processes)
         assert same(mine, [(inputs[part], targets[part]) for inputs, targets in alone])
 
 

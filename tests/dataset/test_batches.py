@@ -18,7 +18,7 @@ from ninefold.dataset import Examples, preparation
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
 from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
 from tests.dataset.kit import epoch as epoch_of
@@ -30,15 +30,15 @@ def numbered(count: int, channels: int = 1, side: int = 8) -> Examples:
 
 
 def epoch(
-    examples: Examples, place: Place = ALONE, epoch: int = 0, start: int = 0, **options: Any
+    examples: Examples, context: RankContext = ALONE, epoch: int = 0, start: int = 0, **options: Any
 ) -> list[tuple[Any, Any]]:
     """The batches of an epoch, of 8 examples each, seed 5."""
     prepare = ImagePreparation(channels=examples.inputs.shape[1], **options)
-    return epoch_of(HostSource(examples), prepare, place, epoch, start)
+    return epoch_of(HostSource(examples), prepare, context, epoch, start)
 
 
-def evaluated(count: int, size: int, place: Place = ALONE, **options: Any) -> list[Any]:
-    return list(shard(HostSource(numbered(count)), size, ImagePreparation(1, **options), place))
+def evaluated(count: int, size: int, context: RankContext = ALONE, **options: Any) -> list[Any]:
+    return list(shard(HostSource(numbered(count)), size, ImagePreparation(1, **options), context))
 
 
 def test_an_epoch_visits_each_example_once() -> None:
@@ -57,10 +57,10 @@ def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(
     examples = numbered(43, channels=3)
     augment = {"flip": True, "crop": 2}
     alone = epoch(examples, epoch=3, **augment)
-    for place in ranks(world_size):
-        mine = slice(place.data_rank, None, world_size)
+    for context in ranks(world_size):
+        mine = slice(context.data_rank, None, world_size)
         expected = [(inputs[mine], targets[mine]) for inputs, targets in alone]
-        assert same(epoch(examples, place, epoch=3, **augment), expected)
+        assert same(epoch(examples, context, epoch=3, **augment), expected)
 
 
 def test_starting_at_a_batch_is_skipping_those_before() -> None:
@@ -112,7 +112,7 @@ def test_no_two_seeds_epochs_or_examples_share_their_draws() -> None:
 
 def test_every_bit_of_the_draws_is_set_for_half_of_the_examples() -> None:
     bits = random_bits(0, 0, np.arange(4096))
-    shares = [(bits >> np.uint64(place) & np.uint64(1)).mean() for place in range(64)]
+    shares = [(bits >> np.uint64(context) & np.uint64(1)).mean() for context in range(64)]
     assert np.allclose(shares, 0.5, atol=0.05)  # 6 standard deviations
 
 
@@ -231,8 +231,8 @@ def test_preparing_leaves_the_examples_as_they_were() -> None:
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 33])
 def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_size: int) -> None:
     examples, seen = numbered(count), []
-    for place in ranks(world_size):
-        for inputs, targets in evaluated(count, 4, place):
+    for context in ranks(world_size):
+        for inputs, targets in evaluated(count, 4, context):
             assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
             seen += targets.tolist()
     assert sorted(seen) == list(range(count))
@@ -263,7 +263,7 @@ def test_small_examples_are_evaluated_in_larger_batches_on_cuda_alone(
 ) -> None:
     values = math.prod(shape)
     for device, expected in ((torch.device("cuda", 0), size), (CPU, batch_size)):
-        assert evaluation_batch(batch_size, values, Place(0, processes, device)) == expected
+        assert evaluation_batch(batch_size, values, RankContext(0, processes, device)) == expected
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

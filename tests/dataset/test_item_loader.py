@@ -18,7 +18,7 @@ from ninefold.dataset.loader import HostSource, plan_loading
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
@@ -55,15 +55,19 @@ def mapped(workers: int, cls: str, patience: float = 60, **arguments: Any) -> Ma
 
 
 def read(
-    workers: int, cls: str = "Digits", start: int = 0, place: Place = ALONE, **arguments: Any
+    workers: int,
+    cls: str = "Digits",
+    start: int = 0,
+    context: RankContext = ALONE,
+    **arguments: Any,
 ) -> list[Any]:
     """All that two epochs from a step of each on and an evaluation are given."""
     dataset, prepare = mapped(workers, cls, **arguments), ImagePreparation(channels=1)
     train, test = (HostSource(dataset.load(split), workers) for split in BOTH)  # type: ignore[arg-type]
     found = []
     for number in (0, 3):
-        found += epoch(train, prepare, place, number, start)
-        found += shard(test, 24, prepare, place)  # larger ones than in training
+        found += epoch(train, prepare, context, number, start)
+        found += shard(test, 24, prepare, context)  # larger ones than in training
     return found
 
 
@@ -71,8 +75,8 @@ def read(
 def test_random_items_are_the_same_with_any_number_of_worker_processes(workers: int) -> None:
     for start in (0, 5):
         assert same(read(workers, start=start), read(0, start=start))
-    second = Place(1, 2, torch.device("cpu"))
-    assert same(read(workers, place=second), read(0, place=second))
+    second = RankContext(1, 2, torch.device("cpu"))
+    assert same(read(workers, context=second), read(0, context=second))
 
 
 def test_items_without_draws_are_the_same_with_processes_and_without() -> None:

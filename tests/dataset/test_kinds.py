@@ -16,7 +16,7 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.task.own_loss import OwnLoss
 from ninefold.train.trial import Trial
@@ -36,9 +36,9 @@ def items(kind: str, odd_kind: str | None = None, **more: Any) -> Mapped:
     return Mapped(train=node, test=node, **more)
 
 
-def batches(dataset: Mapped, place: Place = ALONE) -> list[Any]:
+def batches(dataset: Mapped, context: RankContext = ALONE) -> list[Any]:
     source = HostSource(dataset.load("train"))
-    return epoch(source, ImagePreparation(channels=None), place, size=12)
+    return epoch(source, ImagePreparation(channels=None), context, size=12)
 
 
 def evaluated(dataset: Mapped, count: int = 2) -> tuple[Any, Any]:
@@ -76,7 +76,7 @@ def test_the_order_of_keys_in_an_item_does_not_matter() -> None:
 
 def test_two_processes_have_the_rows_of_one_in_every_tensor() -> None:
     dataset = items("pair")
-    whole, *parts = (batches(dataset, place) for place in (ALONE, *ranks(2)))
+    whole, *parts = (batches(dataset, context) for context in (ALONE, *ranks(2)))
     for batch, *some in zip(whole, *parts, strict=True):
         for rank, part in enumerate(some):
             for all_rows, rows in zip(leaves(batch), leaves(part), strict=True):

@@ -20,7 +20,7 @@ from ninefold.dataset import Examples, Rows
 from ninefold.dataset.loader import HostSource, LoaderPlan, gathered, plan_loading
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError, ResourceError
 from ninefold.signals import SIGNALS
 from tests.dataset.kit import ALONE, CPU, children, epoch, files, labeled, nothing, same
@@ -45,9 +45,9 @@ class Made:
         return np.ones((len(rows), *self.shape[1:]), np.uint8)
 
 
-def of(workers: int, start: int = 0, place: Place = ALONE) -> list[Any]:
+def of(workers: int, start: int = 0, context: RankContext = ALONE) -> list[Any]:
     prepare = ImagePreparation(3, flip=True, crop=2)
-    return epoch(HostSource(EXAMPLES, workers), prepare, place, 3, start)
+    return epoch(HostSource(EXAMPLES, workers), prepare, context, 3, start)
 
 
 def loader_threads() -> list[str]:
@@ -185,15 +185,15 @@ MASKED = 32 * 512 * 512 * (3 + 1)  # bytes of 32 images of 512x512x3 and their m
 IMAGES = Examples(Made(3, 512, 512), Made(512, 512))
 
 
-def plan(place: Place, examples: Examples = IMAGES, **settings: Any) -> LoaderPlan:
+def plan(context: RankContext, examples: Examples = IMAGES, **settings: Any) -> LoaderPlan:
     given: dict[str, Any] = {
         "workers": "auto", "share": 0.25, "pinned": "auto", "free": 64 * 10**9, "cores": 64,
     }  # fmt: skip
-    return plan_loading(examples, 32, place, **{**given, **settings})
+    return plan_loading(examples, 32, context, **{**given, **settings})
 
 
-def on(device: torch.device, processes: int = 1) -> Place:
-    return Place(0, processes, device, local_size=processes)
+def on(device: torch.device, processes: int = 1) -> RankContext:
+    return RankContext(0, processes, device, local_size=processes)
 
 
 def test_a_batch_with_masks_of_bytes_takes_a_fifth_of_one_in_float32_and_int64() -> None:
@@ -206,7 +206,7 @@ def test_a_batch_with_masks_of_bytes_takes_a_fifth_of_one_in_float32_and_int64()
 
 
 @pytest.mark.parametrize(
-    ("place", "settings", "workers"),
+    ("context", "settings", "workers"),
     [
         (on(GPU), {}, 8),
         (on(GPU), {"cores": 4}, 3),
@@ -222,9 +222,9 @@ def test_a_batch_with_masks_of_bytes_takes_a_fifth_of_one_in_float32_and_int64()
     ],
 )
 def test_auto_is_what_memory_and_cores_allow_up_to_eight_threads(
-    place: Place, settings: dict[str, Any], workers: int
+    context: RankContext, settings: dict[str, Any], workers: int
 ) -> None:
-    assert plan(place, **settings).workers == workers
+    assert plan(context, **settings).workers == workers
 
 
 def test_data_in_memory_needs_no_thread() -> None:

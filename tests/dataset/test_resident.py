@@ -19,7 +19,7 @@ from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, to_device
 from ninefold.dataset.resident import Resident, resident_bytes, source_of
 from ninefold.engine.batches import shard
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from tests.conftest import Shell, result
 from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks, same
 
@@ -50,20 +50,20 @@ def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
 ) -> None:
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, CPU)
-    for place in (ALONE, *ranks(2), ranks(4)[3]):
+    for context in (ALONE, *ranks(2), ranks(4)[3]):
         for start in (0, 3, 5):  # a resumed run starts in the middle of an epoch
-            expected = epoch(HostSource(examples), prepare, place, 2, start)
+            expected = epoch(HostSource(examples), prepare, context, 2, start)
             assert len(expected) == 5 - start
-            assert same(epoch(on_device, prepare, place, 2, start), expected)
+            assert same(epoch(on_device, prepare, context, 2, start), expected)
 
 
 @pytest.mark.parametrize("kind", SETS)
 def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) -> None:
     examples, prepare = of(kind, "both")
     on_device = Resident.copied(examples, CPU)
-    for place in (ALONE, *ranks(2), ranks(7)[6]):
-        expected = shard(HostSource(examples), 14, prepare, place)
-        assert same(shard(on_device, 14, prepare, place), expected)
+    for context in (ALONE, *ranks(2), ranks(7)[6]):
+        expected = shard(HostSource(examples), 14, prepare, context)
+        assert same(shard(on_device, 14, prepare, context), expected)
     few = Resident.copied(examples.first(2), CPU)
     assert list(shard(few, 14, prepare, ranks(4)[3])) == []
 
@@ -127,13 +127,13 @@ def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu
 def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host_reads(
     kind: str, moved: str
 ) -> None:
-    place = Place(0, 1, GPU)
+    context = RankContext(0, 1, GPU)
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, GPU)
-    expected = epoch(HostSource(examples, pinned=True), prepare, place)
-    assert same(epoch(on_device, prepare, place), expected)
-    read = shard(HostSource(examples), 14, prepare, place)
-    assert same(shard(on_device, 14, prepare, place), read)
+    expected = epoch(HostSource(examples, pinned=True), prepare, context)
+    assert same(epoch(on_device, prepare, context), expected)
+    read = shard(HostSource(examples), 14, prepare, context)
+    assert same(shard(on_device, 14, prepare, context), read)
 
 
 @pytest.mark.gpu

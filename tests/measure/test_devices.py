@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ninefold.engine.clock import Clock
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.measure import devices
 from ninefold.measure.devices import (
     Load,
@@ -20,7 +20,7 @@ from ninefold.measure.devices import (
 )
 
 CPU = torch.device("cpu")
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 RANGE = 262_143_328_850  # microjoules, of a real counter
 
 
@@ -65,7 +65,7 @@ def test_energy_that_cannot_be_read_is_not_known(tmp_path: Path) -> None:
 def test_one_process_of_a_host_counts_the_energy_of_its_cpu(tmp_path: Path) -> None:
     powercap(tmp_path, _0=("package-0", 1))
     first, second = (
-        meter(Place(rank, 2, CPU, local_rank=rank, local_size=2), tmp_path) for rank in (0, 1)
+        meter(RankContext(rank, 2, CPU, local_rank=rank, local_size=2), tmp_path) for rank in (0, 1)
     )
     powercap(tmp_path, _0=("package-0", 2_000_001))
     assert first.source == "rapl"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.none import Single
 from ninefold.measure.link import SIZES, fitted, time_link
@@ -39,9 +39,9 @@ def test_noise_of_ten_percent_moves_them_little() -> None:
 
 
 def test_one_process_has_no_link_and_none_is_timed_unless_asked() -> None:
-    place = Place(0, 1, torch.device("cpu"))
-    assert time_link(1.0, Single(), place) is None
-    assert time_link(0, DDP(), Place(0, 2, torch.device("cpu"))) is None
+    context = RankContext(0, 1, torch.device("cpu"))
+    assert time_link(1.0, Single(), context) is None
+    assert time_link(0, DDP(), RankContext(0, 2, torch.device("cpu"))) is None
 
 
 class Limited(Single):
@@ -62,6 +62,6 @@ class Limited(Single):
 
 
 def test_the_speed_of_a_link_that_saves_up_is_the_one_with_which_it_goes_on() -> None:
-    found = time_link(0.3, Limited(), Place(0, 2, torch.device("cpu")))
+    found = time_link(0.3, Limited(), RankContext(0, 2, torch.device("cpu")))
     assert found is not None
     assert found.bytes_per_second == pytest.approx(Limited.RATE, rel=0.1)

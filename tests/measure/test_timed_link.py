@@ -48,7 +48,7 @@ def test_a_step_without_communication_ends_when_the_slowest_process_has_ended_it
 
     def run() -> float:
         with ours.training(*two) as run, closing(first_batches(run.batches)) as batches:
-            turns = itertools.count(run.place.rank)
+            turns = itertools.count(run.context.rank)
 
             def step(inputs: Tensor, targets: Tensor) -> None:
                 time.sleep(0.02 * (next(turns) % 2))

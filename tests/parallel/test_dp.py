@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.dp import DP, GatheredObjective, Replicas
 from ninefold.engine.task import Objective, Scores, Task
 from ninefold.task.classification import Classification
@@ -156,7 +156,7 @@ def test_dp_on_a_cpu_leaves_the_gpus_of_the_machine_alone(
     monkeypatch.setattr(torchs, "_get_device_index", lambda device, *how: device)
     monkeypatch.setattr(torchs, "_check_balance", lambda devices: None)
     model, inputs = nn.Linear(3, 2), torch.ones(4, 3)
-    wrapped = DP(device="cpu").wrap(model, Place(0, 1, torch.device("cpu")))
+    wrapped = DP(device="cpu").wrap(model, RankContext(0, 1, torch.device("cpu")))
     assert isinstance(wrapped, nn.DataParallel)
     assert torch.equal(wrapped(inputs), model(inputs))
     assert list(wrapped.state_dict()) == ["module.weight", "module.bias"]

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.errors import ConfigError
 from ninefold.train.build import make
@@ -54,16 +54,16 @@ def test_a_result_says_what_a_report_asks_of_a_strategy(
 
 def test_a_place_has_one_device_unless_it_is_given_more() -> None:
     gpus = tuple(torch.device("cuda", index) for index in (2, 3))
-    assert Place(0, 1, CPU).devices == (CPU,)
-    assert Place(0, 1, CPU).gpus == []
-    assert Place(0, 2, gpus[0]).gpus == [2]
-    assert Place(0, 1, gpus[0], devices=gpus).gpus == [2, 3]
+    assert RankContext(0, 1, CPU).devices == (CPU,)
+    assert RankContext(0, 1, CPU).gpus == []
+    assert RankContext(0, 2, gpus[0]).gpus == [2]
+    assert RankContext(0, 1, gpus[0], devices=gpus).gpus == [2, 3]
 
 
 @pytest.mark.parametrize(("threads", "shares"), [(4, [2, 1, 1]), (2, [1, 1, 1])])
 def test_the_threads_of_a_host_are_shared_out(threads: int, shares: list[int]) -> None:
-    places = [Place(r, 3, CPU, local_rank=r, local_size=3) for r in range(3)]
-    assert [place.share_of(threads) for place in places] == shares
+    places = [RankContext(r, 3, CPU, local_rank=r, local_size=3) for r in range(3)]
+    assert [context.share_of(threads) for context in places] == shares
 
 
 def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
@@ -71,9 +71,9 @@ def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
 
     def run() -> weakref.ref[nn.Module]:
         strategy = DDP(device="cpu")
-        with strategy.join() as place:
+        with strategy.join() as context:
             model = nn.Linear(4, 4)
-            wrapped = strategy.wrap(model, place)
+            wrapped = strategy.wrap(model, context)
             wrapped(torch.ones(2, 4)).sum().backward()
             return weakref.ref(model)
 

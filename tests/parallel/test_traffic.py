@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ninefold.engine.parallel import Parallel, Place, Traffic
+from ninefold.engine.parallel import Parallel, RankContext, Traffic
 from ninefold.engine.parallel.ddp import DDP, MIB
 from ninefold.engine.parallel.dp import DP
 from ninefold.engine.parallel.none import Single
@@ -16,8 +16,8 @@ from ninefold.model.convnet import ConvNet
 CPU = torch.device("cpu")
 
 
-def at(processes: int) -> Place:
-    return Place(0, processes, CPU)
+def at(processes: int) -> RankContext:
+    return RankContext(0, processes, CPU)
 
 
 def sizes(model: nn.Module) -> int:

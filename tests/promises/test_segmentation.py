@@ -27,7 +27,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import epoch_order
 from ninefold.engine.evaluation import evaluate
 from ninefold.engine.loop import train
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
 from ninefold.task.segmentation import Segmentation
 from tests.conftest import Shell, result
@@ -116,7 +116,7 @@ def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(
             return evaluate(
                 Objective(copy.deepcopy(model), task), HostSource(test), task=task, batch_size=6,
                 prepare=ImagePreparation(3), parallel=team,
-                place=Place(rank, size, torch.device("cpu")),
+                context=RankContext(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip
 
         with ThreadPoolExecutor(size) as pool:

@@ -16,13 +16,13 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import Evaluation, evaluate
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
 
 CPU = torch.device("cpu")
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 
 
 def test_the_measure_is_the_confusion_matrix() -> None:
@@ -70,7 +70,7 @@ def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluat
         batch_size=batch_size,
         prepare=ImagePreparation(1),
         parallel=Single(),
-        place=ALONE,
+        context=ALONE,
     )
 
 
@@ -128,7 +128,7 @@ def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluatio
                 batch_size=8,
                 prepare=ImagePreparation(1),
                 parallel=team,
-                place=Place(rank, size, CPU),
+                context=RankContext(rank, size, CPU),
             )
         except BaseException:
             team.barrier.abort()
@@ -184,5 +184,5 @@ def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
             batch_size=8,
             prepare=ImagePreparation(1),
             parallel=Single(),
-            place=Place(0, 2, CPU),
+            context=RankContext(0, 2, CPU),
         )

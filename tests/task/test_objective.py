@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, Preparation
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Halves, Mirrored, Segmentation
 
-ALONE = Place(0, 1, torch.device("cpu"))
+ALONE = RankContext(0, 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("prepare", [Mirrored(True), ImagePreparation(1, flip=True, crop=2)])

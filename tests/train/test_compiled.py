@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.measure import profiler
@@ -21,7 +21,7 @@ from ninefold.train.kernels import Compiled, require_one_device
 from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
-HERE = Place(rank=0, world_size=1, device=CPU)
+HERE = RankContext(rank=0, world_size=1, device=CPU)
 
 
 def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_as_it() -> None:
@@ -52,9 +52,9 @@ def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_a
 
 @pytest.mark.parametrize("replicas", [1, 2])  # of split, of dp
 def test_a_process_with_several_devices_is_refused_before_it_trains(replicas: int) -> None:
-    require_one_device("default", Place(0, 4, CPU, replicas=4))
+    require_one_device("default", RankContext(0, 4, CPU, replicas=4))
     with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 here"):
-        require_one_device("default", Place(0, 1, CPU, replicas=replicas, devices=(CPU, CPU)))
+        require_one_device("default", RankContext(0, 1, CPU, replicas=replicas, devices=(CPU, CPU)))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks import ours
 from ninefold.checkpoint.store import read
 from ninefold.engine.loop import train
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import NUMERICS
@@ -247,12 +247,12 @@ def test_a_step_that_waits_for_the_device_is_one_line_that_says_so(tmp_path: Pat
 
 def test_several_gpus_are_refused_and_a_cpu_computes_the_steps_as_written(tmp_path: Path) -> None:
     with training(tmp_path) as run:
-        two = Place(0, 1, torch.device("cuda", 0), replicas=2)
+        two = RankContext(0, 1, torch.device("cuda", 0), replicas=2)
         with pytest.raises(ConfigError, match=r"^error: graph=true: .*; the run has 2; "):
             cuda_graph.step_graph(True, run.state, run.clock, two)
         for wanted, device in ((False, "cuda:0"), (True, "cpu")):
-            place = Place(0, 1, torch.device(device))
-            assert not cuda_graph.step_graph(wanted, run.state, run.clock, place).records
+            context = RankContext(0, 1, torch.device(device))
+            assert not cuda_graph.step_graph(wanted, run.state, run.clock, context).records
 
 
 def test_on_a_cpu_a_run_says_that_there_is_no_graph(shell: Shell) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ninefold.engine.generators import seeded_apart, seeds_of
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 
-ALONE = Place(0, 1, torch.device("cpu"))
+ALONE = RankContext(0, 1, torch.device("cpu"))
 
 
 def test_the_gpus_of_a_process_are_seeded_differently_and_the_first_as_the_process() -> None:
@@ -30,5 +30,5 @@ def test_what_is_drawn_apart_is_the_same_each_time_and_leaves_the_generators_as_
     assert drawn() != expected
     with seeded_apart(ALONE):
         assert drawn() == first
-    with seeded_apart(Place(1, 2, ALONE.device)):
+    with seeded_apart(RankContext(1, 2, ALONE.device)):
         assert drawn() != first

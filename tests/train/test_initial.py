@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ninefold import secrets
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import CheckpointError, ConfigError
@@ -31,7 +31,7 @@ def job(path: Path, without: list[str], partial: bool = False) -> dict[str, Any]
 
 
 def load(model: ConvNet, settings: dict[str, Any]) -> list[str]:
-    return initial.load(model, settings, Single(), Place(0, 1, torch.device("cpu")))
+    return initial.load(model, settings, Single(), RankContext(0, 1, torch.device("cpu")))
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
@@ -68,11 +68,11 @@ def test_rank_0_alone_needs_the_file(tmp_path: Path) -> None:
 
     def run() -> tuple[list[str], dict[str, Tensor]]:
         parallel = DDP(device="cpu")
-        with parallel.join() as place:
-            file = tmp_path / ("w.pt" if place.rank == 0 else "elsewhere.pt")
+        with parallel.join() as context:
+            file = tmp_path / ("w.pt" if context.rank == 0 else "elsewhere.pt")
             model = network(2)
             model.register_buffer("counted", torch.tensor(0))
-            return initial.load(model, job(file, []), parallel, place), model.state_dict()
+            return initial.load(model, job(file, []), parallel, context), model.state_dict()
 
     (notes, first), (none, second) = on_ranks(2, run, tmp_path)
     assert notes == [f"The initial weights are those of {tmp_path}/w.pt (raw)."]

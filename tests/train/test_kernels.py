@@ -11,7 +11,7 @@ from torch import nn
 
 from benchmarks import ours
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.train import kernels
 from ninefold.train.kernels import memory_format
@@ -156,9 +156,9 @@ def test_on_a_gpu_the_layout_follows_the_precision(amp: str, layout: str) -> Non
 def test_a_run_begun_on_a_gpu_goes_on_on_a_cpu_in_the_layout_of_the_cpu(tmp_path: Path) -> None:
     with ours.training(*TINY, "device=cuda", "amp=fp32") as run:
         ours.train(run)
-        saved = run.state.capture(run.parallel, run.place)
+        saved = run.state.capture(run.parallel, run.context)
     with ours.training(*TINY, "device=cpu", "amp=fp32") as run:
         saved["rng"] = saved["rng"][:3]  # without the GPU's
-        run.state.restore(saved, Single(), Place(0, 1, CPU))
+        run.state.restore(saved, Single(), RankContext(0, 1, CPU))
         for parameter, values in run.state.optimizer.state.items():
             assert values["exp_avg"].stride() == parameter.stride()

@@ -22,7 +22,7 @@ from torchvision.models import alexnet, googlenet, resnet18
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.engine import evaluation
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
@@ -88,8 +88,8 @@ def examples(count: int, inputs: Tensor, targets: Tensor) -> Examples:
 
 
 def trial(network: nn.Module | None = None, task: Any = None, own: str | None = None) -> Trial:
-    place = Place(0, 1, CPU)
-    return Trial(network or Net().train(), None, "net", task or Own(), "own", own, place)
+    context = RankContext(0, 1, CPU)
+    return Trial(network or Net().train(), None, "net", task or Own(), "own", own, context)
 
 
 def step(of: Trial, batch_size: int = 2, inputs: Tensor = INPUTS, accumulate: int = 1) -> None:
@@ -308,7 +308,8 @@ def test_a_later_error_in_a_users_task_is_named_as_hers(method: str) -> None:
     with pytest.raises(Failure, match=rf"^error: task=Own: its `{method}` failed.*test_trial.py:"):
         evaluation.evaluate(
             Objective(Net(), task), HostSource(examples(4, INPUTS, TARGETS)), task=task,
-            batch_size=2, prepare=AsFloats(), parallel=Single("cpu"), place=Place(0, 1, CPU),
+            batch_size=2, prepare=AsFloats(), parallel=Single("cpu"),
+            context=RankContext(0, 1, CPU),
         )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import resized
 from ninefold.engine import evaluation
 from ninefold.engine.amp import Amp
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.export import check, formats, graph
@@ -41,7 +41,7 @@ from tests.conftest import Shell, wait_until
 from tests.dataset import scenes
 from tests.faults.runs import one_after_another
 
-ALONE, FP32 = Place(0, 1, torch.device("cpu")), Amp(dtype="float32")
+ALONE, FP32 = RankContext(0, 1, torch.device("cpu")), Amp(dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     task = build.checked_task(job, model, examples, prepare, ALONE)
     result = evaluation.evaluate(
         Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
-        parallel=build.make(job.parallel, "parallel"), place=ALONE,
+        parallel=build.make(job.parallel, "parallel"), context=ALONE,
     )  # fmt: skip
     rows = np.arange(len(examples))
     raw = torch.from_numpy(np.array(examples.inputs[rows]))

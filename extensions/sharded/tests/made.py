@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks import ours
 from ninefold.engine.loop import train
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.task import Objective
 from ninefold.model.convnet import ConvNet
@@ -43,7 +43,7 @@ class Made:
     """A small network that is spread, and its optimizer."""
 
     strategy: DDP | FSDP
-    place: Place
+    context: RankContext
     model: nn.Module
     wrapped: nn.Module
     optimizer: torch.optim.Optimizer
@@ -51,7 +51,7 @@ class Made:
     def step(self, number: int = 0) -> Tensor:
         """Take a step on this process's part of a batch; returns its loss."""
         images, labels = batch(number)
-        mine = slice(self.place.rank, None, self.place.world_size)
+        mine = slice(self.context.rank, None, self.context.world_size)
         loss: Tensor = self.wrapped(images[mine], labels[mine])
         loss.backward()
         self.optimizer.step()
@@ -77,11 +77,11 @@ def network(seed: int = 0) -> ConvNet:
 @contextmanager
 def made(model: nn.Module | None = None, **options: Any) -> Iterator[Made]:
     strategy = FSDP(device="cpu", **{"least": 1000, **options})
-    with strategy.join() as place:
+    with strategy.join() as context:
         model = network() if model is None else model
-        wrapped = strategy.wrap(Objective(model, Classification(10)), place)
+        wrapped = strategy.wrap(Objective(model, Classification(10)), context)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-        yield Made(strategy, place, model, wrapped, optimizer)
+        yield Made(strategy, context, model, wrapped, optimizer)
 
 
 def trained(

@@ -110,7 +110,7 @@ def test_of_what_is_not_spread_the_values_of_rank_0_are_saved(tmp_path: Path) ->
     def run() -> Any:
         with made() as run:
             writer = ShardedWriter(Checkpoints(tmp_path / "checkpoints", KEEP))
-            own = {f"mean{name}": torch.tensor([float(run.place.rank)]) for name in range(4)}
+            own = {f"mean{name}": torch.tensor([float(run.context.rank)]) for name in range(4)}
             writer.save({**spread(run, 1), "model": own}, best=False)
             writer.wait()
 
@@ -338,7 +338,7 @@ def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path, ran
         with made() as run:
             run.step()
             save(run, folder, 1)
-            if run.place.rank == rank:
+            if run.context.rank == rank:
                 dcp.Stream.write = full  # type: ignore[method-assign]
             with pytest.raises(ResourceError) as error:
                 save(run, folder, 2)
@@ -365,7 +365,7 @@ def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path:
         with made() as run:
             run.step()
             save(run, folder, 1)
-            if run.place.rank == 1:
+            if run.context.rank == 1:
                 torch.save(None, tmp_path / "rank1")
                 dcp.Stream.write = lambda *_: os._exit(0)  # type: ignore[method-assign]
             try:

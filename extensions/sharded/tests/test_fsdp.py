@@ -17,7 +17,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.evaluation import evaluate, most_passes
-from ninefold.engine.parallel import Place, Traffic, local_part
+from ninefold.engine.parallel import RankContext, Traffic, local_part
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
@@ -29,7 +29,7 @@ from tests.parallel.ranks import on_ranks
 from tests.parallel.test_sent import counted
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
-ALONE = Place(0, 1, CPU)
+ALONE = RankContext(0, 1, CPU)
 
 
 def plain(steps: int) -> nn.Module:
@@ -90,7 +90,7 @@ def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(
         with made(**options) as run:
             run.step()
             saved = run.whole()
-            if run.place.rank == 0:
+            if run.context.rank == 0:
                 saved["model"]["features.0.weight"][0] = -0.0
                 momentum = saved["optimizer"]["state"][0]["exp_avg"]
                 momentum.copy_(torch.arange(momentum.numel()).view(momentum.shape))
@@ -173,14 +173,14 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
         with made(Counts()) as run:
             found = evaluate(
                 run.wrapped, source, task=Classification(10), batch_size=batch_size,
-                prepare=ImagePreparation(1), parallel=run.strategy, place=run.place,
+                prepare=ImagePreparation(1), parallel=run.strategy, context=run.context,
             )  # fmt: skip
             assert isinstance(run.model, Counts)
             return found.count, found.accuracy, run.model.passes
 
     found = on_ranks(2, run, tmp_path)
     assert [each[:2] for each in found] == [(examples, 1.0)] * 2
-    assert found[0][2] == found[1][2] == most_passes(examples, batch_size, Place(0, 2, CPU))
+    assert found[0][2] == found[1][2] == most_passes(examples, batch_size, RankContext(0, 2, CPU))
 
 
 def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) ->
             try:
                 evaluate(
                     run.wrapped, source, task=Classification(10), batch_size=2,
-                    prepare=ImagePreparation(1), parallel=run.strategy, place=run.place,
-                    interrupted=lambda: run.place.rank == 1,
+                    prepare=ImagePreparation(1), parallel=run.strategy, context=run.context,
+                    interrupted=lambda: run.context.rank == 1,
                 )  # fmt: skip
             except Exception as error:
                 return type(error).__name__, run.wrapped.training
@@ -204,7 +204,9 @@ def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) ->
 def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_path: Path) -> None:
     def run() -> Any:
         with made(Counts()) as run:
-            run.wrapped(torch.full((4, 1, 8, 8), float(run.place.rank + 1)), torch.zeros(4).long())
+            run.wrapped(
+                torch.full((4, 1, 8, 8), float(run.context.rank + 1)), torch.zeros(4).long()
+            )
             before = run.model.get_buffer("norm.running_mean").clone()
             saved = run.whole()["model"]
             run.wrapped.eval()
@@ -232,14 +234,14 @@ def test_batch_normalization_keeps_float32_in_autocast_and_learns_as_with_ddp(
     tmp_path: Path,
 ) -> None:
     def run(strategy: DDP | FSDP) -> Any:
-        with strategy.join() as place:
+        with strategy.join() as context:
             torch.manual_seed(0)
             model = Normed()
             wrapped = strategy.wrap(
-                Objective(Amp("bfloat16").wrap(model), Classification(10)), place
+                Objective(Amp("bfloat16").wrap(model), Classification(10)), context
             )
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-            made = Made(strategy, place, model, wrapped, optimizer)
+            made = Made(strategy, context, model, wrapped, optimizer)
             losses = [float(made.step(number)) for number in range(4)]
             return losses, model.get_buffer("body.1.running_mean")
 
@@ -284,7 +286,7 @@ def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path: 
             scaler = Amp("float32", scaler=True).grad_scaler(CPU)
             before = run.whole()["model"]
             scaler.scale(run.wrapped(*batch())).backward()
-            if run.place.rank == 1:
+            if run.context.rank == 1:
                 gradient = next(run.model.parameters()).grad
                 assert gradient is not None
                 local_part(gradient)[0] = torch.inf
@@ -323,9 +325,9 @@ def test_a_checkpoint_that_rank_0_has_read_is_broadcast(
     }
 
     def run() -> Any:
-        with strategy.join() as place:
+        with strategy.join() as context:
             outlined = LOADED if strategy.shards else ()
-            return strategy.broadcast(content if place.rank == 0 else None, outlined)
+            return strategy.broadcast(content if context.rank == 0 else None, outlined)
 
     first, second = on_ranks(2, run, tmp_path)
     assert list(first) == list(second) == list(content)
@@ -402,31 +404,31 @@ def sized(*shapes: tuple[int, int]) -> nn.Module:
 
 SIZE = 64 * 64 * 4  # bytes of a layer
 SENT = 3 * 7 * SIZE // 8  # by one of 8 processes: gathered twice, reduced once
-TRAFFIC: list[tuple[dict[str, Any], Place, Traffic]] = [
-    ({}, Place(0, 8, GPU), Traffic(SENT, 3)),
-    ({"reshard_after_forward": False}, Place(0, 8, GPU), Traffic(2 * SENT // 3, 2)),
-    ({}, Place(0, 8, CPU), Traffic(4 * SENT // 3, 3)),  # gradients are reduced to all
-    ({"reshard_after_forward": False}, Place(0, 8, CPU), Traffic(SENT, 2)),
+TRAFFIC: list[tuple[dict[str, Any], RankContext, Traffic]] = [
+    ({}, RankContext(0, 8, GPU), Traffic(SENT, 3)),
+    ({"reshard_after_forward": False}, RankContext(0, 8, GPU), Traffic(2 * SENT // 3, 2)),
+    ({}, RankContext(0, 8, CPU), Traffic(4 * SENT // 3, 3)),  # gradients are reduced to all
+    ({"reshard_after_forward": False}, RankContext(0, 8, CPU), Traffic(SENT, 2)),
     ({}, ALONE, Traffic(0, 0)),
-    ({"replicas": 2}, Place(0, 8, GPU), Traffic(3 * 3 * SIZE // 4 + SIZE // 4, 4)),
-    ({"replicas": 8}, Place(0, 8, GPU), Traffic(2 * 7 * SIZE // 8, 1)),
+    ({"replicas": 2}, RankContext(0, 8, GPU), Traffic(3 * 3 * SIZE // 4 + SIZE // 4, 4)),
+    ({"replicas": 8}, RankContext(0, 8, GPU), Traffic(2 * 7 * SIZE // 8, 1)),
 ]
 
 
-@pytest.mark.parametrize(("options", "place", "sent"), TRAFFIC, ids=str)
+@pytest.mark.parametrize(("options", "context", "sent"), TRAFFIC, ids=str)
 def test_what_a_step_sends_is_calculated(
-    options: dict[str, Any], place: Place, sent: Traffic
+    options: dict[str, Any], context: RankContext, sent: Traffic
 ) -> None:
-    assert FSDP(**options).traffic(sized((64, 64)), place) == sent
-    in_units = FSDP(**options, least=64 * 64).traffic(sized((64, 64), (64, 64)), place, 4)
+    assert FSDP(**options).traffic(sized((64, 64)), context) == sent
+    in_units = FSDP(**options, least=64 * 64).traffic(sized((64, 64), (64, 64)), context, 4)
     assert in_units == Traffic(8 * sent.sent, 8 * sent.messages)
 
 
 def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
-    model, place = sized((64, 64), (3, 64)), Place(0, 2, GPU)
+    model, context = sized((64, 64), (3, 64)), RankContext(0, 2, GPU)
     model[0].requires_grad_(False)
     padded = 4 * 64 * 4
-    found = FSDP(least=64 * 64).traffic(model, place)
+    found = FSDP(least=64 * 64).traffic(model, context)
     assert found == Traffic(2 * (SIZE // 2) + 3 * (padded // 2), 2 + 3)
 
 
@@ -449,6 +451,6 @@ def test_what_is_calculated_is_counted_within_2_percent(tmp_path: Path) -> None:
     [({}, 1, "has one process here"), ({"replicas": 4}, 4, "a whole copy"), ({}, 4, None)],
 )
 def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str | None) -> None:
-    notes = FSDP(**options).notes(Place(0, ranks, CPU))
+    notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)

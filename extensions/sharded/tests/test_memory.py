@@ -43,9 +43,9 @@ def taken(strategy: DDP | FSDP) -> tuple[int, int, int]:
     else:
         keep_freed()
     before = resident()[0]
-    with strategy.join() as place:
+    with strategy.join() as context:
         model = Squares()
-        wrapped = strategy.wrap(model, place)
+        wrapped = strategy.wrap(model, context)
         optimizer = torch.optim.AdamW(model.parameters(), fused=True)
         Path("/proc/self/clear_refs").write_text("5")  # the most is counted from here
         for _ in range(2):

@@ -20,7 +20,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches
 from ninefold.engine.evaluation import evaluate
-from ninefold.engine.parallel import Place, local_part
+from ninefold.engine.parallel import RankContext, local_part
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.state import copied
 from ninefold.engine.task import Objective
@@ -67,9 +67,9 @@ def batch(number: int) -> tuple[Tensor, Tensor]:
 class Made:
     """A network whose head is split, its optimizer and its moving average."""
 
-    def __init__(self, strategy: TensorParallel | FSDP, place: Place) -> None:
-        self.strategy, self.place, self.model = strategy, place, network()
-        self.wrapped = strategy.wrap(Objective(self.model, Classification(10)), place)
+    def __init__(self, strategy: TensorParallel | FSDP, context: RankContext) -> None:
+        self.strategy, self.context, self.model = strategy, context, network()
+        self.wrapped = strategy.wrap(Objective(self.model, Classification(10)), context)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.average = Average(self.model, 0.9)
 
@@ -89,8 +89,8 @@ class Made:
 @contextmanager
 def made(colwise: Any = COLWISE, rowwise: Any = ROWWISE) -> Iterator[Made]:
     strategy = TensorParallel(device="cpu", colwise=colwise, rowwise=rowwise)
-    with strategy.join() as place:
-        yield Made(strategy, place)
+    with strategy.join() as context:
+        yield Made(strategy, context)
 
 
 def plain(steps: int) -> tuple[list[float], Any]:
@@ -163,7 +163,7 @@ def test_what_was_saved_is_loaded_bit_by_bit_by_any_strategy(tmp_path: Path) -> 
             saved = run.state()
             parts = run.strategy.parts(run.model, run.optimizer, run.average.named())
             ShardedWriter(Checkpoints(tmp_path / "c", 2)).save({**parts, "step": 1}, best=False)
-            others = [Made(run.strategy, run.place), Made(FSDP(device="cpu"), run.place)]
+            others = [Made(run.strategy, run.context), Made(FSDP(device="cpu"), run.context)]
             found = []
             for other in others:
                 other.strategy.load(saved, other.model, other.optimizer, other.average.named())
@@ -186,21 +186,21 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
     source = HostSource(Examples(images, np.arange(21) % 10))
     prepare = ImagePreparation(1, None, None, None)
 
-    def judged(wrapped: nn.Module, strategy: Any, place: Place) -> tuple[float, float, int]:
+    def judged(wrapped: nn.Module, strategy: Any, context: RankContext) -> tuple[float, float, int]:
         """Rank 1 is told to leave, which it cannot do alone."""
         found = evaluate(
             wrapped, source, task=Classification(10), batch_size=8, prepare=prepare,
-            parallel=strategy, place=place, interrupted=lambda: place.rank == 1,
+            parallel=strategy, context=context, interrupted=lambda: context.rank == 1,
         )  # fmt: skip
         return found.loss, found.accuracy, found.count
 
     def run() -> Any:
         with made() as run:
-            rows = Batches(source, 8, 0, prepare, run.place).rows(0)
-            return judged(run.wrapped, run.strategy, run.place), rows.tolist()
+            rows = Batches(source, 8, 0, prepare, run.context).rows(0)
+            return judged(run.wrapped, run.strategy, run.context), rows.tolist()
 
     (first, rows), (second, same_rows) = on_ranks(2, run, tmp_path)
-    alone = Place(0, 1, CPU)
+    alone = RankContext(0, 1, CPU)
     expected = judged(Objective(network(), Classification(10)), Single(), alone)
     assert first == pytest.approx(expected, abs=1e-6)
     assert first == second

@@ -20,7 +20,7 @@ from ninefold.checkpoint.weights import weights
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.evaluation import evaluate
-from ninefold.engine.parallel import Place
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
 from ninefold.volumes.landmarks import Landmarks, positions
 from tests.conftest import ROOT, Shell, metrics, result
@@ -102,7 +102,7 @@ def test_the_score_is_the_same_on_1_2_and_3_processes_and_a_plain_loops(heads: P
             return evaluate(
                 Objective(copy.deepcopy(model), task), HostSource(test), task=task, batch_size=6,
                 prepare=prepare, parallel=team,
-                place=Place(rank, size, torch.device("cpu")),
+                context=RankContext(rank, size, torch.device("cpu")),
             ).scores  # fmt: skip
 
         with ThreadPoolExecutor(size) as pool:

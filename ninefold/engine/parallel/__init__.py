@@ -22,7 +22,7 @@ KERNELS = ("foreach", "fused")  # options of the running optimizer that a checkp
 
 
 @dataclass(frozen=True)
-class Place:
+class RankContext:
     """Which process of the run this is, and the devices it computes on.
 
     rank: of this process among the world_size processes of the run.
@@ -111,12 +111,12 @@ class Parallel(ABC):
     chunks: int | None = None
 
     @abstractmethod
-    def join(self) -> AbstractContextManager[Place]:
+    def join(self) -> AbstractContextManager[RankContext]:
         """A context in which this process belongs to the process group."""
 
     @abstractmethod
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        """Put `model`, built on the CPU, on the devices of `place`; return the module to call.
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
+        """Put `model`, built on the CPU, on the devices of `context`; return the module to call.
 
         It may replace the parameters of `model` in place: the optimizer is made afterwards.
         `model` stays the module whose state_dict is saved.
@@ -201,8 +201,10 @@ class Parallel(ABC):
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic | None:
-        """Calculate what the processes would exchange in a training step at `place`.
+    def traffic(
+        self, model: nn.Module, context: RankContext, accumulate: int = 1
+    ) -> Traffic | None:
+        """Calculate what the processes would exchange in a training step at `context`.
 
         None if the model alone does not tell.
 
@@ -211,18 +213,18 @@ class Parallel(ABC):
         """
         return Traffic()
 
-    def first_steps(self, place: Place) -> int:
+    def first_steps(self, context: RankContext) -> int:
         """Steps until it adds gradients in the order in which it goes on.
 
         A resumed run takes them before its own and undoes them: its sums are rounded the same then.
         """
         return 0
 
-    def no_op(self, place: Place) -> bool:
+    def no_op(self, context: RankContext) -> bool:
         """Return whether at this place it computes what the plain model does on one device."""
         return False
 
-    def notes(self, place: Place) -> list[str]:
+    def notes(self, context: RankContext) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []
 
@@ -272,28 +274,30 @@ def gpu_numbers(devices: Sequence[int] | None, count: int) -> tuple[int, ...]:
     return tuple(range(count)) if devices is None else tuple(devices)
 
 
-def device_names(place: Place) -> list[str]:
+def device_names(context: RankContext) -> list[str]:
     """One name for each device of the run; on a CPU one for each process."""
-    if place.world_size == 1:
+    if context.world_size == 1:
         return [
             torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-            for device in place.devices
+            for device in context.devices
         ]
-    if place.device.type == "cpu":
-        return ["cpu"] * place.world_size
-    numbers = gpu_numbers(place.host_gpus or None, torch.cuda.device_count())
-    wanted = place.world_size * len(place.devices)
+    if context.device.type == "cpu":
+        return ["cpu"] * context.world_size
+    numbers = gpu_numbers(context.host_gpus or None, torch.cuda.device_count())
+    wanted = context.world_size * len(context.devices)
     names = [torch.cuda.get_device_name(index) for index in numbers[:wanted]]
     return [names[index % len(names)] for index in range(wanted)]
 
 
-def gather(values: Tensor, parallel: Parallel, place: Place) -> Tensor:
+def gather(values: Tensor, parallel: Parallel, context: RankContext) -> Tensor:
     """[world_size, ...] on the CPU: the `values` of every process, on each (an all-gather).
 
     Every process must call it, with the same shape and dtype.
     """
-    if place.world_size == 1:
+    if context.world_size == 1:
         return values[None].cpu()
-    rows = torch.zeros((place.world_size, *values.shape), dtype=values.dtype, device=place.device)
-    rows[place.rank] = values
+    rows = torch.zeros(
+        (context.world_size, *values.shape), dtype=values.dtype, device=context.device
+    )
+    rows[context.rank] = values
     return parallel.all_reduce_sum(rows).cpu()

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ninefold.engine.parallel import Place, Traffic, size_of
+from ninefold.engine.parallel import RankContext, Traffic, size_of
 from ninefold.engine.parallel.group import Group, share_buffers
 from ninefold.errors import ConfigError
 
@@ -29,24 +29,24 @@ class DDP(Group):
     bucket_cap_mb: float | None = None
     sync_batchnorm: bool = False
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
         if self.sync_batchnorm:
-            if place.device.type != "cuda":
+            if context.device.type != "cuda":
                 raise ConfigError(
                     "parallel.sync_batchnorm",
                     "true",
-                    f"SyncBatchNorm runs on GPUs only; the device is {place.device.type}; leave "
+                    f"SyncBatchNorm runs on GPUs only; the device is {context.device.type}; leave "
                     "it false here",
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # True is the default; passing it is deprecated from torch 2.15 on.
         buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
-        model.to(place.device)
+        model.to(context.device)
         return Replica(
             model,
             DistributedDataParallel(
                 model,
-                device_ids=[place.device.index] if place.device.type == "cuda" else None,
+                device_ids=[context.device.index] if context.device.type == "cuda" else None,
                 gradient_as_bucket_view=self.gradient_as_bucket_view,
                 find_unused_parameters=self.find_unused_parameters,
                 static_graph=self.static_graph,
@@ -59,8 +59,8 @@ class DDP(Group):
         assert isinstance(wrapped, Replica)
         return nullcontext() if last else wrapped.parallel.no_sync()
 
-    def traffic(self, model: nn.Module, place: Place, accumulate: int = 1) -> Traffic:
-        size = place.world_size
+    def traffic(self, model: nn.Module, context: RankContext, accumulate: int = 1) -> Traffic:
+        size = context.world_size
         if size == 1:
             return Traffic()
         gradients = [size_of(p) for p in model.parameters() if p.requires_grad]
@@ -86,13 +86,13 @@ class DDP(Group):
                 count, filled = count + 1, 0
         return count + (filled > 0)
 
-    def first_steps(self, place: Place) -> int:
+    def first_steps(self, context: RankContext) -> int:
         # After the first, DDP makes its buckets anew. How three numbers are rounded when they are
         # added depends on their place in a bucket; two numbers have one sum.
-        return 1 if place.world_size > 2 else 0
+        return 1 if context.world_size > 2 else 0
 
-    def notes(self, place: Place) -> list[str]:
-        if place.world_size == 1:
+    def notes(self, context: RankContext) -> list[str]:
+        if context.world_size == 1:
             return [
                 "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
             ]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
+from ninefold.engine.parallel import Parallel, RankContext, gpu_numbers, resolve_device
 from ninefold.tree import Tree, call, chunks, rows
 
 
@@ -25,25 +25,25 @@ class DP(Parallel):
     loss_in_forward: bool = True
 
     @contextmanager
-    def join(self) -> Iterator[Place]:
+    def join(self) -> Iterator[RankContext]:
         numbers = gpu_numbers(self.devices, torch.cuda.device_count())
         device = resolve_device(self.device, numbers[0] if numbers else 0)
         gpus = tuple(torch.device("cuda", n) for n in numbers) if device.type == "cuda" else ()
-        yield Place(0, 1, device, replicas=max(1, len(gpus)), devices=gpus)
+        yield RankContext(0, 1, device, replicas=max(1, len(gpus)), devices=gpus)
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        model.to(place.device)
-        if not place.gpus:
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
+        model.to(context.device)
+        if not context.gpus:
             return WithoutGPU(model)
-        return (Replicas if self.loss_in_forward else GatheredObjective)(model, place.gpus)
+        return (Replicas if self.loss_in_forward else GatheredObjective)(model, context.gpus)
 
-    def no_op(self, place: Place) -> bool:
-        return place.replicas == 1
+    def no_op(self, context: RankContext) -> bool:
+        return context.replicas == 1
 
-    def notes(self, place: Place) -> list[str]:
-        if place.device.type == "cpu":
+    def notes(self, context: RankContext) -> list[str]:
+        if context.device.type == "cpu":
             return ["parallel=dp is a no-op on a CPU: DataParallel copies models to GPUs only."]
-        if place.replicas == 1:
+        if context.replicas == 1:
             return ["parallel=dp is a no-op on one GPU: DataParallel has nothing to spread over."]
         return []
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ninefold.engine.parallel import Parallel, Place, gpu_numbers, resolve_device
+from ninefold.engine.parallel import Parallel, RankContext, gpu_numbers, resolve_device
 from ninefold.errors import ConfigError
 from ninefold.tree import each
 
@@ -45,7 +45,7 @@ class Group(Parallel):
     timeout: float = 1800
 
     @contextmanager
-    def join(self) -> Iterator[Place]:
+    def join(self) -> Iterator[RankContext]:
         rank, world_size = number("RANK", 0), number("WORLD_SIZE", 1)
         local_rank, local_size = number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1)
         count = torch.cuda.device_count()
@@ -71,7 +71,7 @@ class Group(Parallel):
         keep([dist.group.WORLD])
         failed = True
         try:
-            yield Place(
+            yield RankContext(
                 rank,
                 world_size,
                 device,

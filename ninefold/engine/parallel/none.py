@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ninefold.engine.parallel import Parallel, Place, resolve_device
+from ninefold.engine.parallel import Parallel, RankContext, resolve_device
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Single(Parallel):
     max_processes: int = 1
 
     @contextmanager
-    def join(self) -> Iterator[Place]:
-        yield Place(rank=0, world_size=1, device=resolve_device(self.device))
+    def join(self) -> Iterator[RankContext]:
+        yield RankContext(rank=0, world_size=1, device=resolve_device(self.device))
 
-    def wrap(self, model: nn.Module, place: Place) -> nn.Module:
-        return model.to(place.device)
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
+        return model.to(context.device)
