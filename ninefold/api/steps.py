@@ -25,7 +25,7 @@ def time_steps(
     steps: Mapping[str, Step],
     *,
     minutes: float = 1.0,
-    turn: float = 0.04,
+    turn: float = 0.1,
     same: float = 0.02,
     level: float = 0.05,
     restore: Any = (),
@@ -37,15 +37,16 @@ def time_steps(
     The steps take short turns in random order, so that what disturbs the machine disturbs all
     alike. Devices are waited for at the ends of turns only. In a torch.distributed group all
     processes call it, the order is the same in all of them, and a turn takes as long as in the
-    slowest. What it estimates is the mean seconds of a step in a long run of it.
+    slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
+    it is most of the time: turns that other programs disturb are left out, unless most are.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
     minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
         their first calls. It ends sooner once the answer is settled and its ratios are known within
         3 %.
-    turn: seconds of a turn that are timed, at least 0.04, of several processes 0.3; before them as
-        long is not timed.
+    turn: seconds of a turn that are timed, of several processes at least 0.3; 0.04 before them, of
+        several processes 0.3, are not.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
@@ -86,18 +87,17 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> None:
     """Let steps take turns until the session ends."""
     session.begin()
-    while session.block is not None:
-        seconds = []
-        for turn in session.block:
-            try:
-                repeat(calls[turn.name], turn.lead)
-                began = session.now()
-                repeat(calls[turn.name], turn.timed)
-                seconds.append((session.now() - began) / turn.timed)
-            except Exception as error:
-                note(error, f"ninefold.time_steps: in the step {turn.name!r}")
-                raise
-        session.took(seconds)
+    while (turn := session.turn) is not None:
+        session.begin_turn()
+        try:
+            repeat(calls[turn.name], turn.lead)
+            began = session.now()
+            repeat(calls[turn.name], turn.timed)
+            seconds = (session.now() - began) / turn.timed
+        except Exception as error:
+            note(error, f"ninefold.time_steps: in the step {turn.name!r}")
+            raise
+        session.end_turn(seconds)
 
 
 def callables(steps: object) -> dict[str, Callable[[], Any]]:

@@ -244,14 +244,13 @@ class StudyKeys(Section, kw_only=True):
     """What timing rounds decide. best: which cell is the fastest, and cells that cannot be are not
     measured further; all: every pair of cells."""
     time_budget: Positive = 3
-    """Minutes of timing rounds. The second, too, may end half a minute later: one decides
-    nothing."""
-    slice: Positive = 0.04
-    """Seconds that are timed in a turn: after 0.04 that are not, at least two steps after one; of
-    several processes 0.3 after 0.3."""
+    """Minutes of timing rounds; the first is made to its end, whatever it takes."""
+    slice: Positive = 0.1
+    """Seconds that are timed in a turn, after 0.04 that are not; of several processes 0.3 after
+    0.3. At least two steps after one; of steps of a second and more, one after one."""
     turns: AtLeast2 | Literal["auto"] = "auto"
-    """Turns that each cell has in a timing round, besides one that is not counted. auto: cells
-    train for about as long as each other, so that 12 rounds fill study.time_budget; longer where
+    """Turns that each cell has in a timing round, besides one that is not counted. auto: at least
+    two, those of slow cells fewer but longer, so that 6 rounds fill study.time_budget; longer where
     starting the processes takes most of such a round."""
     scaling: Literal["strong", "weak"] = "strong"
     """Where parallel.processes is swept. strong: batch_size is that of each step, whatever the

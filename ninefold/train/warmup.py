@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ninefold.tree import Tree
 LONE_STEPS = 5, 500  # steps without communication: at least, at most
 MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
 TRIED_SECONDS = 0.5  # after which there are no more than the least
+MAX_TRIED_SECONDS = 2.0  # after which one with each suffices
 MUCH_FASTER = 2  # times, from which on the one thread is recommended
 
 
@@ -32,10 +34,12 @@ class WarmUp:
     """The undone steps before a training, and what they have measured.
 
     steps: how many warm caches, buffers and kernels. compiles: whether they compile the network.
+    enough: seconds of these steps after which two of them suffice, if they compile nothing.
     numerics: records what the first steps compute. profile: records some more steps.
     ceiling_steps: on one batch that is on the device already.
     link_seconds: of timing all-reduces, and steps without communication.
 
+    step_seconds: of the last of these steps; None: there was none.
     compile_seconds: of compiling the network.
     ceiling_images_per_second: of training without reading data.
     link: latency and bandwidth of all-reduces. compute_seconds: of a step without communication.
@@ -43,10 +47,12 @@ class WarmUp:
 
     steps: int
     compiles: bool = False
+    enough: float = math.inf
     numerics: Numerics | None = None
     profile: Profile | None = None
     ceiling_steps: int = 0
     link_seconds: float = 0
+    step_seconds: float | None = None
     compile_seconds: float | None = None
     ceiling_images_per_second: float | None = None
     link: Link | None = None
@@ -80,6 +86,14 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
                 numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
+            # Two, as DistributedDataParallel regroups its buckets after the first.
+            if (
+                len(seconds) > 1
+                and not asked.compiles
+                and slowest(run, sum(seconds)) > asked.enough
+            ):
+                break
+        asked.step_seconds = seconds[-1] if seconds else None
         if asked.profile is not None:
             with run.graph.off():
                 asked.profile.record(batches, step)
@@ -105,9 +119,13 @@ def ceiling(run: Training, count: int, step: Step, inputs: Tree, targets: Tree) 
     for _ in range(count):
         step(inputs, targets)
     run.context.synchronize()
-    seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
-    slowest = float(gather(seconds, run.parallel, run.context).max())
-    return count * run.batch_size / slowest
+    return count * run.batch_size / slowest(run, time.perf_counter() - began)
+
+
+def slowest(run: Training, seconds: float) -> float:
+    """The largest of the processes' `seconds`. Every process must call it."""
+    found = torch.tensor(seconds, device=run.context.device)
+    return float(gather(found, run.parallel, run.context).max())
 
 
 def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tree, Tree]]) -> float:
@@ -130,8 +148,7 @@ def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tre
                 step(*next(batches))
             run.parallel.all_reduce_sum(sign)
         run.context.synchronize()
-        seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
-        return float(gather(seconds, run.parallel, run.context).max()) / count
+        return slowest(run, time.perf_counter() - began) / count
 
     with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
         each = seconds_of(least)
@@ -158,8 +175,9 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
             began = time.perf_counter()
             step(inputs, targets)
             seconds[count].append(time.perf_counter() - began)
-            enough = sum(map(sum, seconds.values())) > TRIED_SECONDS
-            if enough and number >= 2 * MIN_STEPS - 1 and count == 1:
+            tried = sum(map(sum, seconds.values()))
+            enough = tried > TRIED_SECONDS and number >= 2 * MIN_STEPS - 1
+            if count == 1 and (enough or tried > MAX_TRIED_SECONDS):
                 break
     torch.set_num_threads(threads)
     run.state.restore(before, run.parallel, run.context)

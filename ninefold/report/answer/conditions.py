@@ -46,7 +46,9 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         rounds = {run.round for run in timing if run.counts}
         of_rounds = f"in {counted(len(rounds), 'timing round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
-        phrases.append("times estimate the mean step of a long run on this host as it is")
+        phrases.append(
+            "times estimate the mean step of a long run on this host as it is most of the time"
+        )
         phrases += _noise(timing)
     if training or not timing:
         phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")
@@ -88,7 +90,9 @@ def _noise(timing: Sequence[Run]) -> list[str]:
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:
             if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
-                cells.setdefault(run.cell, {})[run.round] = run.turn_seconds
+                why = run.turn_left_out or [""] * len(run.turn_seconds)
+                kept = [x for x, left in zip(run.turn_seconds, why, strict=True) if not left]
+                cells.setdefault(run.cell, {})[run.round] = kept
     found = components(cells)
     if found.turn is None or found.process is None:
         return []

@@ -48,7 +48,13 @@ WRAPS = {
 
 
 def lead(found: Recommendation) -> str:
-    """Return the answer in at most 14 words."""
+    """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
+    if found.decided and found.evidence.machine.swamped:
+        return f"Beside other programs: {_lead(found)}"
+    return _lead(found)
+
+
+def _lead(found: Recommendation) -> str:
     evidence, cell = found.evidence, found.cell
     score = with_article(evidence.group.score)
     if found.why_none == NO_RUNS:
