@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
-from ninefold.result import TIMING_LOOKS
 from ninefold.stats.turns import Counted, TurnLog, counted
 from ninefold.study.turns import Turn, mirrored, spread
 
@@ -21,7 +20,8 @@ WARMUP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its tu
 # Of these turns, which all steps have: in the first calls a step may be compiled.
 COMMON_WARMUP_TURNS = 3
 WARMUP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
-MAX_ROUNDS = TIMING_LOOKS[-1]
+LOOKS = (1, 3, 4, 6, 8, 12, 20)  # rounds after which it is seen whether the answer is known
+MAX_ROUNDS = LOOKS[-1]
 MIN_BLOCKS = 24  # if fewer fit into the time, each is a round
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 SAME_SPEED_FACTOR = 1.25  # steps whose times differ by less have equal numbers of steps in a turn
@@ -97,7 +97,7 @@ class Rounds:
                     steps = turns[name].timed
                     self._log.add(name, number, took.seconds, steps, *took[1:])
             self.done += 1
-            if self.done in TIMING_LOOKS and self._known(self.counted()):
+            if self.done in LOOKS and self._known(self.counted()):
                 return
 
     def _blocks_of_round(self, number: int, blocks: int) -> list[list[str]]:
@@ -138,5 +138,5 @@ class Rounds:
 
 
 def blocks_of_round(fit: int) -> int:
-    """How many blocks a round has if so many fit into the time: 1, or even, for 6 to 12 rounds."""
+    """How many blocks a round has if so many fit into the time: 1, or even, for 10 to 20 rounds."""
     return 1 if fit < MIN_BLOCKS else 2 * math.ceil(fit / (2 * MAX_ROUNDS))

@@ -17,10 +17,9 @@ from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import Rounds, Took
+from ninefold.api.rounds import LOOKS, Rounds, Took
 from ninefold.api.times import Times, times
 from ninefold.errors import ConfigError
-from ninefold.result import TIMING_LOOKS
 from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
@@ -64,9 +63,7 @@ class Session:
                 f"there is no such step; there are {', '.join(names)}; name one of these",
             )
         self._names, self._clock, self._wait = tuple(names), clock, wait
-        self._settings = Settings(
-            same=same, level=level, looks=len(TIMING_LOOKS), baseline=baseline
-        )
+        self._settings = Settings(same=same, level=level, looks=len(LOOKS), baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
@@ -140,7 +137,7 @@ class Session:
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
         if self.block is not None:
-            last = max((look for look in TIMING_LOOKS if look <= last), default=0)
+            last = max((look for look in LOOKS if look <= last), default=0)
         return times(self._names, self._rounds.counted(last), self._settings, caveats)
 
     def show(self, found: Times) -> None:

@@ -47,7 +47,7 @@ def _used(processes: frozenset[int]) -> tuple[float, float, int] | None:
         names = {f"cpu{index}" for index in os.sched_getaffinity(0)}
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
         own = sum(time.clock_gettime(~pid << 3 | PROCESS_CLOCK) for pid in processes)
-    except (OSError, AttributeError):
+    except (OSError, OverflowError, AttributeError):
         return None
     cpus = [line[1:] for line in lines if line and line[0] in names]
     idle = sum(int(cpu[field]) for cpu in cpus for field in IDLE) / os.sysconf("SC_CLK_TCK")

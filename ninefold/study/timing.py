@@ -142,7 +142,7 @@ class Timing:
 
         done = len(self._recording.timing)
         fits = self._is_within_budget(done)
-        few = self._last_round_seconds > SLOW * self._budget / ROUNDS
+        few = self._is_auto and self._last_round_seconds > SLOW * self._budget / ROUNDS
         if done in TIMING_LOOKS and (few or not fits or done >= USUAL_ROUNDS):
             state = report.timing(self._recording.folder, self._settings["pairs"])
             self._named_cell, self._settled = state.named, state.settled
@@ -160,15 +160,21 @@ class Timing:
             return "settled"
         return None if fits or self._extends() else "budget"
 
+    @property
+    def _is_auto(self) -> bool:
+        """Whether the study chooses how many turns a round has."""
+        return bool(self._settings["turns"] == "auto")
+
     def _is_within_budget(self, done: int) -> bool:
-        """Whether another round fits."""
+        """Whether another round fits. The second may end late: one round decides little."""
         if done == 0:
             return True
-        left = self._seconds_left()
-        if self._settings["turns"] != "auto" or not self._turn_seconds:  # of a command before
+        left = self._seconds_left() + (LATE if done < 2 else 0.0)
+        if not self._is_auto or not self._turn_seconds:  # of a command before
             return self._last_round_seconds <= left
         least = MIN_TURNS * sum(self._turn_seconds[cell.name] for cell in self._cells)
-        enough = left >= planned_seconds(self._budget, self._overhead_seconds) / 2
+        planned = planned_seconds(self._budget, self._overhead_seconds)
+        enough = done < 2 or left >= planned / 2
         return enough and self._overhead_seconds + least <= left
 
     def _extends(self) -> bool:
@@ -304,7 +310,7 @@ class Timing:
 
     def _counts(self, names: Sequence[str], training: float) -> dict[str, int]:
         """How many turns each cell has if they train for so many seconds together."""
-        if self._settings["turns"] != "auto":
+        if not self._is_auto:
             return dict.fromkeys(names, int(self._settings["turns"]))
         return turn_counts({name: self._turn_seconds[name] for name in names}, training)
 
@@ -316,7 +322,7 @@ class Timing:
         """
         names = {cell.name for cell, _ in runs}
         least = MIN_TURNS * sum(self._turn_seconds[name] for name in names)
-        if self._settings["turns"] != "auto" or self._recording.timing:
+        if not self._is_auto or self._recording.timing:
             return
         if own + least <= self._budget / USUAL_ROUNDS:
             return
@@ -329,8 +335,7 @@ class Timing:
 
     def _is_late(self) -> bool:
         """Whether each cell is to have one turn only, as the machine became slow."""
-        late = time.monotonic() - self._began > self._budget + LATE / 2
-        return bool(late and self._settings["turns"] == "auto")
+        return self._is_auto and time.monotonic() - self._began > self._budget + LATE / 2
 
     def _to_stretch(self, cells: Sequence[PlannedCell], own: float) -> tuple[list[str], float]:
         """The cells that train a long stretch in this round, and the seconds that these take.

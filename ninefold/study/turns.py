@@ -26,7 +26,7 @@ STRETCH = 40, 1.0, 4.0
 STRETCH_SHARE = 0.25  # of the rounds so far that long stretches may take
 ROUNDS = 6  # that turns=auto divides the budget into, if starting processes leaves time for it
 MIN_ROUNDS = 2  # that it makes room for
-LATE = 15.0  # seconds behind its budget from which on a round takes no turn that it can do without
+LATE = 30.0  # seconds by which the second round may exceed the budget: one round decides little
 
 T = TypeVar("T")
 
