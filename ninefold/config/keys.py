@@ -244,7 +244,8 @@ class StudyKeys(Section, kw_only=True):
     """What timing rounds decide. best: which cell is the fastest, and cells that cannot be are not
     measured further; all: every pair of cells."""
     time_budget: Positive = 3
-    """Minutes of timing rounds. The second, too, may end half a minute later: one decides little."""
+    """Minutes of timing rounds. The second, too, may end half a minute later: one decides
+    little."""
     slice: Positive = 0.1
     """Seconds that are timed in a turn, after 0.04 that are not; of several processes 0.3 after
     0.3. At least two steps after one; of steps of a second and more, one after one."""
