@@ -95,11 +95,6 @@ class ClockKeys(Section, kw_only=True):
     """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
     sample: Whole = 20
     """Time the phases of one step in this many; 0: of no step."""
-    ceiling: Whole = 0
-    """Steps on a batch that is already in memory, then undone: the speed without loading data."""
-    link: Annotated[float, Meta(ge=0, lt=60)] = 0
-    """Seconds of timed all-reduces before training, and of undone steps without communication,
-    recorded as link and compute_seconds; 0: none."""
 
 
 class LaunchKeys(Section, kw_only=True):

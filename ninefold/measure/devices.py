@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -104,19 +103,6 @@ class Load:
 def gpu_load(index: int) -> float:
     """Percent of the last second or less, as its driver samples, in which a GPU was at work."""
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
-
-
-def gpu_memory(index: int) -> float:
-    """Bytes that the driver counts for this process on a GPU, those of CUDA and NCCL included.
-
-    NaN: not known, as in a container that numbers processes itself.
-    """
-
-    def of_this_process(nvml: Any, gpu: Any) -> float:
-        processes = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
-        return float(next(each.usedGpuMemory for each in processes if each.pid == os.getpid()))
-
-    return _ask(index, of_this_process)
 
 
 def gpu_joules(index: int) -> float:

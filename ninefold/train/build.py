@@ -322,8 +322,6 @@ def training(
             compiles=mode is not None,
             numerics=Numerics(job.numerics, folder) if job.numerics else None,
             profile=Profile(folder / "profile", context) if job.profile else None,
-            ceiling_steps=job.clock.ceiling,
-            link_seconds=job.clock.link,
         ),
         load=load,
         layout=layout,

@@ -35,7 +35,7 @@ from ninefold.train.warmup import one_thread
 from ninefold.tree import Tree
 
 WITHOUT_FILES: dict[str, Any] = {
-    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None, "clock.ceiling": 0,
+    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None,
 }  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def test_the_keys_of_an_option_are_those_in_its_file() -> None:
     inner = inner_keys({"amp": "fp32", "dataset": "digits"}, False)
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     assert inner["dataset"] == set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
-    assert inner["clock"] == {"warmup", "sample", "ceiling", "link"}
+    assert inner["clock"] == {"warmup", "sample"}
     assert "model" not in inner
 
 
