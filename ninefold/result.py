@@ -106,8 +106,6 @@ class Result:
     phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
     queued_seconds: how long the GPU still worked when the host had queued all steps before a log
         point, the mean: of far less than a step, it is the host that steps wait for.
-    energy_joules: of all devices from the first step of each epoch to its last, pauses for log
-        points and checkpoints included, measured by energy_source (nvml, rapl).
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
@@ -176,8 +174,6 @@ class Result:
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
     queued_seconds: Number | None = None
-    energy_joules: Number | None = None
-    energy_source: str | None = None
     peak_memory_bytes: list[int] = field(default_factory=list)
     load: list[Number] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

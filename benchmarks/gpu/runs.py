@@ -68,7 +68,6 @@ def described(done: Done) -> Figures:
         "accuracy": found["accuracy"],
         "devices": found["devices"],
         "phases": len(found["phase_seconds"]),
-        "energy is counted by": found["energy_source"],
         "peak memory": max(found["peak_memory_bytes"], default=0) / 1e6,
         "from launch to result": found["total_seconds"],
         "images per second": found["images_per_second"],

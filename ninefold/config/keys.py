@@ -150,9 +150,6 @@ class TrainKeys(Section, kw_only=True):
     clip_grad_value: Positive | None = None
     """Clip each gradient element to this absolute value before each optimizer step; null: no
     clipping."""
-    checkpoint_activations: Names = []  # noqa: RUF012  (msgspec copies it)
-    """Parts of the model, by name, whose activations are computed again in the backward pass
-    instead of kept: less memory for more time."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
     step."""

@@ -36,7 +36,7 @@ class Scores:
     others: further figures. Or a mapping from names to values, None: undefined: plain numbers,
         without a unit or a direction.
     each: the score of each class, landmark, ... by name; None: it has no examples.
-    table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
+    table: the confusion matrix, int64 [true, predicted], of a task that has one.
     each_name: what `each` is, such as IoU.
     counted: what the table counts.
     """

@@ -39,7 +39,7 @@ from ninefold.engine.training import PeakMemory
 from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
-from ninefold.measure.devices import Load, meter
+from ninefold.measure.devices import Load
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
@@ -48,7 +48,6 @@ from ninefold.score import Counted, Score
 from ninefold.signals import Stop
 from ninefold.task.loss import require_untrained, require_usable
 from ninefold.train import initial
-from ninefold.train.activations import checkpoint_activations
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.initial import restore
@@ -244,15 +243,15 @@ def training(
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, context)
     frozen = freeze(model, job.freeze)
-    checkpoint_activations(model, job.checkpoint_activations)
     task = built_task(job)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, context)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), context)
     if evaluates:
-        trial.evaluation(test, plain, size)
+        trial.evaluation(test, plain)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
     trial.step(train, moved, job.seed, job.batch_size, job.accumulate)
+    del trial  # its copies are as large as the network
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -269,10 +268,8 @@ def training(
     if resume:
         restore(state, checkpoints, text, parallel, context)
     load = Load(context.gpus)
-    clock = Clock(context.device, job.clock.sample, meter(context), context.gpus, told=[load])
+    clock = Clock(context.device, job.clock.sample, context.gpus, told=[load])
     clock.seconds = state.train_seconds
-    if resume:
-        clock.joules = math.nan  # the energy of the segments before is not known
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
@@ -369,7 +366,7 @@ def checked_task(
     names: of the classes.
     """
     task = built_task(job)
-    trial_of(job, model, task, context).evaluation(examples, prepare, job.batch_size, names)
+    trial_of(job, model, task, context).evaluation(examples, prepare, names)
     return task
 
 

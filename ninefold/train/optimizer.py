@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -130,12 +129,10 @@ def require_same_groups(
 def require_options(
     groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number,
-    and for an optimizer whose step needs a closure.
+    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
 
     torch keeps any option of a group, and looks at none.
     """
-    _require_plain_step(optimizer)
     known = optimizer.defaults
     for number, group in enumerate(groups or ()):
         for option in sorted({*group} - {"match"}):
@@ -154,20 +151,6 @@ def require_options(
                     "it cannot be used; a number of at least 0 is allowed; correct it or leave it "
                     "out",
                 )
-
-
-def _require_plain_step(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError if `optimizer.step()` cannot be called without arguments, as LBFGS'."""
-    parameters = inspect.signature(optimizer.step).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
-    if needed:
-        raise ConfigError(
-            "optimizer",
-            type(optimizer).__name__,
-            f"its step needs an argument ({', '.join(needed)}); optimizers that compute a step "
-            "from the gradients of one batch are allowed; choose another",
-        )
 
 
 def _is_at_least_0(value: object) -> bool:

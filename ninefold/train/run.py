@@ -79,7 +79,6 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
             context.device,
             contiguous=run.parallel.shards,
         ),
-        *kernels.volume_notes(run.state.model, run.amp.dtype, context.device),
     ]
     if context.local_size > job.threads:
         found.append(
@@ -164,7 +163,6 @@ def ended(
     elif steps == began_at > 0:
         known["peak_memory_bytes"] = []
         notes.append("It was resumed at its end: its peak memory and phases are not known.")
-    energy = total_joules(run, run.clock.joules)
     per_epoch = run.batches.steps_per_epoch
     partial = clock.seconds - sum(run.state.epoch_seconds)
     return Result(
@@ -191,8 +189,6 @@ def ended(
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
         queued_seconds=clock.queued_seconds,
-        energy_joules=energy,
-        energy_source=None if energy is None else run.clock.meter.source,
     )
 
 
@@ -239,16 +235,6 @@ def timing_lines(run: TrainingRun) -> list[str]:
 def in_epochs(steps: int, per_epoch: int) -> float:
     """Steps as epochs; an int if they are whole."""
     return steps / per_epoch if steps % per_epoch else steps // per_epoch
-
-
-def total_joules(run: TrainingRun, joules: float) -> float | None:
-    """Energy of all devices, of which this process counted `joules`; None if one is not known.
-
-    Every process must call it.
-    """
-    mine = torch.tensor(joules, dtype=torch.float64, device=run.context.device)
-    total = float(run.parallel.all_reduce_sum(mine))
-    return total if math.isfinite(total) else None
 
 
 def peak_memory(run: TrainingRun) -> list[int]:
