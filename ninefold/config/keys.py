@@ -60,8 +60,6 @@ class CheckpointKeys(Section, kw_only=True):
     last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
-    on_error: Literal["stop", "continue"] = "stop"
-    """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
 
 class LoaderKeys(Section, kw_only=True):

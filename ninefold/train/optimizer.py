@@ -27,7 +27,6 @@ def parameter_groups(
     """
     names = [name for name, _ in model.named_parameters()]
     left = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    trained = list(left)
     found = []
     for number, group in enumerate(groups or ()):
         glob = str(group["match"])
@@ -36,8 +35,8 @@ def parameter_groups(
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                f"{wrong(glob, names, trained)}; {suggestion(glob, names)}; correct "
-                "the glob or remove the group",
+                "it matches no parameter that is trained and that no earlier group has taken; "
+                f"{suggestion(glob, names)}; correct the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
         found.append({**options, "params": [left.pop(name) for name in matching]})
@@ -155,15 +154,6 @@ def require_options(
 
 def _is_at_least_0(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
-
-
-def wrong(glob: str, names: Sequence[str], trained: Sequence[str]) -> str:
-    """Why a group has no parameters. names: of the model's. trained: of those not frozen."""
-    if not any(fnmatchcase(name, glob) for name in names):
-        return "it matches no parameter"
-    if not any(fnmatchcase(name, glob) for name in trained):
-        return "all parameters that it matches are frozen"
-    return "earlier groups have taken all parameters that it matches"
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

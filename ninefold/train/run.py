@@ -25,7 +25,7 @@ from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
 from ninefold.train import build, cuda_graph, kernels
-from ninefold.train.training_run import TrainingRun, closing, wait_for_writer
+from ninefold.train.training_run import TrainingRun, closing
 
 SELECTED_ON_TEST = (
     "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
@@ -45,7 +45,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluations = loop.train(run)
-            wait_for_writer(run)
+            run.writer.wait()
             result = ended(spec, run, notes, evaluations, began_at)
             if run.context.rank != 0:
                 return
