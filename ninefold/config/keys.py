@@ -60,8 +60,6 @@ class CheckpointKeys(Section, kw_only=True):
     last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
-    on_error: Literal["stop", "continue"] = "stop"
-    """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
 
 class LoaderKeys(Section, kw_only=True):
@@ -95,11 +93,6 @@ class ClockKeys(Section, kw_only=True):
     """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
     sample: Whole = 20
     """Time the phases of one step in this many; 0: of no step."""
-    ceiling: Whole = 0
-    """Steps on a batch that is already in memory, then undone: the speed without loading data."""
-    link: Annotated[float, Meta(ge=0, lt=60)] = 0
-    """Seconds of timed all-reduces before training, and of undone steps without communication,
-    recorded as link and compute_seconds; 0: none."""
 
 
 class LaunchKeys(Section, kw_only=True):
@@ -155,9 +148,6 @@ class TrainKeys(Section, kw_only=True):
     clip_grad_value: Positive | None = None
     """Clip each gradient element to this absolute value before each optimizer step; null: no
     clipping."""
-    checkpoint_activations: Names = []  # noqa: RUF012  (msgspec copies it)
-    """Parts of the model, by name, whose activations are computed again in the backward pass
-    instead of kept: less memory for more time."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
     step."""

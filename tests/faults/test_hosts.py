@@ -258,17 +258,6 @@ def test_a_cable_that_stays_out_ends_the_processes_of_both_hosts(
     assert result(folder)["exit_code"] == 7
 
 
-def test_the_speed_of_a_limited_cable_is_the_one_that_it_keeps_up(
-    hosts: Hosts, shell: Shell
-) -> None:
-    """After a rest it passes 256 kB at once, which says nothing about step after step."""
-    with hosts.limited("50mbit"):
-        ended = Pair(hosts, shell, *options("clock.link=1")).wait(300)
-    assert [end.code for end in ended.values()] == [0, 0], ended
-    rate = 50e6 / 8 * 1448 / 1514  # without the headers of packets
-    assert 0.75 * rate < result(shell.folder / "run")["link"]["bytes_per_second"] < 1.1 * rate
-
-
 def test_other_code_of_one_host_is_refused_on_both(hosts: Hosts, shell: Shell) -> None:
     other = shell.folder / "other"
     shutil.copytree(ROOT / "ninefold", other)

@@ -248,26 +248,6 @@ def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> Non
     assert time.monotonic() - began < 30
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_without_a_checkpoint_that_cannot_be_written(
-    shell: Shell, references: Path, disk: Path
-) -> None:
-    run, mark = disk / "run", shell.folder / "mark"
-    env = {**fault("full", "step", 0, 9, mark), "FAULT_DISK": str(disk)}
-    options = job("none", "fp32", "checkpoint.on_error=continue", "checkpoint.every=0")
-    process = shell.start(str(ROOT / "train.py"), *options, f"hydra.run.dir={run}", env=env)
-    filler = disk / "filler"
-    assert process.stderr is not None
-    line = process.stderr.readline()  # of the checkpoint at the end of the second epoch
-    filler.unlink()
-    _, rest = process.communicate(timeout=60)
-    assert line.startswith("warning: checkpoint="), line
-    assert "needed" in line
-    assert str(disk) in line
-    assert process.returncode == 0, rest
-    assert result(run)["status"] == "ok"
-
-
 # Numerics: a number that is not finite is told with its step, wherever it comes from.
 
 

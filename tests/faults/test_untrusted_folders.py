@@ -112,7 +112,7 @@ CASES: list[tuple[str, str, str, Callable[[Shell, Path], Done], int]] = [
     ("fifo", "study", "sweep.json", resume_study, 2),
     ("huge", "study", "sweep.json", resume_study, 2),
     ("link", "run", "new/run.log", evaluate, 5),
-    ("link", "run", "new/confusion.png", evaluate, 5),
+    ("link", "run", "new/.evaluation.json.tmp", evaluate, 5),
     ("link", "run", "new/.hydra/overrides.yaml", evaluate, 5),
     ("link", "run", "new/.hydra/config.yaml", begin, 5),
     ("link", "run", "export/model.safetensors", export, 2),

@@ -80,7 +80,7 @@ def test_the_weights_after_20_steps_are_bitwise_those_of_the_raw_loop(
         assert torch.equal(own, theirs)
 
 
-def test_an_evaluation_tells_the_iou_of_each_class_and_draws_the_confusion(
+def test_an_evaluation_tells_the_iou_of_each_class_and_the_confusion(
     scenes: list[str], shell: Shell
 ) -> None:
     train = ["train.py", *scenes, "max_steps=20", "hydra.run.dir=run"]
@@ -92,7 +92,7 @@ def test_an_evaluation_tells_the_iou_of_each_class_and_draws_the_confusion(
     lines = done.stdout.split("IoU of each:\n")[1].splitlines()
     for line, (name, iou) in zip(lines, found["per_class"].items(), strict=False):
         assert line.split() == [name, "no", "pixels"] if iou is None else [name, f"{iou:.4f}"]
-    assert (shell.folder / "e" / "confusion.png").stat().st_size > 10_000
+    assert sum(map(sum, found["confusion"])) > 0
 
 
 def test_the_sums_are_the_same_on_1_2_and_3_processes_and_scikit_learns(

@@ -20,7 +20,6 @@ from ninefold.task.classification import Classification
 from ninefold.task.loss import (
     mean_over_examples,
     require_untrained,
-    require_usable,
 )
 from ninefold.task.segmentation import Segmentation
 from ninefold.volumes.landmarks import Landmarks
@@ -83,15 +82,6 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() 
 def test_a_loss_without_a_number_for_each_example_is_one_line(values: Any, found: str) -> None:
     with pytest.raises(ConfigError, match=found):
         mean_over_examples(values, 2)
-
-
-@pytest.mark.parametrize(
-    ("loss", "found"),
-    [(3, "builds nothing to call"), (nn.Linear(2, 2), "parameters would not be trained; it has w")],
-)
-def test_what_cannot_be_a_loss_is_refused(loss: object, found: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^error: task.loss=a.b: .*{found}"):
-        require_usable(loss, "a.b")
 
 
 def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:

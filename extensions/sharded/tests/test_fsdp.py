@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.evaluation import evaluate, most_passes
-from ninefold.engine.parallel import RankContext, Traffic, local_part
+from ninefold.engine.parallel import RankContext, local_part
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
@@ -26,7 +25,6 @@ from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.parallel.ranks import on_ranks
-from tests.parallel.test_sent import counted
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
@@ -400,50 +398,6 @@ def test_units_are_large_modules_or_those_that_are_named_within_wrappers_too() -
 
 def sized(*shapes: tuple[int, int]) -> nn.Module:
     return nn.Sequential(*(nn.Linear(b, a, bias=False) for a, b in shapes))
-
-
-SIZE = 64 * 64 * 4  # bytes of a layer
-SENT = 3 * 7 * SIZE // 8  # by one of 8 processes: gathered twice, reduced once
-TRAFFIC: list[tuple[dict[str, Any], RankContext, Traffic]] = [
-    ({}, RankContext(0, 8, GPU), Traffic(SENT, 3)),
-    ({"reshard_after_forward": False}, RankContext(0, 8, GPU), Traffic(2 * SENT // 3, 2)),
-    ({}, RankContext(0, 8, CPU), Traffic(4 * SENT // 3, 3)),  # gradients are reduced to all
-    ({"reshard_after_forward": False}, RankContext(0, 8, CPU), Traffic(SENT, 2)),
-    ({}, ALONE, Traffic(0, 0)),
-    ({"replicas": 2}, RankContext(0, 8, GPU), Traffic(3 * 3 * SIZE // 4 + SIZE // 4, 4)),
-    ({"replicas": 8}, RankContext(0, 8, GPU), Traffic(2 * 7 * SIZE // 8, 1)),
-]
-
-
-@pytest.mark.parametrize(("options", "context", "sent"), TRAFFIC, ids=str)
-def test_what_a_step_sends_is_calculated(
-    options: dict[str, Any], context: RankContext, sent: Traffic
-) -> None:
-    assert FSDP(**options).traffic(sized((64, 64)), context) == sent
-    in_units = FSDP(**options, least=64 * 64).traffic(sized((64, 64), (64, 64)), context, 4)
-    assert in_units == Traffic(8 * sent.sent, 8 * sent.messages)
-
-
-def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
-    model, context = sized((64, 64), (3, 64)), RankContext(0, 2, GPU)
-    model[0].requires_grad_(False)
-    padded = 4 * 64 * 4
-    found = FSDP(least=64 * 64).traffic(model, context)
-    assert found == Traffic(2 * (SIZE // 2) + 3 * (padded // 2), 2 + 3)
-
-
-STRATEGIES = """
-from ninefold.sharded.fsdp import FSDP
-STRATEGIES = [(2, FSDP(device="cpu", least=1000)), (4, FSDP(device="cpu", least=1000)),
-              (2, FSDP(device="cpu", least=1000, reshard_after_forward=False)),
-              (4, FSDP(device="cpu", least=1000, replicas=2))]
-"""
-
-
-@SLOW
-@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own takes root")
-def test_what_is_calculated_is_counted_within_2_percent(tmp_path: Path) -> None:
-    assert counted(STRATEGIES, tmp_path) == [pytest.approx(1, abs=0.02)] * 4
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ninefold.report.numbers import (
     within_margin,
 )
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
-from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
@@ -125,7 +125,6 @@ def results(group: Group, report: Report) -> Table:
         "memory, MiB": _of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
         "efficiency": _of_ideal,
-        "J/epoch": _of(group, ENERGY.key),
     }
     if scores_alone(group):  # they come first
         time, _, score, *others = columns.items()
