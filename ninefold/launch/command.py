@@ -60,7 +60,7 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
-    if wrong := overrides.unreadable(arguments):
+    if wrong := overrides.of_arguments(arguments, command):
         raise Refused(wrong)
     words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:

@@ -81,7 +81,6 @@ def command(words: Sequence[str]) -> None:
         run("train", ninefold.compared(arguments))
     elif name == "export" and arguments and ELIDED not in arguments:
         own, rest = export.taken(arguments)
-        require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
         export.place(own, checked(asked(config, config.hydra)))
     elif name == "finders" and arguments and ELIDED not in arguments:
