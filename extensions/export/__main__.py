@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.checkpoint import manifest
-from ninefold.config.job import Checked, asked
+from ninefold.config.job import Checked, asked, check
 from ninefold.config.parse import key_of
 from ninefold.errors import CheckpointError, ConfigError, suggestion
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
-from ninefold.launch.ready import checked
 from ninefold.places import typed_as
 
 STOPPED = "the export was stopped"
@@ -42,7 +41,7 @@ def run(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
     own, rest = taken(arguments)
     config = composed("evaluate", rest, example())
-    job = checked(asked(config, config.hydra))
+    job = check(asked(config, config.hydra))
     job, file = place(own, job)
     prepare = own.get("prepare", "false" if own["format"] == "safetensors" else "true") == "true"
     if prepare and own["format"] == "safetensors":
