@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config import schema
 from ninefold.config.options import find, marked, option_keys
+from ninefold.config.rules import breach
 from ninefold.config.schema import (
     BY_OPTION,
     EVALUATE,
@@ -60,6 +61,7 @@ def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> Non
     for name, value in tree(path).items():
         key = find(f"{group}.{name}")
         assert key is not None or group not in OURS, f"{group}.{name} is not in the schema"
+        assert isinstance(value, dict) or breach(f"{group}.{name}", value) == []
         # Runs that were stored without model.output mean null, an option means what its model has.
         if key is not None and key.default is not BY_OPTION and name != "output":
             assert value == key.default
