@@ -302,6 +302,12 @@ REFUSED_COMMANDS = (
         "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out",
         example={"hydra.mode": "MULTIRUN", "started_by": "srun"},
     ),
+    Combination(
+        "resume",
+        lambda job: job["hydra.mode"] == "MULTIRUN" and job["resume"],
+        "a sweep makes new runs; one run can be resumed; leave out -m",
+        example={"hydra.mode": "MULTIRUN", "resume": "auto"},
+    ),
     _not_in_turns(
         lambda job: job["hydra/launcher"] not in HERE,
         "hydra/launcher={hydra/launcher} may start runs on other hosts",

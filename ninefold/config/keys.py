@@ -1,7 +1,7 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md and the comments in conf/train.yaml and conf/evaluate.yaml are generated from here:
+docs/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml are generated from here:
 `python -m ninefold.config.reference`.
 """
 

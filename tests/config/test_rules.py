@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.config.rules import breach, inner_keys, problems
+from ninefold.config.rules import inner_keys, problems
 from ninefold.config.schema import KEYS
 from ninefold.errors import (
     ConfigError,
 )
-from ninefold.places import option_files
 
 # Of these, any text or an empty list is allowed.
 ANY = (
@@ -90,21 +89,6 @@ def test_the_edges_of_what_a_field_may_be(field: str, value: Any, allowed: bool)
 
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize(
-    "path",
-    [*ROOT.glob("conf/*.yaml"), *option_files(), *ROOT.glob("experiments/*.yaml")],
-    ids=lambda path: path.stem,
-)
-def test_what_we_configure_ourselves_is_allowed(path: Path) -> None:
-    tree = OmegaConf.to_container(OmegaConf.load(path))
-    group = f"{path.parent.name}." if path.parent.parent.name == "conf" else ""
-    for key, value in tree.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        for field, each in ((f"{group}{key}", value), *((f"{key}.{n}", v) for n, v in inner)):
-            if not isinstance(each, dict):  # it is merged into what the groups say
-                assert breach(field, each) == []
 
 
 # All of a job

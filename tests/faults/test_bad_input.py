@@ -78,14 +78,12 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("optimizer.lr=???", 2, "optimizer.lr=???: ", "Missing mandatory value"),
     ("optimizer.lr=${nothing}", 2, "optimizer.lr=${nothing}: ", "'nothing' not found"),
     ("epochs=1 epochs=x", 2, "epochs=x: ", "whole number"),
-    ("seed=0,1", 2, "seed=0,1: ", "add -m"),
-    ("epochs=-1 batch_size=0 amp=fp8 epohcs=1", 2,
-     ("epochs=-1: ", "batch_size=0: ", "amp=fp8: ", "epohcs=1: "), ""),
+    ("seed=0,1", 2, "seed=0,1: ", "To sweep over it, add --multirun"),
+    ("epochs=-1 batch_size=0 amp=fp32", 2, ("epochs=-1: ", "batch_size=0: "), ""),
     # Groups, sections and keys that are taken away or are something else
-    ("model=null", 2, "model=null: ", "alexnet, convnet, gpt"),
-    ("model=[convnet]", 2, "model=[convnet]: ", "did you mean convnet?"),
-    ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "no such option"),
-    ("~dataset", 2, "dataset=~: ", "cannot be taken away"),
+    ("model=null", 2, "arguments=model=null", "Config group override must be a string"),
+    ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "Could not load 'logger/nowhere'"),
+    ("~model", 2, "model=nothing: ", "alexnet, convnet, gpt"),
     ("~epochs", 2, "epochs=nothing: ", "it is missing"),
     ("logger.jsonl=null", 2, "logger.jsonl=null: ", "~logger.jsonl"),
     ("optimizer._target_=5", 2, "optimizer._target_=5: ", "dotted name"),
@@ -95,11 +93,11 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("", 2, "override='': ", "key=value"),
     ('seed="a', 2, 'seed="a: ', "key=value"),
     ("epochs=١", 2, "epochs=١: ", "a whole number of at least 0"),
-    ("model.net.width=7s", 2, "model.net.width=777", "5000 characters"),
+    ("model.net.width=7s", 2, "arguments=model.net.width=777", "5000 digits"),
     ("--mutlirun", 2, "arguments=--mutlirun: ", "unrecognized"),
     ("seed=0 -m epochs=1", 2, "arguments=epochs=1: ", "flags are allowed before all key=value"),
     ("--config-dir nope", 2, "config=?: ", "nope' not found"),
-    ("-m --cfg job", 2, "arguments=-m --cfg: ", "Only one of"),
+    ("-m --cfg job", 2, "arguments=-m --cfg job: ", "Only one of"),
     # Processes and devices
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
     ("parallel=dp parallel.processes=2", 2, "parallel.processes=2: ", "parallel=ddp"),
@@ -118,6 +116,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("-m seed=range(0)", 2, "seed=range(0): ", "it has no values"),
     ("-m seed=range(0,1,0)", 2, "seed=range(0,1,0): ", "its step is 0"),
     ("-m +hydra.sweeper.params={seed:'range(0)'}", 2, "seed=range(0): ", "it has no"),
+    ("-m experiments=nine_way,two", 2, "experiments=nine_way,two: ", "in commands of its own"),
     ("-m resume=auto hydra.sweep.dir=s", 2, "resume=auto: ", "a sweep makes new runs"),
     # Evaluations
     ("evaluate", 2, "ckpt=???: ", "nothing is given"),
@@ -129,7 +128,6 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      ("batch_size=0: ", "load.partial=1: "), ""),
     # Resuming
     ("resume=nowhere", 2, "resume=nowhere: ", "config.yaml"),
-    ("resume=older hydra.run.dir=x", 2, "hydra.run.dir=x: ", "leave hydra.run.dir out"),
     ("hydra.run.dir=older", 2, "hydra.run.dir=older: ", "resume=older"),
     ("resume=older seed=3 model=resnet18", 2, "resume=older: ", "model"),
 ]  # fmt: skip
@@ -206,7 +204,6 @@ AGENT = {
     [
         ({}, "MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port 1 ", 7),
         ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 7),
-        ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
         ({"TORCHELASTIC_RUN_ID": ""}, "WORLD_SIZE=2", 2),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
@@ -438,7 +435,7 @@ def test_a_disk_that_takes_no_more_is_one_line(
 def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell) -> None:
     setup = "mount -t tmpfs -o size=4k tmpfs /dev/shm; head -c 4096 /dev/zero > /dev/shm/full"
     done = timed(under, shell, setup, "max_steps=2")
-    refused(done, 5, "file=/dev/shm", hint="launch.inline=true")
+    refused(done, 5, "file=?", hint="see that /dev/shm has room")
     done = timed(under, shell, setup, "max_steps=2", "launch.inline=true")
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -470,7 +467,7 @@ def test_an_address_space_too_small_for_torch_is_one_line(
     shell: Shell, older: Path, kilobytes: int
 ) -> None:
     done = timed(under, shell, f"ulimit -v {kilobytes}")
-    refused(done, 5, f"memory={kilobytes // 1024} MiB", hint="ulimit -v")
+    refused(done, 5, "memory=exhausted", hint="ulimit -v")
 
 
 @SLOW

@@ -159,6 +159,8 @@ def test_another_number_of_processes_goes_on_with_the_same_examples(
     assert found == expected, f"other examples, stopped at {stopped_at}"
     tolerance = {"fp32": 1e-5, "bf16": 3e-2}[precision]
     assert metrics(run, "loss") == pytest.approx(metrics(whole, "loss"), abs=tolerance)
+    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
+    assert f"{after} process(es) instead of {before}" in note
 
 
 def examples(folder: Path, name: str, processes: int) -> list[list[str]]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.conftest import ROOT, Shell
+from tests.conftest import Shell
 from tests.faults.refusals import refused
 
 CODE = """
@@ -156,13 +155,16 @@ def test_other_failures_of_a_users_code_name_the_line_too(
     refused(done, code, field, hint=line_of(mine, text))
 
 
+REFUSED = "optimizer=torch.optim: it, or a scheduler of it, refused its step"
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        pytest.param(["optimizer=lbfgs"], "optimizer=torch.optim: it refused its step (LBFGS.step"),
-        pytest.param(["optimizer=sparse"], "optimizer=torch.optim: it refused its step (Sparse",
+        pytest.param(["optimizer=lbfgs"], f"{REFUSED} (LBFGS.step"),
+        pytest.param(["optimizer=sparse"], f"{REFUSED} (Sparse",
                      marks=SLOW),
-        pytest.param(["scheduler=once"], "scheduler=torch.optim: it refused its step (Tried to",
+        pytest.param(["scheduler=once"], f"{REFUSED} (Tried to",
                      marks=SLOW),
     ],
 )  # fmt: skip
@@ -177,16 +179,6 @@ def test_more_processes_than_one_command_starts_are_refused_before_anything_star
 ) -> None:
     done = shell.train("parallel=ddp", "parallel.processes=300", "batch_size=3000", QUIET)
     refused(done, 2, "parallel.processes=300: too many for one command")
-    assert os.listdir(shell.folder) == []
-
-
-@pytest.mark.slow
-def test_too_few_open_files_are_told_before_anything_starts(shell: Shell) -> None:
-    command = "ulimit -n 100; exec $0 $1 parallel=ddp parallel.processes=20 batch_size=20"
-    process = shell.spawn(["bash", "-c", command, sys.executable, str(ROOT / "train.py")])
-    out, err = process.communicate(timeout=120)
-    done = subprocess.CompletedProcess(command, process.returncode, out, err)
-    refused(done, 5, "RLIMIT_NOFILE=100: too few files are allowed here")
     assert os.listdir(shell.folder) == []
 
 
