@@ -67,7 +67,7 @@ def null_p(
         for so_far in looks or [rounds]:
             each = np.full(len(first), so_far)
             mean, variance = _moments(apart[:, :so_far], each)
-            shrunk, freedom, _ = _moderated(variance, each, (cells - 1) * (so_far - 1.0), cells)
+            shrunk, freedom = _moderated(variance, each, (cells - 1) * (so_far - 1.0), cells)
             found.append(2 * stats.t.sf(np.abs(mean) / np.sqrt(shrunk / so_far), freedom))
     return np.concatenate(found, axis=1)
 

@@ -206,7 +206,8 @@ def test_extensions_work_in_an_empty_folder_without_a_flag(
 def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     shell: Shell, installed: Installed
 ) -> None:
-    small = ("parallel=none", "amp=fp32,autocast", "dataset.limit=256", "epochs=1")
+    # dp does the work of none on a CPU, so that the answer is decided however busy the machine is.
+    small = ("parallel=none,dp", "amp=fp32", "dataset.limit=256", "epochs=1")
     process = start(
         shell, installed.bin, "ninefold", "compare", *small, "study.time_budget=10",
         "hydra.sweep.dir=a study"
@@ -222,7 +223,7 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     assert done.code == 0, done.err
     assert (shell.folder / "a study" / "report" / "report.html").is_file()
     recorded = json.loads((shell.folder / "a study" / "sweep.json").read_text())["command"]
-    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none ")
+    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none,dp ")
     (line,) = re.findall("^train with it: (.*)$", done.out, re.MULTILINE)
     assert line.startswith("ninefold train ")
     done = pasted(shell, installed.bin, f"{line} max_steps=4 hydra.run.dir=run")
@@ -279,7 +280,8 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "mynet.yaml").write_text(MODEL)
     (folder / "mynet.py").write_text(NET)
-    (folder / "train.py").write_text("raise SystemExit('another train.py was run')")
+    for name in ("train.py", "torch.py"):  # the latter comes after the installed one
+        (folder / name).write_text(f"raise SystemExit('another {name} was run')")
     words = ("ninefold", "train", "--config-dir", "conf", "model=mynet", "parallel=ddp", *SHORT)
     done = typed(shell, installed.bin, *words)
     assert (done.code, done.err) == (0, "")
@@ -290,10 +292,6 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     assert done.err.count("\n") == 1
     done = typed(shell, installed.bin, "ninefold", "evaluate", f"ckpt='{run}'", "trust=true")
     assert (done.code, done.err) == (0, "")
-    (folder / "torch.py").touch()
-    done = typed(shell, installed.bin, *words)
-    assert done.code == 2
-    assert f"error: module={folder}/torch.py: " in done.err
 
 
 def test_other_programs_with_hydra_see_nothing_of_it_nor_it_their_configuration(
