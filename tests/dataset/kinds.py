@@ -93,13 +93,3 @@ class ImageAndRow(nn.Module):
         assert image.max() <= 1
         found: Tensor = self.head(torch.cat([self.conv(image).mean((2, 3)), row], 1))
         return found
-
-
-class Line(nn.Module):
-    def __init__(self, inputs: int, outputs: int = 1) -> None:
-        super().__init__()
-        self.layer = nn.Linear(inputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x.reshape(len(x), -1)).squeeze(1)
-        return found

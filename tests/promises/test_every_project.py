@@ -50,16 +50,31 @@ PROJECTS = {
         "dataset.limit=256", "batch_size=32",
     ],
     "compiled": ["compile=true", "model.net.width=8", "batch_size=16", "dataset.limit=96"],
+    # Items of a class of the user's that draw their own transforms, which processes read ahead.
+    "items": [
+        "dataset=mapped", "dataset.train={_target_: tests.dataset.mine.Digits, count: 96}",
+        "dataset.test={_target_: tests.dataset.mine.Digits, count: 40, seed: 1, moves: false}",
+        "dataset.shape=[1,8,8]", "loader.workers=2", "model.net.width=8", "batch_size=16",
+    ],
+    # Several inputs, targets and outputs, in tuples and dicts.
+    "structured": [
+        "--config-dir=own", "model=pair", "dataset=mapped", "task=own_loss",
+        "dataset.train={_target_: tests.dataset.mine.Item, kind: pair}",
+        "dataset.test={_target_: tests.dataset.mine.Item, kind: pair, count: 20}",
+        "task.loss={_target_: tests.dataset.kinds.of_pair, _partial_: true}", "batch_size=8",
+        "optimizer=sgd", "optimizer.lr=0.02",
+    ],
     "outside": [
         "--config-dir=own", "dataset=halves", "task=halves", "model=tiny", "batch_size=8",
         "optimizer.lr=0.1",
     ],
 }  # fmt: skip
-QUICK = {"classification", "regression"}
+QUICK = {"classification", "regression", "items", "structured"}
 OUTSIDE = {
     "dataset/halves.yaml": "_target_: tests.task.toy.Halves\nroot: null\nlimit: null\nclasses: 2\n"
     "shape: [1, 8, 8]\nmean: null\nstd: null\nflip: true\ncrop: 0\nval: 0\n",
     "task/halves.yaml": "_target_: tests.task.toy.Segmentation\n",
+    "model/pair.yaml": "net: {_target_: tests.dataset.kinds.Pair}\n",
     "model/tiny.yaml": "net:\n  _target_: torch.nn.Conv2d\n  in_channels: 1\n  out_channels: 2\n"
     "  kernel_size: 3\n  padding: 1\ninput_channels: 1\ninput_size: null\n"
     "memory_format: contiguous_format\n",
