@@ -93,18 +93,6 @@ def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -
     assert clock.sampled_steps == 0
 
 
-def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
-    clock = Clock(torch.device("cpu"), sample=2)
-    clock.start()
-    for _ in range(100):
-        clock.begin_step()
-        clock.mark("data")
-        clock.end_step()
-    clock.stop()
-    assert clock._pending == []
-    assert clock.sampled_steps == 50
-
-
 @pytest.mark.gpu
 def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
     clock = Clock(torch.device("cuda", 0), sample=0)
