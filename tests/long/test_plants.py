@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
 from tests.conftest import Shell
 
@@ -14,11 +15,16 @@ HERE = "+optimizer.here=${parallel._target_}"
 STUDY = ["experiments=nine_way", "study.ask=[accuracy]", "epochs=15", "seed=0,1,2,3,4"]
 
 
+def doubled_under_ddp(parameters: Any, here: str, lr: float, **rest: Any) -> torch.optim.AdamW:
+    """AdamW with twice the learning rate if ddp is the strategy of the run, `here`."""
+    ddp = here == "ninefold.engine.parallel.ddp.DDP"
+    return torch.optim.AdamW(parameters, lr=2 * lr if ddp else lr, **rest)
+
+
 def report(shell: Shell, *overrides: str) -> dict[str, Any]:
     """The only group of a study in report.json, and the answer."""
     folder = shell.folder / "sweep"
-    done = shell.train(*STUDY, *overrides, f"hydra.sweep.dir={folder}")
-    assert done.returncode == 0, done.stderr
+    shell.train(*STUDY, *overrides, f"hydra.sweep.dir={folder}", code=0)
     found = json.loads((folder / "report" / "report.json").read_text())
     (group,) = found["groups"]
     return {**group, "answer": found["answer"]}
@@ -31,7 +37,7 @@ def recommended(found: dict[str, Any]) -> str:
 def test_a_doubled_learning_rate_is_distinguished_from_another_batch_and_from_noise(
     shell: Shell,
 ) -> None:
-    plant = "optimizer._target_=tests.long.plants.doubled_under_ddp"
+    plant = "optimizer._target_=tests.long.test_plants.doubled_under_ddp"
     found = report(shell, "parallel=none,ddp", "amp=fp32,autocast", plant, HERE)
     rows = {row["cell"]: row for row in found["numerics"]["rows"]}
     for cell in ("ddp-fp32", "ddp-autocast"):
