@@ -115,6 +115,20 @@ def test_intervals_hold_the_mean_of_a_cell_whose_turns_are_skewed(late: float, t
     assert np.mean(shares) >= 0.98
 
 
+@pytest.mark.parametrize(
+    ("noise", "median"),
+    [("expected", 6), ("processes twice as noisy", 11), ("turns twice as noisy", 8)],
+)
+def test_in_so_many_rounds_a_cell_that_is_3_percent_slower_is_found(
+    noise: str, median: int
+) -> None:
+    rng, truth = np.random.default_rng(0), [0.0] * 8 + [math.log(1.03)]
+    ends = [play(truth, NOISES[noise].table(rng, 9), stop=False) for _ in range(300)]
+    found = [each.found[8] or 99 for each in ends]
+    print(f"3 % slower, {noise}: rounds {np.percentile(found, [50, 80, 95])}")
+    assert np.median(found) <= median
+
+
 def test_the_noise_is_that_of_the_components() -> None:
     table = Noise().table(np.random.default_rng(0), 500)
     own = table - table.mean(axis=0)
