@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+import torch
 
 from tests.conftest import Shell
 
@@ -13,14 +15,19 @@ HERE = "+optimizer.here=${parallel._target_}"
 STUDY = ["experiments=nine_way", "study.ask=[accuracy]", "epochs=1", "seed=0"]
 
 
+def doubled_under_ddp(parameters: Any, here: str, lr: float, **rest: Any) -> torch.optim.AdamW:
+    """AdamW with twice the learning rate if ddp is the strategy of the run, `here`."""
+    ddp = here == "ninefold.engine.parallel.ddp.DDP"
+    return torch.optim.AdamW(parameters, lr=2 * lr if ddp else lr, **rest)
+
+
 def test_a_doubled_learning_rate_is_distinguished_from_another_batch_and_from_noise(
     shell: Shell,
 ) -> None:
     cells = ("parallel=none,ddp", "amp=fp32,autocast")
-    plant = ("optimizer._target_=tests.long.plants.doubled_under_ddp", HERE)
+    plant = ("optimizer._target_=tests.long.test_plants.doubled_under_ddp", HERE)
     folder = shell.folder / "sweep"
-    done = shell.train(*STUDY, *cells, *plant, f"hydra.sweep.dir={folder}")
-    assert done.returncode == 0, done.stderr
+    shell.train(*STUDY, *cells, *plant, f"hydra.sweep.dir={folder}", code=0)
     (group,) = json.loads((folder / "report" / "report.json").read_text())["groups"]
     rows = {row["cell"]: row for row in group["numerics"]["rows"]}
     for cell in ("ddp-fp32", "ddp-autocast"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from extensions.sharded.tests.made import Made, batch, made, network
+from extensions.sharded.tests.made import batch, made, network, plain
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
@@ -25,23 +25,10 @@ from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.parallel.ranks import on_ranks
+from tests.train.test_process_settings import BEGIN, faults, glibc
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
-
-
-def plain(steps: int) -> nn.Module:
-    """The same network after so many steps in one process."""
-    model = network()
-    objective = Objective(model, Classification(10))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    for number in range(steps):
-        loss = objective(*batch(number))
-        assert isinstance(loss, Tensor)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model
 
 
 SLOW = pytest.mark.slow
@@ -65,7 +52,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
             return run.whole()["model"], held
 
     (saved, held), *others = on_ranks(ranks, run, tmp_path)
-    expected = plain(3).state_dict()
+    _, expected = plain(network(), [batch(number) for number in range(3)], lr=1e-3)
     assert saved.keys() == expected.keys()
     for name, value in saved.items():
         torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-5)
@@ -213,44 +200,6 @@ def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_pat
     (first, mine, saved), (other, theirs, _) = on_ranks(2, run, tmp_path)
     assert first != other
     assert mine == theirs == first == saved["norm.running_mean"]
-
-
-class Normed(nn.Module):
-    """Normalizes over the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
-        self.head = nn.Linear(8 * 36, 10)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images))
-        return logits
-
-
-def test_batch_normalization_keeps_float32_in_autocast_and_learns_as_with_ddp(
-    tmp_path: Path,
-) -> None:
-    def run(strategy: DDP | FSDP) -> Any:
-        with strategy.join() as context:
-            torch.manual_seed(0)
-            model = Normed()
-            wrapped = strategy.wrap(
-                Objective(Amp("bfloat16").wrap(model), Classification(10)), context
-            )
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-            made = Made(strategy, context, model, wrapped, optimizer)
-            losses = [float(made.step(number)) for number in range(4)]
-            return losses, model.get_buffer("body.1.running_mean")
-
-    ddp, fsdp = (
-        on_ranks(2, lambda s=strategy: run(s), tmp_path)
-        for strategy in (DDP(device="cpu"), FSDP(device="cpu", least=100))
-    )
-    for (losses, mean), (expected, _) in zip(fsdp, ddp, strict=True):
-        assert losses == pytest.approx(expected, abs=0.03)
-        assert mean.dtype == torch.float32
-    torch.testing.assert_close(fsdp[0][1], ddp[0][1], atol=0.01, rtol=0.01)  # of rank 0
 
 
 @pytest.mark.parametrize("reshard", [pytest.param(True, marks=SLOW), False])
@@ -408,3 +357,9 @@ def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str
     notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)
+
+
+@SLOW
+@glibc
+def test_a_run_gives_back_freed_memory_as_its_parameters_are_gathered_for_a_short_time() -> None:
+    assert faults(BEGIN.format("fsdp")) > 300
