@@ -21,7 +21,8 @@ MAX_SEEDS = 20  # seeds in all that a command proposes at most
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
     """Return what measures more; None where the answer is decided, or more would not change it."""
     sweep = recording.sweep
-    if not sweep.command or not (sweep.rounds or sweep.timing):
+    command = recording.command or sweep.command
+    if not command or not (sweep.rounds or sweep.timing):
         return None
     folder = recording.environment.get("report_folder")
     folder = folder if isinstance(folder, str) else ""
@@ -33,7 +34,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     limit = math.inf if budget is None else 60 * budget
     if evidence.unfinished and live:
         words |= no_budget if spent + each > limit else {}
-        return Surer(_with(sweep.command, words), None, "The study is not finished.")
+        return Surer(_with(command, words), None, "The study is not finished.")
     open_scores = evidence.scored and (
         bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
     )
@@ -47,7 +48,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         further = each * (seeds - (len(sweep.rounds) if live else 0))
         words |= no_budget if (spent if live else 0) + further > limit else {}
         text = f"Scores are open: {counted(seeds, 'seed')} in all may settle them."
-        return Surer(_with(sweep.command, words), further / 60 if each else None, text)
+        return Surer(_with(command, words), further / 60 if each else None, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
@@ -59,10 +60,10 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
         words["study.time_budget"] = f"{math.ceil(100 * (spent + more)) / 100:g}"
         text = f"{made} so far: further ones are added to them."
-        return Surer(_with(sweep.command, words), more, text)
+        return Surer(_with(command, words), more, text)
     words["study.time_budget"] = f"{2 * budget:g}"
     text = f"{made} were made: a study of twice the time tells more."
-    return Surer(_with(sweep.command, words), 2 * budget, text)
+    return Surer(_with(command, words), 2 * budget, text)
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:
