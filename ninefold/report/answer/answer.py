@@ -14,7 +14,7 @@ from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe, number_notes
 from ninefold.report.answer.recommend import Recommendation, recommend
-from ninefold.report.answer.surer import surer
+from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import (
     FORMAT,
     Answer,
@@ -89,7 +89,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
-        machine=machine(recording.environment),
+        machine=machine(recording.runs, recording.environment),
         settings=_limits(recording, found),
         answer=_answer(recording, found, decisions, other, typed),
         groups=described,
@@ -143,6 +143,8 @@ def _answer(
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
     answer = replace(other or _own_answer(first, decisions[0], recording), caveats=said)
+    if other and not other.decided:
+        answer = replace(answer, surer=of_time(first, recording))
     cell = answer.cell
     if not answer.decided or not isinstance(cell, Cell):
         return answer
