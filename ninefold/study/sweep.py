@@ -225,8 +225,8 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
 def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) -> list[str]:
     """The words of a study's command that the command of a single run of its cells has, too.
 
-    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours has
-    become that of the answer's overlay, which repeats nothing that is called; the user's own stays.
+    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours is left
+    out: the values of the cell stand for it. The user's own stays.
     """
     flags, words = flags_of(argv), []
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -243,9 +243,7 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) ->
             continue
         if key != "experiments":
             words.append(word)
-        elif (EXPERIMENTS / f"{override.value()}.yaml").is_file():
-            words.append("experiments=recommended")
-        else:
+        elif not (EXPERIMENTS / f"{override.value()}.yaml").is_file():
             of_study = (
                 [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
             )

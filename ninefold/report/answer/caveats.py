@@ -52,10 +52,10 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
         )
     if not evidence.asks_time:
-        found.append(
-            "The times are those of whole runs, not measured in turns. "
-            "study.ask=[time] measures them."
-        )
+        measured = "study.ask=[time] measures them"
+        if evidence.group.on_hosts > 1:
+            measured = "runs on several hosts cannot take turns"
+        found.append(f"The times are those of whole runs, not measured in turns: {measured}.")
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
             f"Memory did not suffice for all cells at once: they were timed in {count} groups. "

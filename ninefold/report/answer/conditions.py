@@ -30,10 +30,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         workers := sorted({run.loader_workers for run in runs if run.loader_workers is not None})
     ):
         phrases.append(f"{listed(workers)} {plural(workers[-1], 'loader worker')} per process")
-    phrases += _devices(environment)
-    if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
-        phrases.append(counted(len(hosts), "host"))
-    phrases += _torch(about)
+    phrases += [*_devices(environment, runs), *_torch(about)]
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
     several = [run for run in runs if run.ok and (run.processes or 1) > 1 and not run.scaling]
     if several:
@@ -59,10 +56,10 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     return phrases
 
 
-def machine(environment: Mapping[str, Any]) -> str:
+def machine(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     """Return the conditions that are about the machine, as a sentence."""
     about = environment.get("environment") or {}
-    known = [*_counts(environment, *_THREADS), *_devices(environment), *_torch(about)]
+    known = [*_counts(environment, *_THREADS), *_devices(environment, runs), *_torch(about)]
     text = one_line(", ".join(known))
     return f"{capitalized(text)}." if text else "The machine is not known."
 
@@ -122,7 +119,9 @@ def _seeds(runs: Sequence[Run]) -> str:
     return f"{span} {plural(counts[-1], 'seed')}"
 
 
-def _devices(environment: Mapping[str, Any]) -> list[str]:
+def _devices(environment: Mapping[str, Any], runs: Sequence[Run]) -> list[str]:
+    hosts = {number for run in runs if run.counts for number in run.on_hosts}
+    each = f"{len(hosts)} hosts, each with " if len(hosts) > 1 else ""
     about = environment.get("environment") or {}
     cpu = [str(model) for model in values(about.get("cpu"))]
     cores = [f"{listed(known)} cores" for known in [values(about.get("cores"))] if known]
@@ -133,7 +132,7 @@ def _devices(environment: Mapping[str, Any]) -> list[str]:
             described.append(f"cpu ({details})" if details else "cpu")
         else:
             described.append(f"{count} × {name}")
-    return [f"on {' and '.join(described)}"] if described else []
+    return [f"on {each}{' and '.join(described)}"] if described else []
 
 
 def _commit(about: Mapping[str, Any]) -> str:

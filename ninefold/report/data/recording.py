@@ -37,6 +37,7 @@ class Recording:
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
     words: those that train each cell, as typed, with the folders that are not recorded
+    command: the study's own, in the same way; None where it may not be repeated
     own: whether this command made it, and may repeat all words of it
     """
 
@@ -45,6 +46,7 @@ class Recording:
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
     words: retrain_command.Words = field(default_factory=dict)
+    command: str | None = None
     own: bool = False
 
     @functools.cached_property
@@ -119,6 +121,7 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
         of_cells,
+        typed.command if own else None,
         own,
     )
 
