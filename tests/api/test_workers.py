@@ -22,7 +22,6 @@ from tests.conftest import ROOT, wait_until
 # From Python 3.12 on: pytest's own threads are there when workers are forked.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
-READ = 0.02  # seconds that an item takes
 COUNT = get_context("fork").Value("i")  # items that all workers have read
 
 
@@ -33,7 +32,7 @@ class Items(Dataset[int]):
         return 1_000_000
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(READ)
+        time.sleep(0.02)
         with COUNT:
             COUNT.value += 1
         return index
@@ -58,7 +57,7 @@ def workers_of_this() -> list[int]:
     return [process.pid for process in active_children() if process.pid is not None]
 
 
-def test_workers_read_nothing_while_another_step_has_its_turn_and_theirs_has_the_wait() -> None:
+def test_workers_read_nothing_while_another_step_has_its_turn() -> None:
     ahead = []
 
     def sleeps() -> None:
@@ -68,7 +67,6 @@ def test_workers_read_nothing_while_another_step_has_its_turn_and_theirs_has_the
 
     found = ninefold.time_steps({"reads": reads(), "sleeps": sleeps}, minutes=0.1, show=False)
     assert sum(ahead[1:]) < 0.1 * len(ahead)  # 2 or more each, if they are not stopped
-    assert found.seconds["reads"] > 0.9 * READ / 2
     assert RAN_ON not in found.sentence
 
 
