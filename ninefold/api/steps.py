@@ -6,7 +6,7 @@ import copy
 import inspect
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from torch import nn
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.times import Times
+from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
+from ninefold.study.turns import Turn
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."
@@ -39,6 +41,11 @@ def time_steps(
     processes call it, the order is the same in all of them, and a turn takes as long as in the
     slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
     it is most of the time: turns that other programs disturb are left out, unless most are.
+
+    Worker processes that a step starts, such as a DataLoader's, are stopped while others have turns
+    (on Linux, those that were forked), so that its time has the wait for data in it. What threads
+    read ahead meanwhile, or processes that cannot be stopped, is missing from it: those that were
+    there before, or that several steps use. Of such processes the answer tells.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
@@ -71,8 +78,9 @@ def time_steps(
     )
     try:
         with restored(things):
-            take_turns(session, calls)
-        found = session.times(() if things else (TRAINED,))
+            ran_on = take_turns(session, calls)
+        caveats = {TRAINED: not things, RAN_ON: ran_on}
+        found = session.times([text for text, holds in caveats.items() if holds])
     finally:
         session.close()
     session.show(found)
@@ -84,20 +92,30 @@ def repeat(call: Callable[[], Any], times: int) -> None:
         call()
 
 
-def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> None:
-    """Let steps take turns until the session ends."""
+def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
+    """Let steps take turns until the session ends.
+
+    Returns whether worker processes ran on between them.
+    """
     session.begin()
-    while (turn := session.turn) is not None:
-        session.begin_turn()
-        try:
-            repeat(calls[turn.name], turn.lead)
+    with closing(StepWorkers(list(calls))) as workers:
+        while (turn := session.turn) is not None:
+            session.end_turn(take_turn(session, turn, calls[turn.name], workers))
+    return workers.run_on
+
+
+def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: StepWorkers) -> float:
+    """Let a step take a turn; return the seconds of a call."""
+    try:
+        with workers.turn(turn.name, turn.steps):
+            session.begin_turn()
+            repeat(call, turn.lead)
             began = session.now()
-            repeat(calls[turn.name], turn.timed)
-            seconds = (session.now() - began) / turn.timed
-        except Exception as error:
-            note(error, f"ninefold.time_steps: in the step {turn.name!r}")
-            raise
-        session.end_turn(seconds)
+            repeat(call, turn.timed)
+            return (session.now() - began) / turn.timed
+    except Exception as error:
+        note(error, f"ninefold.time_steps: in the step {turn.name!r}")
+        raise
 
 
 def callables(steps: object) -> dict[str, Callable[[], Any]]:

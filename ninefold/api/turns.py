@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import active_children
 from typing import Any
 
 from ninefold.api.session import Session
 from ninefold.api.steps import check_names
 from ninefold.api.times import Times
+from ninefold.api.workers import RAN_ON
 from ninefold.errors import ConfigError
 from ninefold.study.turns import Turn
 
@@ -35,7 +37,8 @@ def turns(
             optimizer.step()
 
     contexts: by name, a function without arguments that makes a context manager for one step. Only
-        what may change from step to step can be compared so.
+        what may change from step to step can be compared so. How data is read cannot: batches that
+        are read ahead in one context's turn are used in the next one's.
     baseline: the context of the steps after the turns; the first, if none is named. The other
         arguments: as of `time_steps`.
 
@@ -105,7 +108,7 @@ class Turns:
 
     def times(self) -> Times:
         """What is known so far. In a torch.distributed group all processes call it."""
-        return self._found or self._session.times()
+        return self._found or self._session.times([RAN_ON] * bool(active_children()))
 
     def _turn(self) -> Turn | None:
         """The turn of the step that begins now; None when all are over."""
@@ -118,7 +121,7 @@ class Turns:
         self._session.end_turn((self._session.now() - self._since) / turn.timed)
         self._steps = 0
         if self.done:
-            self._found = self._session.times()
+            self._found = self.times()
             self._session.close()
             self._session.show(self._found)
         return self._session.turn

@@ -24,8 +24,9 @@ OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected
 class TurnTaker:
     """A run whose processes wait, and train only in `turn`.
 
-    Between turns those that compute on a CPU are stopped (SIGSTOP): an OpenMP thread that has
-    nothing to do spins for milliseconds, on a core that the next process needs.
+    Between turns they are stopped (SIGSTOP), with what reads data for them: batches that are read
+    ahead meanwhile would cost its turn nothing, and take time from the others'. And an OpenMP
+    thread that has nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
     free: bytes that were free on its fullest device when it was ready; None if unknown.

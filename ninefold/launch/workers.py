@@ -45,6 +45,9 @@ from ninefold.signals import SIGNALS
 
 LOOK_SECONDS = 0.02  # between looks at the workers; each run waits half of it on average
 LOOPBACK = "127.0.0.1"
+# Of processes that are stopped between turns: their launcher sees to it that they do not hang, and
+# to what else watches for that in NCCL's threads a long pause may look like a hang.
+PAUSED = {"TORCH_NCCL_ENABLE_MONITORING": "0", "NCCL_RAS_ENABLE": "0"}
 LOST = 255  # multiprocessing's exit code for a worker whose end was not seen
 TO_EXIT = 2.0  # seconds that workers have to exit after one of them has failed
 HUNG_SECONDS = 3.0  # seconds in which all peers of a hung process must report that it is missing
@@ -143,7 +146,10 @@ class Workers:
                 "worker",
                 worker.work,
                 args={rank: (own,) for rank, own in enumerate(specs)},
-                envs={rank: variables(rank, count, port, attempt) for rank in self._ranks},
+                envs={
+                    rank: variables(rank, count, port, attempt) | (PAUSED if pipes else {})
+                    for rank in self._ranks
+                },
                 logs_specs=DefaultLogsSpecs(log_dir=str(Path(self._folder.name, "elastic"))),
                 start_method="forkserver",
             )

@@ -1,8 +1,9 @@
 """Trains in short turns, while other runs that are compared with this one are paused.
 
 The launcher says when, see launch.turns. Between turns a process waits for its next message with an
-idle device, at a step boundary; on a CPU the launcher stops it meanwhile (SIGSTOP, on Linux). What
-is trained is thrown away: only its time is recorded.
+idle device, at a step boundary; the launcher stops it meanwhile (SIGSTOP, on Linux), and with it
+the threads and processes that read its data. What is trained is thrown away: only its time is
+recorded.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Any
 
@@ -98,7 +99,7 @@ def ready(run: TrainingRun) -> dict[str, Any]:
     children = [child.pid for child in multiprocessing.active_children()]
     amp, device = run.amp, run.context.device
     return {
-        "stoppable": make_stoppable(run.context),
+        "stoppable": make_stoppable(),
         "free": free_memory(run.context),
         "processes": [os.getpid(), *filter(None, children)],
         "step_seconds": run.warmup.step_seconds,
@@ -173,19 +174,20 @@ def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
             state.losses.start_epoch()
 
 
-def make_stoppable(context: RankContext) -> bool:
+def make_stoppable() -> bool:
     """Move this process and its data workers to a group that may be stopped; False if it may not.
 
-    On a GPU it may not: NCCL's watchdog would take the pause for a hang. The group of the command
-    must not have stopped processes: if its shell ended, the kernel would send it SIGHUP.
-    Only on Linux does a stopped process end with a launcher that is killed.
+    NCCL has nothing in flight between turns, so a pause looks like no hang to its watchdog. The
+    group of the command must not have stopped processes: if its shell ended, the kernel would send
+    it SIGHUP. Only on Linux does a stopped process end with a launcher that is killed.
     """
-    if context.device.type != "cpu" or sys.platform != "linux":
+    if sys.platform != "linux":
         return False
     os.setpgid(0, 0)
     for child in multiprocessing.active_children():
         assert child.pid is not None
-        os.setpgid(child.pid, os.getpid())
+        with suppress(PermissionError):  # of a user's class, and not forked
+            os.setpgid(child.pid, os.getpid())
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -78,31 +79,70 @@ def test_a_process_that_is_not_ready_in_time_is_given_up_by_name(
 STOPPED = """
 import sys, time
 from pathlib import Path
+import torch
+from torch.utils.data import Dataset
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch.turns import Turns
+
+class Rows(Dataset):
+    def __init__(self):
+        self.file = open("read", "ab", buffering=0)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, number):
+        time.sleep(0.02)
+        self.file.write(b"1")
+        return torch.zeros(1, 8, 8), number % 10
 
 def states():
     time.sleep(0.2)
     files = [Path(f"/proc/{pid}/stat").read_text() for pid in run.processes()]
     return [text.rpartition(")")[2].split()[0] for text in files]
 
+def read():
+    return Path("read").stat().st_size
+
 if __name__ == "__main__":
-    job = ours.job("parallel=ddp", "launch.cpu_processes=2", "clock.warmup=1", "logger=quiet")
+    strategy, processes, *more = sys.argv[1:]
+    rows = "{_target_: stopped.Rows}"
+    job = ours.job(
+        f"parallel={strategy}", f"launch.cpu_processes={processes}", "clock.warmup=1",
+        "logger=quiet", "dataset=mapped", "dataset.classes=10", f"dataset.train={rows}",
+        f"dataset.test={rows}", "loader.workers=2", "batch_size=4", *more,
+    )
     forkserver.start(job.resolved)
     folder = Path("run")
     folder.mkdir()
     with Turns() as turns:
-        run = turns.start(RunSpec("time", job.text, folder, started=time.time()), 2)
+        run = turns.start(RunSpec("time", job.text, folder, started=time.time()), int(processes))
         first = states()
         assert run.turn(1, 2) > 0
-        print(first, states(), file=sys.stderr)
+        second = states()
+        before = read()
+        time.sleep(0.5)
+        print(first, second, read() - before, file=sys.stderr)
 """
 
 
-def test_between_turns_all_processes_of_a_run_are_stopped(shell: Shell) -> None:
-    """Otherwise OpenMP threads that wait would spin on the cores that another cell computes on."""
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["ddp", "2"], "['T', 'T'] ['T', 'T'] 0"),
+        pytest.param(["none", "1", "device=cuda"], "['T'] ['T'] 0", marks=pytest.mark.gpu),
+        pytest.param(["ddp", "1", "device=cuda"], "['T'] ['T'] 0", marks=pytest.mark.gpu),
+    ],
+)
+def test_between_turns_all_processes_of_a_run_are_stopped_and_nothing_is_read_ahead(
+    shell: Shell, given: list[str], said: str
+) -> None:
+    """Otherwise a turn would pay nothing for its data, and threads of OpenMP that wait would spin
+    on the cores that another cell computes on.
+    """
     (shell.folder / "stopped.py").write_text(STOPPED)
-    done = shell.run("stopped.py", forked=True, env={"PYTHONPATH": str(ROOT)})
-    assert done.stderr.splitlines() == ["['T', 'T'] ['T', 'T']"]
+    path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    done = shell.run("stopped.py", *given, forked=True, env={"PYTHONPATH": path})
+    assert done.stderr.splitlines() == [said]
