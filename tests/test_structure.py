@@ -211,9 +211,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2535, "checkpoint": 1065, "config": 4320, "dataset": 3720, "engine": 2550,
-    "extensions": 5465, "launch": 2275, "logger": 200, "measure": 485, "model": 490, "ranks": 225,
-    "report": 6470, "stats": 920, "study": 2290, "task": 490, "train": 2695, "ground": 3060,
+    "api": 2535, "checkpoint": 1065, "config": 4170, "dataset": 3700, "engine": 2705,
+    "extensions": 5495, "launch": 2125, "logger": 200, "measure": 640, "model": 515, "ranks": 170,
+    "report": 6460, "stats": 920, "study": 2290, "task": 545, "train": 3220, "ground": 3215,
 }  # fmt: skip
 
 
