@@ -237,7 +237,7 @@ OWN_FILES = {
     "config/conf_files", "config/fingerprint", "config/reference", "config/search_path",
     "config/untrusted",
     "dataset/cache", "launch/workers", "machine",
-    "measure/devices", "measure/environment", "report/render/templates",
+    "measure/environment", "report/render/templates",
     "study/load", "study/start",
 }  # fmt: skip
 WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")

@@ -95,6 +95,7 @@ class Trial:
         `scores` may fail only because two examples are so few: it is then called on MORE of them
         too, and a division by zero is no failure. names: of the classes.
         """
+        failure: ConfigError | None = None
         for count in (2, MORE):
             some = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
             with generators(0, 0), torch.no_grad():
