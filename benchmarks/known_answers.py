@@ -97,7 +97,7 @@ def study(folder: Path, delay: float, overrides: list[str]) -> dict[str, Any]:
 def found(report: dict[str, Any]) -> dict[str, Any]:
     """What a study says: of a report.json."""
     (group,) = report["groups"]
-    pairs = {(pair["first"], pair["second"]): pair for pair in group["pairs"]["seconds"]}
+    pairs = {(pair["first"], pair["second"]): pair for pair in group["comparison"]["seconds"]}
     times = [cell["measures"]["seconds"]["mean"] for cell in group["cells"]
              if cell["cell"] in EQUAL[0]]  # fmt: skip
 
@@ -111,7 +111,7 @@ def found(report: dict[str, Any]) -> dict[str, Any]:
         "chance": report["answer"].get("chance"),
         "seconds": statistics.median(times),
         "decided": sum(pair["verdict"] not in UNDECIDED for pair in pairs.values()),
-        "floor": group["floor"],
+        "floor": group["comparison"]["floor"],
         "equal": [brief(*pair) for cells in EQUAL for pair in combinations(cells, 2)],
         "delayed": [brief(*pair) for pair in DELAYED],
     }

@@ -165,13 +165,13 @@ def promised(folder: Path) -> dict[str, Any]:
             for cell in group["cells"]
         },
         "pairs": {
-            f"{pair['first']} : {pair['second']}": pair for pair in group["pairs"]["seconds"]
+            f"{pair['first']} : {pair['second']}": pair for pair in group["comparison"]["seconds"]
         },
         "named": report["answer"]["cell"],
         "sentence": report["answer"]["lead"],
         "caveats": report["answer"]["caveats"],
-        "control": group["control"],
-        "steady": group.get("steady"),
+        "control": group["comparison"]["control"],
+        "steady": group["comparison"]["steady"],
         "conditions": report["conditions"],
     }
 

@@ -82,7 +82,7 @@ def unpack(files: Iterable[Path], output: Path) -> list[str]:
 def recorded(experiment: str, report: Path) -> list[str]:
     """Copy the `report` of a study into `experiments/`; returns what `unpack` does."""
     found = json.loads((report / "report.json").read_text())
-    environment = found["environment"]["environment"]
+    environment = json.loads((report / "environment.json").read_text())["environment"]
     gpu = re.sub(r"\W+", "-", ", ".join(environment["hosts"][0]["gpus"]) or "no gpu").lower()
     folder = ROOT / "experiments" / experiment / f"{environment['time']['first'][:10]}_{gpu}"
     shutil.copytree(report, folder, dirs_exist_ok=True)

@@ -71,18 +71,11 @@ def studied(session: Session, *overrides: str) -> Figures:
             cell for cell in best if cell and session.gpus < 2 and not cell.startswith("none-")
         ],
         "cells that ended badly": [cell["cell"] for cell in cells if cell["status"]],
-        "cells that wait for data": [cell["cell"] for cell in cells if cell["data_bound"]],
-        "cells that wait for the host": [
-            f"{group['model']} {cell['cell']}" if several else cell["cell"]
-            for group in groups
-            for cell in group["cells"]
-            if cell["host_bound"]
-        ],
         "cells that compute something else": [
             row["cell"] for row in rows if row.get("verdict") == OTHER
         ],
         "A/A checks that failed": sum(
-            (group["control"] or {}).get("state") == "failed" for group in groups
+            (group["comparison"]["control"] or {}).get("state") == "failed" for group in groups
         ),
         "seconds an epoch": {
             f"{group['title']}: {cell['cell']}" if several else cell["cell"]: (
@@ -113,8 +106,6 @@ def sound(minutes: float) -> list[Expectation]:
             means="the thresholds of the numerics are those of bfloat16 on a CPU",
         ),
         Expectation("A/A checks that failed"),
-        Expectation("cells that wait for data"),
-        Expectation("cells that wait for the host"),
         Expectation("caveats"),
     ]
 

@@ -19,7 +19,7 @@ from ninefold.report.answer.evidence import Evidence, gather_evidence  # noqa: E
 from ninefold.report.data.cell import Cell  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
-from ninefold.report.numbers import MISSING, signed  # noqa: E402
+from ninefold.report.numbers import MISSING, number  # noqa: E402
 from ninefold.report.render.tables import grid  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
 from ninefold.stats.statistics import estimate  # noqa: E402
@@ -64,10 +64,10 @@ def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
         str(cell),
         minutes or "not given",
         MISSING if ours is None else f"{ours:.2f}",
-        MISSING if ours is None or not minutes else signed(ours - float(minutes), 1),
+        MISSING if ours is None or not minutes else number(ours - float(minutes), 1, sign=True),
         "not given" if percent is None else f"{percent:.2f}",
         MISSING if score is None else f"{score:.2f}",
-        MISSING if points is None else signed(points, 2),
+        MISSING if points is None else number(points, 2, sign=True),
     ]
 
 

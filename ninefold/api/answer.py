@@ -16,8 +16,9 @@ from ninefold.api.show import source_line
 from ninefold.api.tables import data_frame, html_table
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
-from ninefold.report.answer.tree import CellReport, Group, RunLine
+from ninefold.report.answer.tree import CellReport, Group
 from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.runs import Run
 from ninefold.report.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
@@ -61,13 +62,13 @@ class Answer:
         self.train = answer.train
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
         group = report.groups[0] if report.groups else None
-        self._table = None if group is None else results(group, report)
+        self._table = None if group is None else results(group)
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
 
-    def _why(self, run: RunLine) -> str:
+    def _why(self, run: Run) -> str:
         """Why a run failed, with the caller's line of code; a report has no folders in it."""
-        said = run.error or run.status
+        said = one_line(run.error or run.status)
         with suppress(OSError, ValueError):  # a recording has no run folders
             said = Result.read(self.folder / run.folder).error or said
         line = source_line(said)
@@ -183,7 +184,7 @@ class Answer:
 
 
 def _cells(group: Group) -> dict[str, Row]:
-    ratios = {pair.second: pair for pair in group.pairs.seconds if pair.first == PLAIN}
+    ratios = {pair.second: pair for pair in group.comparison.seconds if pair.first == PLAIN}
     return {str(cell.cell): _cell(cell, ratios) for cell in group.cells}
 
 
@@ -212,5 +213,5 @@ def _pairs(group: Group) -> list[Row]:
             "high": pair.high,
             "verdict": pair.verdict,
         }
-        for pair in group.pairs.seconds
+        for pair in group.comparison.seconds
     ]

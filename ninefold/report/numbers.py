@@ -20,20 +20,9 @@ def number(value: float | None, decimals: int, sign: bool = False) -> str:
     return f"{round(value, decimals) + 0.0:{'+' if sign else ''}.{decimals}f}"
 
 
-def signed(value: float | None, decimals: int) -> str:
-    """Return a difference with its sign, and zero as +0."""
-    return number(value, decimals, sign=True)
-
-
 def times(value: float | None, decimals: int = 2) -> str:
     """Return a ratio such as `×1.23`."""
     return MISSING if value is None else f"×{number(value, decimals)}"
-
-
-def spread(mean: float | None, sd: float | None, decimals: int) -> str:
-    """Return `mean ± sd`, or the mean alone where a single seed has no deviation."""
-    shown = number(mean, decimals)
-    return shown if sd is None else f"{shown} ± {number(sd, decimals)}"
 
 
 def between(
@@ -112,7 +101,7 @@ def difference(value: float | None, unit: str) -> str:
         return MISSING
     if value == 0:
         return EQUAL
-    return signed(value, 2 if unit == "%" else max(2, decimals_for(value or 1.0)))
+    return number(value, 2 if unit == "%" else max(2, decimals_for(value or 1.0)), sign=True)
 
 
 def unit_of_difference(unit: str) -> str:

@@ -18,7 +18,7 @@ from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import excluded, recommend
-from ninefold.report.answer.tree import Answer, Report, Speedup
+from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.wording import chips, lead
 from ninefold.report.answer.wording import reasons as reasons_of
 from ninefold.report.data.cell import PLAIN, Cell
@@ -418,13 +418,6 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> Non
         runs = runs_of({PLAIN: 5.0}, phase_seconds={"data": data, "forward": 4.0})
         assert evidence(runs).waits_for_data(PLAIN) is bound
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
-
-
-def test_a_speedup_is_compared_with_the_number_of_devices_and_a_cpu_counts_as_one() -> None:
-    runs = runs_of({NONE: 5.0, DDP: 4.0})
-    assert evidence(runs).speedup(DDP) == Speedup(1.25, ideal=1)
-    gpus = [replace(run, devices=["H", "H"]) if run.parallel == "ddp" else run for run in runs]
-    assert evidence(gpus).speedup(DDP) == Speedup(1.25, ideal=2)
 
 
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ninefold import report
 from ninefold.report.data.retrain_command import of_cells, recorded
 from ninefold.report.data.runs import Run
 from ninefold.study_record import StudyRecord
-from tests.report.test_report import result, sweep
+from tests.report.test_report import entry, result, sweep
 
 CELLS = [{"parallel": "none", "amp": "fp32"}]
 OWN = ["PYTHONPATH=mine", "--config-dir", "mine/conf", "model=mlp", "task.loss={_target_: 'a.B'}"]
@@ -89,6 +89,21 @@ def test_folders_are_named_so_that_the_command_works_but_not_published(
     for path in folder.glob("report/*.*"):
         assert b"annabel" not in path.read_bytes(), path
     assert "leaves out folders" in (folder / "report" / "report.md").read_text()
+
+
+def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    facts: dict[str, Any] = {
+        "rounds": [entry(0, ["runs/0_none_fp32"])], "planned_rounds": 2, "planned_cells": CELLS,
+        "command": "python train.py -m dataset.root=/scratch/annabel/y seed=0,1",
+    }  # fmt: skip
+    folder = sweep(tmp_path / "s", result(), **facts)
+    assert f"to be surer: {facts['command']} study.resume=s" in report.write(folder, own=True)
+    told = (folder / "report" / "report.md").read_text()
+    assert "`python train.py -m dataset.root=DATASET_ROOT seed=0,1 study.resume=s`" in told
+    assert "Put your own path in place of DATASET_ROOT." in told
 
 
 def test_words_of_a_swept_key_are_the_answers() -> None:

@@ -56,7 +56,7 @@ class Written:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        return {row["cell"]: row["verdict"] for row in self.group["safety"]}
+        return {row["cell"]: row["verdict"] for row in self.group["comparison"]["safety"]}
 
 
 def study(
@@ -128,7 +128,7 @@ def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(
 
 def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written) -> None:
     assert (errors.verdicts, errors.tree["answer"]["cell"]) == (VERDICTS, "ddp-fp32")
-    known = {row["cell"]: row for row in errors.group["safety"]}
+    known = {row["cell"]: row for row in errors.group["comparison"]["safety"]}
     assert known["none-autocast"]["difference"] == pytest.approx(2.0, abs=0.1)  # as measured
     kept = known["ddp-fp32"]
     assert kept["difference"] < kept["low"] < 0.5  # an upper bound
@@ -136,7 +136,7 @@ def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written)
     for text in (*map(errors.text, files), errors.console):
         assert not re.search(r"[0-9] points|percentage points|RMSE %|% test RMSE|RMSE, %", text)
     for words in ("less than 0.5 m above none, fp32's", ", at most +0.", "| RMSE, m ",
-                  "MAE, m (less is better)", "Seconds to a test RMSE of 54."):  # fmt: skip
+                  "MAE, m (less is better)", "Time to a test RMSE of 54."):  # fmt: skip
         assert words in errors.text("report.md"), words
 
 
@@ -146,14 +146,13 @@ def test_the_time_to_a_target_error_is_that_of_the_first_evaluation_at_or_below_
     # Each evaluation is 0.1 m better than the one before; the last is at 54, the target at 54.5.
     [found] = [c["measures"]["to_target"] for c in errors.group["cells"] if c["cell"] == "ddp-fp32"]
     assert {round(value / SPEED[DDP]) for value in found["values"].values()} <= {4, 5, 6}
-    assert errors.tree["settings"]["target"] == pytest.approx(54.5, abs=0.05)
+    assert errors.group["target"] == pytest.approx(54.5, abs=0.05)
 
 
 def test_a_negative_score_is_compared_by_its_margin(tmp_path: Path) -> None:
     elbos = study(tmp_path, ELBO, -48523.9, 2.0, lost=200.0)
-    settings = elbos.tree["settings"]
-    assert (elbos.verdicts, settings["margin"]) == (VERDICTS, 30.0)
-    assert settings["target"] == pytest.approx(-48554, abs=5)
+    assert (elbos.verdicts, elbos.group["settings"]["margin"]) == (VERDICTS, 30.0)
+    assert elbos.group["target"] == pytest.approx(-48554, abs=5)
     assert "less than 30 nats below none, fp32's" in elbos.text("report.md")
 
 
@@ -175,14 +174,15 @@ def test_the_margin_is_in_the_unit_of_the_score_and_without_one_nothing_may_be_l
 def test_further_figures_have_the_unit_and_direction_that_their_task_gives(
     errors: Written, shares: Written
 ) -> None:
-    about, means = (
-        [(each["name"], each["unit"], each["better"]) for each in errors.group["further"]],
-        [each["cells"]["none-fp32"]["mean"] for each in errors.group["further"]],
-    )
-    assert about == [("MAE", "m", "less"), ("R2", "", "more")]
-    assert means == [27.0, -0.25]
-    [share] = shares.group["further"]
-    assert (share["unit"], share["cells"]["none-fp32"]["mean"]) == ("%", 90.0)
+    def further(group: dict[str, Any]) -> list[tuple[str, str, str, float]]:
+        of_plain = group["cells"][0]["measures"]
+        return [
+            (each["title"], each["unit"], each["better"], of_plain[each["key"]]["mean"])
+            for each in group["measures"] if each["key"].startswith("figure: ")
+        ]  # fmt: skip
+
+    assert further(errors.group) == [("MAE", "m", "less", 27.0), ("R2", "", "more", -0.25)]
+    assert further(shares.group) == [("pixel accuracy", "%", "more", 90.0)]
     assert (Figure("MAE", 1.0, "m").key, Figure("R2", 1.0, "").key) == ("MAE m", "R2")
 
 

@@ -426,7 +426,7 @@ def test_processes_train_a_long_stretch_after_their_turns_in_rotation(
             assert each["train_seconds"] == pytest.approx(each["steps"] * mean)  # type: ignore
     content = json.loads((shell.folder / "study" / "report" / "report.json").read_text())
     [group] = content["groups"]
-    assert {each["cell"] for each in group["steady"]} >= cells
+    assert {each["cell"] for each in group["comparison"]["steady"]} >= cells
     sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
     assert sweep["timing_ended"] in ("budget", "settled")
     assert all(0 <= entry["others"] <= 1 for entry in sweep["timing"])

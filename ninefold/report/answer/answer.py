@@ -12,19 +12,16 @@ from ninefold.places import EXTENSIONS
 from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.groups import describe, number_notes
+from ninefold.report.answer.groups import describe
 from ninefold.report.answer.recommend import Recommendation, recommend
 from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import (
     FORMAT,
     Answer,
-    Group,
-    Limits,
     Note,
     Report,
-    RunLine,
 )
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import left_out
@@ -40,8 +37,6 @@ from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
-from ninefold.report.stats.measures import SECONDS, of_score
-from ninefold.study_record import StudyRecord
 
 
 def evidence_of(recording: Recording) -> list[Evidence]:
@@ -66,7 +61,8 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     quoted; None: what the study's command had.
     """
     studies = values(recording.environment.get("study"))
-    question, command = recording.sweep.question, recording.sweep.command
+    sweep = recording.sweep
+    question, command = sweep.question, sweep.command
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
     decisions = [recommend(evidence) for evidence in found]
@@ -77,7 +73,6 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
             decision,
             recording,
             by_conditions.index(evidence.group),
-            found[0].settings.margin,
             compares=other is None,
         )
         for evidence, decision in zip(found, decisions, strict=True)
@@ -85,32 +80,16 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     return Report(
         format=FORMAT,
         title=one_line(listed(studies)) if studies else "Runs",
-        study=studies[0] if len(studies) == 1 else None,
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
         machine=machine(recording.runs, recording.environment),
-        settings=_limits(recording, found),
         answer=_answer(recording, found, decisions, other, typed),
         groups=described,
-        notes=_notes(recording.runs, described),
-        runs=[_run(run, recording.sweep) for run in recording.runs],
+        notes=_notes(recording.runs),
+        runs=recording.runs,
+        uncounted={run.folder: why for run in recording.runs if (why := why_not(run, sweep))},
         environment=recording.environment,
-    )
-
-
-def _limits(recording: Recording, found: Sequence[Evidence]) -> Limits:
-    if not found:
-        return Limits(None, None, None, None, None, None)
-    used = found[0].settings
-    return Limits(
-        used.margin,
-        used.same,
-        used.level,
-        used.looks,
-        used.confidence,
-        found[0].target,
-        None if used.score_looks is None else used.score_confidence,
     )
 
 
@@ -207,28 +186,10 @@ def overlay_of(recording: Recording, cell: Cell) -> dict[str, Any] | None:
     return overlay if isinstance(overlay, dict) else None
 
 
-def _notes(runs: Sequence[Run], described: Sequence[Group]) -> list[Note]:
-    cells = [cell for group in described for cell in group.cells]
-    return [
-        Note(
-            number,
-            one_line(note),
-            list(dict.fromkeys(cell.cell for cell in cells if number in cell.notes)),
-        )
-        for note, number in number_notes(runs).items()
-    ]
-
-
-def _run(run: Run, sweep: StudyRecord) -> RunLine:
-    return RunLine(
-        folder=run.folder,
-        cell=run.cell,
-        seed=run.seed,
-        round=run.round,
-        status=run.status,
-        counted=run.counts,
-        seconds=SECONDS.value(run),
-        accuracy=of_score(run.scoring).value(run),
-        error=None if run.error is None else one_line(run.error),
-        why=why_not(run, sweep),
-    )
+def _notes(runs: Sequence[Run]) -> list[Note]:
+    """Every distinct note of the runs that count, in their order."""
+    cells: dict[str, set[Cell]] = {}
+    for run in runs:
+        for note in run.notes if run.counts else ():
+            cells.setdefault(note, set()).add(run.cell)
+    return [Note(one_line(note), sorted(held, key=plainness)) for note, held in cells.items()]

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from ninefold.report.answer.tree import Speed, Speedup
+from ninefold.report.answer.tree import Speed
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
 from ninefold.report.data.turns import MachineState, machine_state
-from ninefold.report.stats.measures import SECONDS, THROUGHPUT, Measure, of_score, to_target
+from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
@@ -178,22 +178,6 @@ class Evidence:
             if run.queued_seconds is not None and run.train_seconds and run.steps
         ]
         return bool(shares) and fmean(shares) < AT_ONCE
-
-    def speedup(self, cell: Cell) -> Speedup | None:
-        """Return a cell's throughput over that of parallel=none, same precision; and what is ideal.
-
-        Processes on a CPU share its cores, so that several of them count as one device.
-        """
-        base, speeds = Cell(PLAIN.parallel, cell.amp), THROUGHPUT.values(self.group)
-        one, own = speeds.get(base, {}), speeds.get(cell, {})
-        pairs = [own[key] / one[key] for key in own if one.get(key)]
-        if cell == base or not pairs or not self.timed:
-            return None
-        devices = max((run.devices for run in self.group.completed(cell)), key=len, default=[])
-        return Speedup(
-            value=sum(pairs) / len(pairs),
-            ideal=1 if set(devices) <= {"cpu"} else len(devices),
-        )
 
     def safety(self, cell: Cell) -> Safety | None:
         """Return the test of a cell's score against the baseline's."""

@@ -75,9 +75,9 @@ def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
 def _live(recording: Recording) -> str:
     """Return the folder of a study that can be resumed; empty of a recording, without its runs."""
     folder = recording.environment.get("report_folder")
-    if isinstance(folder, str) and folder.endswith("/report"):
-        return folder.removesuffix("/report")
-    return ""
+    if not isinstance(folder, str) or not folder.endswith("/report"):
+        return ""
+    return folder.removesuffix("/report")
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:

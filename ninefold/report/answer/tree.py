@@ -1,4 +1,4 @@
-"""The report as typed objects: what report.json holds, and what all renderers read.
+"""The report as typed objects: what all renderers read, and report.json holds most of.
 
 Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
 None where it is not known. Times are in seconds, memory in bytes, scores in the
@@ -8,45 +8,18 @@ whatever its name is: `Group.score`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
 from ninefold.report.data.cell import Cell
-from ninefold.report.numbers import MISSING
+from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.result import TIMING
-from ninefold.stats.verdicts import Control, Pair, Safety, Steady
+from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 FORMAT = 2
-_WHERE_USED = {
-    *("score_confidence", "timing_rounds", "others", "own_margin"),
-    *("repeats", "speed", "excluded", "surer", "table"),
-}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The thresholds that verdicts were reached with.
-
-    margin: what a cell may lose of the score; in percentage points if it is a share.
-    same: share of time within which two cells tie.
-    level: probability of any false verdict in a study.
-    looks: times that the verdicts are computed in a study.
-    confidence: of the intervals, percent.
-    score_confidence: of the intervals of scores, where it is another.
-    target: test score to time the way to; in percent if it is a share.
-    """
-
-    margin: float | None
-    same: float | None
-    level: float | None
-    looks: int | None
-    confidence: float | None
-    target: float | None
-    score_confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,57 +94,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class MeasureInfo:
-    """What a measure is. better: "less" or "more"; available: whether a run has a value."""
+    """What a measure is. better: "less", "more" or "": not known."""
 
     key: str
     title: str
     unit: str
     better: str
-    available: bool
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(Estimate):
     """One measure of one cell.
 
-    n: values that the mean is of.
-    mean, sd, low, high: mean, standard deviation (n - 1) and 95 % interval of the mean.
-    relative: to none-fp32: a ratio, or for scores and further figures a difference.
     values: by seed, or by timing round.
     tried: seeds, or timing rounds, that have runs of this cell which may give a value.
     """
 
-    n: int
-    mean: float | None
-    sd: float | None
-    low: float | None
-    high: float | None
-    relative: float | None
     values: dict[str, float]
     tried: int
-
-
-@dataclass(frozen=True)
-class Further:
-    """A further figure of the task by cell. better: "less", "more" or None: not known."""
-
-    name: str
-    unit: str
-    better: str | None
-    cells: dict[Cell, Figures]
-
-    @property
-    def heading(self) -> str:
-        """Its name with its unit."""
-        return f"{self.name}, {self.unit}" if self.unit else self.name
-
-
-@dataclass(frozen=True)
-class Speedup:
-    """Throughput over that of one device in the same precision; ideal: what the devices allow."""
-
-    value: float
-    ideal: int
 
 
 @dataclass(frozen=True)
@@ -200,38 +140,20 @@ class CellReport:
         time counts.
     status: of the first run that did not end well, None where all did.
     seeds: seeds that were run.
-    measures: by key of the measure.
+    measures: by key of the measure, without those that it has no value of.
     phases: percent of a training step, by phase.
-    data_bound: whether a tenth or more of its steps goes into its batches.
-    host_bound: whether its GPUs wait for the host.
-    notes: numbers of all notes that hold for it.
     """
 
     cell: Cell
     status: str | None
     seeds: int
-    measures: dict[str, Figures | None]
+    measures: dict[str, Figures]
     phases: dict[str, float] | None
-    data_bound: bool
-    speedup: Speedup | None
     label: str = ""
     repeats: Cell | None = None
     speed: Speed | None = None
     standing: str = ""
     excluded: str | None = None
-    host_bound: bool = False
-    notes: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class PairVerdicts:
-    """Every pair of cells, by each of the two measures that are tested.
-
-    seconds: none where the study asked for scores alone.
-    """
-
-    seconds: list[Pair]
-    accuracy: list[Pair]
 
 
 @dataclass(frozen=True)
@@ -247,39 +169,34 @@ class Curve:
 class Group:
     """The runs of the same conditions: dataset, model, batch size, epochs, other overrides.
 
+    measures: the score, and those that a run has a value of; a further figure of the task has the
+        key "figure: NAME".
+    comparison: the verdicts on every pair, of times none where scores alone were asked; and the
+        controls.
     numerics: comparison of the first steps, None where none was recorded.
     score: the name of the task's score.
-    own_margin: what may be lost of it, where that is another than in the report's settings.
-    further: what else the task reports.
+    settings: the thresholds that its verdicts were reached with.
+    target: score to time the way to; in percent if it is a share.
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
-    floor: the noise floor: the share within which a ratio of time is neither faster nor slower.
     check: what the control says, and what follows, in sentences.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
     """
 
     title: str
-    dataset: str | None
-    model: str | None
-    batch_size: int | None
-    epochs: float | None
     measures: list[MeasureInfo]
     cells: list[CellReport]
-    pairs: PairVerdicts
-    safety: list[Safety]
-    control: Control | None
-    steady: list[Steady]
-    floor: float
+    comparison: Comparison
+    settings: Settings
+    target: float | None
     check: str
     numerics: Mapping[str, Any] | None
     curves: list[Curve]
     score: str
-    further: list[Further]
     timing_rounds: int | None = None
     others: float | None = None
     order: int = 0
-    own_margin: float | None = None
     asks_time: bool = True
 
     @property
@@ -307,68 +224,44 @@ class Group:
 class Note:
     """A note of runs, and the cells that it holds for."""
 
-    number: int
     text: str
     cells: list[Cell]
 
 
 @dataclass(frozen=True)
-class RunLine:
-    """One run as the report lists it; why: why it does not count, None where it does."""
-
-    folder: str
-    cell: Cell
-    seed: int | None
-    round: int | None
-    status: str
-    counted: bool
-    seconds: float | None
-    accuracy: float | None
-    error: str | None
-    why: str | None
-
-    @property
-    def number(self) -> str:
-        """The number of the run's round, from 1; `timing 1` of a timing round."""
-        number = MISSING if self.round is None else str(self.round + 1)
-        return f"timing {number}" if self.folder.startswith(f"{TIMING}/") else number
-
-
-@dataclass(frozen=True)
 class Report:
-    """A whole report; groups: that with the most successful runs first, which the answer is of."""
+    """A whole report.
+
+    groups: that with the most successful runs first, which the answer is of.
+    uncounted: by the folders of runs that do not count, why.
+    """
 
     format: int
     title: str
-    study: str | None
     question: str | None
     command: str | None
     conditions: list[str]
     machine: str
-    settings: Limits
     answer: Answer
     groups: list[Group]
     notes: list[Note]
-    runs: list[RunLine]
+    runs: Sequence[Run]
+    uncounted: Mapping[str, str]
     environment: Mapping[str, Any]
 
 
 def write_report(path: Path, report: Report) -> None:
-    """Write report.json."""
-    write_json(path, _content(report))
+    """Write report.json: all but what runs.csv and environment.json have."""
+    names = [each.name for each in fields(report) if each.name not in ("runs", "environment")]
+    write_json(path, {name: _content(getattr(report, name)) for name in names})
 
 
 def _content(part: Any) -> Any:
-    """A part of the tree as JSON: cells as their texts, and no field that the study did not use."""
+    """A part of the tree as JSON: cells as their texts."""
     if isinstance(part, Cell):
         return str(part)
     if is_dataclass(part):
-        values = {each.name: getattr(part, each.name) for each in fields(part)}
-        return {
-            name: _content(value)
-            for name, value in values.items()
-            if value is not None or name not in _WHERE_USED
-        }
+        return {each.name: _content(getattr(part, each.name)) for each in fields(part)}
     if isinstance(part, Mapping):
         return {str(key): _content(value) for key, value in part.items()}
     return [_content(each) for each in part] if isinstance(part, list | tuple) else part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import (
@@ -141,8 +142,8 @@ def chips(found: Recommendation) -> list[Chip]:
         said.append(Chip(evidence.group.score, "not asked for", "open"))
     elif score := _score_of(evidence, cell):
         said.append(Chip(evidence.group.score, score, "good"))
-    if (memory := BYTES.relative(evidence.group).get(cell)) is not None and cell != PLAIN:
-        share = round(100 * (memory - 1))
+    if cell != PLAIN and {cell, PLAIN} <= (memory := _memory(evidence)).keys():
+        share = round(100 * (memory[cell] / memory[PLAIN] - 1))
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
         said.append(Chip("memory", text, "good" if share <= 0 else "open"))
     return said[:MAX_CHIPS]  # the table has the others
@@ -152,17 +153,19 @@ def _least_memory(found: Recommendation) -> list[Chip]:
     """Which takes the least memory of those that may be the fastest and look the same so far."""
     evidence, cell = found.evidence, found.cell
     assert cell is not None
-    memory, same = BYTES.relative(evidence.group), 1 + evidence.settings.same
-    speeds = {other: evidence.speed(other, cell) for other in found.may_be}
-    near = {
-        other: size
-        for other, speed in speeds.items()
-        if speed and speed.times * same >= 1 and (size := memory.get(other)) is not None
-    }
+    memory, same = _memory(evidence), 1 + evidence.settings.same
+    speeds = {other: evidence.speed(other, cell) for other in found.may_be if other in memory}
+    near = [other for other, speed in speeds.items() if speed and speed.times * same >= 1]
     if len(near) < 2:
         return []
-    least = min(near, key=lambda other: near[other])
+    least = min(near, key=lambda other: memory[other])
     return [Chip("as fast so far, with the least memory", evidence.label(least), "open")]
+
+
+def _memory(evidence: Evidence) -> dict[Cell, float]:
+    """The peak memory of the configurations, the mean over their runs."""
+    found = BYTES.values(evidence.group)
+    return {cell: fmean(known.values()) for cell, known in found.items()}
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:

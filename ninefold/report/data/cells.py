@@ -5,14 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
-from ninefold.score import ACCURACY, SCORE, SHARE, Score
-
-MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
+from ninefold.score import ACCURACY, SHARE, Score
 
 
 @dataclass(frozen=True)
@@ -199,30 +197,3 @@ def largest_first(found: Sequence[Group]) -> list[Group]:
     The answer of a report is about the first.
     """
     return sorted(found, key=lambda group: (-group.ok, -group.merit))
-
-
-def shown(found: Sequence[Group]) -> list[Group]:
-    """Return the groups with figures and tables: all of a few, the first MAX_SHOWN of many."""
-    return list(found) if len(found) <= MAX_SHOWN else largest_first(found)[:MAX_SHOWN]
-
-
-class Scored(Protocol):
-    """A group of runs with the name of its score and its unit."""
-
-    @property
-    def score(self) -> str: ...
-
-    @property
-    def unit(self) -> str: ...
-
-
-def score_of(found: Sequence[Scored]) -> str:
-    """Return the name of the groups' score, `score` where they have different ones."""
-    names = {group.score for group in found} or {SCORE}
-    return names.pop() if len(names) == 1 else "score"
-
-
-def unit_of(found: Sequence[Scored]) -> str:
-    """Return the unit of the groups' score, % if it is a share; empty where they differ in it."""
-    units = {group.unit for group in found} or {"%"}
-    return units.pop() if len(units) == 1 else ""

@@ -11,7 +11,7 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import between, decimals_for, decimals_of_score, number, spread
+from ninefold.report.numbers import between, decimals_for, decimals_of_score, number
 from ninefold.report.render.tables import Field, word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.stats.statistics import estimate
@@ -85,7 +85,8 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     found = estimate(values)
     if found.mean is None:
         return ""
-    return spread(found.mean, None if found.high is None else found.high - found.mean, decimals)
+    half = "" if found.high is None else f" ± {number(found.high - found.mean, decimals)}"
+    return f"{number(found.mean, decimals)}{half}"
 
 
 def _speed(found: Speed | None) -> Field:

@@ -21,7 +21,7 @@ def console_text(report: Report) -> str:
     answer, bad = report.answer, [run for run in report.runs if run.status != "ok"]
     said = [f"answer: {one_line(answer.lead)}"]
     if report.groups:
-        said += ["", *lines(results(report.groups[0], report), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
+        said += ["", *lines(results(report.groups[0]), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
     if others := len(report.groups) - 1:
         said.append(f"{counted(others, 'further table')} in the report")
     if bad:

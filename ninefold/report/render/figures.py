@@ -20,7 +20,6 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.results import (
     difference_of,
-    margin_of,
     name_of,
     ordered,
     reason,
@@ -98,7 +97,7 @@ def plot(group: Group, report: Report) -> Plot | None:
     found = [
         (cell, difference_of(cell, group) if scores else speed_of(cell)) for cell in ordered(group)
     ]
-    same, margin = 1 + (report.settings.same or 0.0), margin_of(group, report)
+    same, margin = 1 + group.settings.same, group.settings.margin
     even, band = 1.0, (1 / same, same)
     if scores:
         even, band = 0.0, (-margin, 0.0) if group.better == "more" else (0.0, margin)
@@ -143,11 +142,11 @@ def plot(group: Group, report: Report) -> Plot | None:
 
 def _caption(group: Group, report: Report) -> str:
     """What is better, of how many runs, on which machine."""
-    settings, scores = report.settings, scores_alone(group)
-    confidence, band = settings.confidence, f"equal within {100 * (settings.same or 0):g} %"
+    settings, scores = group.settings, scores_alone(group)
+    confidence, band = settings.confidence, f"equal within {100 * settings.same:g} %"
     if scores:
-        confidence = settings.score_confidence or confidence
-        margin = with_unit(f"{margin_of(group, report):g}", unit_of_difference(group.unit))
+        confidence = settings.score_confidence
+        margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
         band = f"lost at most the margin, {margin}"
     unit = "timing round" if group.timing_rounds and not scores else "seed"
     key = SCORE_KEY if scores else SECONDS.key
@@ -155,7 +154,7 @@ def _caption(group: Group, report: Report) -> str:
     count = counted(max((each.n for each in found), default=0), unit)
     better = "Left" if scores and group.better == "less" else "Right"
     return (
-        f"{better} is better. {count}; lines: {confidence or 95:.3g} % intervals; band: {band}; "
+        f"{better} is better. {count}; lines: {confidence:.3g} % intervals; band: {band}; "
         f"hollow: open; struck out: left out. {report.machine.rstrip('.')}."
     )
 

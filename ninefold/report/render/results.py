@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Figures, Group, Report
+from ninefold.report.answer.tree import CellReport, Figures, Group
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     MISSING,
@@ -78,11 +78,6 @@ def style(cell: CellReport) -> str:
     return "named" if cell.standing == "named" else "out" * bool(reason(cell))
 
 
-def margin_of(group: Group, report: Report) -> float:
-    """Return what a configuration may lose of the score."""
-    return (report.settings.margin if group.own_margin is None else group.own_margin) or 0.0
-
-
 def speed_of(cell: CellReport) -> Standing:
     """Return how many times as fast as the baseline a configuration is."""
     if cell.speed is None:
@@ -102,10 +97,10 @@ def difference_of(cell: CellReport, group: Group) -> Standing:
     """
     if cell.cell == PLAIN and _mean(cell, SCORE_KEY) is not None:
         return Standing(0.0, text="0", word=word("baseline"))
-    test = next((each for each in group.safety if each.cell == cell.cell), None)
+    test = next((each for each in group.comparison.safety if each.cell == cell.cell), None)
     if test is None or test.difference is None:
         return Standing()
-    pairs = {(pair.first, pair.second): pair for pair in group.pairs.accuracy}
+    pairs = {(pair.first, pair.second): pair for pair in group.comparison.accuracy}
     pair = pairs.get((PLAIN, cell.cell))
     low, high = (pair.low, pair.high) if pair else (None, None)
     if test.low is not None:
@@ -114,18 +109,16 @@ def difference_of(cell: CellReport, group: Group) -> Standing:
     return Standing(test.difference, low, high, text, word(test.verdict))
 
 
-def results(group: Group, report: Report) -> Table:
+def results(group: Group) -> Table:
     """Return the table of results: times, scores, memory, and what else there is."""
-    confidence = report.settings.confidence or 95
     units = {info.key: info.unit for info in group.measures}
     known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
     columns: dict[str, Show] = {
         f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
-        f"times as fast, {confidence:.3g} % interval": _speed,
+        f"times as fast, {group.settings.confidence:.3g} % interval": _speed,
         ", ".join(filter(None, (group.score, group.unit))): _score(group),
         "memory, MiB": _of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
-        "efficiency": _of_ideal,
     }
     if scores_alone(group):  # they come first
         time, _, score, *others = columns.items()
@@ -175,7 +168,7 @@ def _score(group: Group) -> Show:
     decimals = decimals_of_score(
         group.unit, [found.mean for found in figures], [found.sd for found in figures]
     )
-    bounds = {test.cell: test.low for test in group.safety}
+    bounds = {test.cell: test.low for test in group.comparison.safety}
 
     def show(cell: CellReport) -> Field:
         mean, found = _mean(cell, SCORE_KEY), difference_of(cell, group)
@@ -193,22 +186,14 @@ def _score(group: Group) -> Show:
     return show
 
 
-def _of_ideal(cell: CellReport) -> Field:
-    """The share of what its processes, or devices, allow that a configuration reaches."""
-    one = cell.speedup
-    if one is None or one.ideal < 2:
-        return NONE
-    return Field(f"{100 * one.value / one.ideal:.0f} %", f"of {one.ideal}")
-
-
 def _mean(cell: CellReport, key: str) -> float | None:
     found = cell.measures.get(key)
     return None if found is None else found.mean
 
 
-def about(table: Table, group: Group, report: Report) -> str:
+def about(table: Table, group: Group) -> str:
     """Return what the fields of the table of results are."""
-    said, settings = [], report.settings
+    said, settings = [], group.settings
     if repeats := [name_of(cell) for cell in group.cells if cell not in group.shown]:
         said.append(
             f"{len(group.shown)} of {len(group.cells)} configurations have a row: the "
@@ -222,15 +207,15 @@ def about(table: Table, group: Group, report: Report) -> str:
         )
     if any(column.title.startswith("times as fast") for column in table.columns):
         said.append(f"“times as fast” is against {BASELINE}.")
-        if (settings.looks or 1) > 1:
+        if settings.looks > 1:
             said.append(
                 f"{settings.confidence:.3g} % for each of {settings.looks} looks at the data is "
-                f"{100 * (1 - (settings.level or 0)):g} % for the study."
+                f"{100 * (1 - settings.level):g} % for the study."
             )
     if any(map(reason, group.shown)):
         said.append("A configuration that is struck out cannot be the answer, however fast.")
     words = {field.word.text for row in table.rows for field in row if field.word}
-    margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
+    margin = within_margin(settings.margin, group.unit, group.better, BASELINE)
     meanings = {
         "kept": f"kept: the {group.score} is shown, by the bound beside it, to be {margin}",
         "open": "open: not shown at the level that all pairs together need, even where the "

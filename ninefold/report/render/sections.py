@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Figures, Group, Report, RunLine
+from ninefold.report.answer.tree import CellReport, Group, MeasureInfo, Report
 from ninefold.report.data.cell import BASELINE, Cell
-from ninefold.report.data.cells import score_of, unit_of
+from ninefold.report.data.runs import Run
 from ninefold.report.numbers import (
     MISSING,
     NOT_KNOWN,
@@ -32,8 +32,9 @@ from ninefold.report.render.figures import Bar, Panel, curves, phases
 from ninefold.report.render.results import about, name_of, ordered, results
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
-from ninefold.report.stats.measures import SCORE_KEY, SECONDS, TO_TARGET
-from ninefold.score import PHASES
+from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
+from ninefold.result import TIMING
+from ninefold.score import PHASES, SCORE
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
@@ -72,8 +73,8 @@ def of_answer(report: Report) -> list[Section]:
 
 def of_group(group: Group, report: Report) -> list[Section]:
     """Return the sections on a group that have something to show; the first is its results."""
-    table = results(group, report)
-    fields = f"{group.title}. {about(table, group, report)}"
+    table = results(group)
+    fields = f"{group.title}. {about(table, group)}"
     said = [
         Section("results", "Results", fields, tables=[table], folded=False),
         _check(group),
@@ -82,7 +83,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
-        _pairs(group, report),
+        _pairs(group),
     ]
     return [section for section in said if section is not None]
 
@@ -91,6 +92,18 @@ def of_study(report: Report, shown: int) -> list[Section]:
     """Return the sections on the whole study. shown: groups that have their own."""
     every = [_conditions(report, shown)] if len(report.groups) > shown else []
     return [*every, *([_notes(report)] if report.notes else []), _runs(report)]
+
+
+def _score_of(found: Sequence[Group]) -> str:
+    """The name of the groups' score, `score` where they have different ones."""
+    names = {group.score for group in found} or {SCORE}
+    return names.pop() if len(names) == 1 else "score"
+
+
+def _unit_of(found: Sequence[Group]) -> str:
+    """The unit of the groups' score, % if it is a share; empty where they differ in it."""
+    units = {group.unit for group in found} or {"%"}
+    return units.pop() if len(units) == 1 else ""
 
 
 def _label(group: Group, cell: Cell | None) -> str:
@@ -105,7 +118,7 @@ def _own(group: Group) -> set[Cell]:
 def _check(group: Group) -> Section | None:
     """What the controls say: the same work twice, and turns against a long stretch."""
     points = [group.check] if group.check else []
-    if steady := [each for each in group.steady if each.cell in _own(group)]:
+    if steady := [each for each in group.comparison.steady if each.cell in _own(group)]:
         told = [
             f"{_label(group, each.cell)} {number(each.ratio, 3)} "
             f"({between(each.low, each.high, three_digits, NOT_KNOWN)})"
@@ -123,26 +136,17 @@ def _check(group: Group) -> Section | None:
 
 def _further(group: Group) -> Section | None:
     """Further figures of the task, and the time to the target score."""
-    cells = ordered(group)
-    found = [
-        (
-            figure.heading + (f" ({figure.better} is better)" if figure.better else ""),
-            figure.unit,
-            figure.cells,
-        )
-        for figure in group.further
-    ]
-    for info in group.measures:
-        if info.key == TO_TARGET and info.available:
-            times = {cell.cell: each for cell in cells if (each := cell.measures.get(info.key))}
-            found.append((info.title, info.unit, times))
+    found = [info for info in group.measures if info.key.startswith((TO_TARGET, FIGURE))]
     if not found:
         return None
     rows: list[Texts] = [
-        [name_of(cell), *(_figure(unit, figures, cell) for _, unit, figures in found)]
-        for cell in cells
+        [name_of(cell), *(_figure(info, group, cell) for info in found)] for cell in ordered(group)
     ]
-    titles = [title for title, _, _ in found]
+    titles = [
+        f"{info.title}{info.unit and f', {info.unit}'}"
+        + (f" ({info.better} is better)" if info.better else "")
+        for info in found
+    ]
     return Section(
         "further",
         "Further figures",
@@ -152,11 +156,12 @@ def _further(group: Group) -> Section | None:
     )
 
 
-def _figure(unit: str, figures: Mapping[Cell, Figures], cell: CellReport) -> Field:
-    found = figures.get(cell.cell)
+def _figure(info: MeasureInfo, group: Group, cell: CellReport) -> Field:
+    found = cell.measures.get(info.key)
     if found is None or found.mean is None:
         return NONE
-    decimals = decimals_of(unit, [each.mean for each in figures.values()])
+    every = [each for other in group.cells if (each := other.measures.get(info.key))]
+    decimals = decimals_of(info.unit, [each.mean for each in every])
     sd = "" if found.sd is None else f"± {number(found.sd, decimals)}"
     few = f", {found.n} of {found.tried}" if found.n < found.tried else ""
     return Field(number(found.mean, decimals), f"{sd}{few}".removeprefix(", "))
@@ -165,19 +170,6 @@ def _figure(unit: str, figures: Mapping[Cell, Figures], cell: CellReport) -> Fie
 def _phases(group: Group) -> Section | None:
     if not (bars := phases(group)):
         return None
-    bound = [name_of(cell) for cell in ordered(group) if cell.data_bound]
-    host = [name_of(cell) for cell in ordered(group) if cell.host_bound]
-    points = []
-    if bound:
-        points.append(
-            f"Waiting for data: {'; '.join(bound)}. A tenth or more of each step goes into its "
-            "batch, whatever the configuration: more loader workers or a cache would help."
-        )
-    if host:
-        points.append(
-            f"Bound by the host: {'; '.join(host)}. The GPU has done a step almost as soon as "
-            "the host has queued it: phases are times in which it mostly waits."
-        )
     rows = [
         [name_of(cell), *(number((cell.phases or {}).get(phase), 1) for phase in PHASES)]
         for cell in ordered(group)
@@ -185,7 +177,7 @@ def _phases(group: Group) -> Section | None:
     titles = [f"{phase} %" for phase in PHASES]
     table = table_of("Phases of a training step", [_NAME], titles, rows)
     about = "Shares of the sampled training steps."
-    return Section("phases", "Where time goes", about, points, bars=bars, tables=[table])
+    return Section("phases", "Where time goes", about, bars=bars, tables=[table])
 
 
 def _answer_table(report: Report) -> Section | None:
@@ -240,24 +232,24 @@ def _numerics(group: Group) -> Section | None:
     )
 
 
-def _pairs(group: Group, report: Report) -> Section | None:
+def _pairs(group: Group) -> Section | None:
     """Every pair of configurations that do work of their own."""
-    settings, unit = report.settings, "rounds" if group.timing_rounds else "seeds"
+    settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     tables = [
         _pair_table(group, settings.confidence, "times as fast", unit),
-        _pair_table(group, settings.score_confidence or settings.confidence, score, "seeds"),
+        _pair_table(group, settings.score_confidence, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
         "The first of two is compared with the second. The verdict and p, of a difference, are of "
-        f"all pairs tested together (Holm), at a level of {small(100 * (settings.level or 0))} %; "
+        f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} %; "
         "an interval is of its pair alone. “The same” has a test of its own."
     )
     return Section("pairs", "Every pair", about, tables=tables) if tables else None
 
 
-def _pair_table(group: Group, confidence: float | None, what: str, unit: str) -> Table:
+def _pair_table(group: Group, confidence: float, what: str, unit: str) -> Table:
     """A table of pairs by their times, or by their scores."""
     times = what == "times as fast"
 
@@ -265,7 +257,7 @@ def _pair_table(group: Group, confidence: float | None, what: str, unit: str) ->
         return three_digits(1 / value) if times else difference(value, group.unit)
 
     rows: list[Texts] = []
-    for pair in group.pairs.seconds if times else group.pairs.accuracy:
+    for pair in group.comparison.seconds if times else group.comparison.accuracy:
         if {pair.first, pair.second} <= _own(group):
             ends = (pair.high, pair.low) if times else (pair.low, pair.high)
             found = MISSING if pair.estimate is None else show(pair.estimate)
@@ -278,13 +270,13 @@ def _pair_table(group: Group, confidence: float | None, what: str, unit: str) ->
                     pair.n,
                 ]
             )
-    titles = (f"{what} ({confidence or 95:.3g} % interval)", "p", unit)
+    titles = (f"{what} ({confidence:.3g} % interval)", "p", unit)
     return filled(table_of(capitalized(what), [_NAME, "against"], titles, rows))
 
 
 def _conditions(report: Report, shown: int) -> Section:
     """A line for each configuration of every group, where there are many."""
-    score = in_words(score_of(report.groups), unit_of(report.groups))
+    score = in_words(_score_of(report.groups), _unit_of(report.groups))
     rows: list[Texts] = []
     for group in report.groups:
         for cell in group.shown:
@@ -299,7 +291,7 @@ def _conditions(report: Report, shown: int) -> Section:
         "conditions",
         "All conditions",
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
-        f"the most runs, and of these the best by {score_of(report.groups)}.",
+        f"the most runs, and of these the best by {_score_of(report.groups)}.",
         tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
     )
 
@@ -316,26 +308,26 @@ def _notes(report: Report) -> Section:
 
 def _runs(report: Report) -> Section:
     """How the runs ended, and each of them."""
-    runs, unit = report.runs, unit_of(report.groups)
+    runs, unit = report.runs, _unit_of(report.groups)
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
     points = [_ended(run) for run in runs if run.status != "ok"]
-    reasons = Counter(run.why or "" for run in runs if not run.counted)
-    for why, n in reasons.items():
+    for why, n in Counter(report.uncounted.values()).items():
         points.append(f"{counted(n, 'run')} {plural(n, 'does', 'do')} not count: {why}")
     rows: list[Texts] = []
     for run in runs:
-        status = run.status + ("" if run.counted else ", not counted")
-        score = score_text(run.accuracy, unit)
-        rows.append(
-            [run.folder, str(run.cell), status, run.seed, run.number, small(run.seconds), score]
-        )
-    titles = ("seed", "round", "s/epoch", in_words(score_of(report.groups), unit))
+        status = run.status + ("" if run.counts else ", not counted")
+        number = MISSING if run.round is None else str(run.round + 1)
+        number = f"timing {number}" if run.folder.startswith(f"{TIMING}/") else number
+        seconds, score = SECONDS.value(run), of_score(run.scoring).value(run)
+        shown = small(seconds), score_text(score, unit)
+        rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
+    titles = ("seed", "round", "s/epoch", in_words(_score_of(report.groups), unit))
     table = table_of("Every run", ["run", "cell", "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table])
 
 
-def _ended(run: RunLine) -> str:
+def _ended(run: Run) -> str:
     seed = "" if run.seed is None else f", seed {run.seed}"
-    error = f": {run.error}" if run.error else ""
+    error = f": {one_line(run.error)}" if run.error else ""
     return f"{run.cell}{seed} ({run.folder}) {run.status}{error}"

@@ -12,13 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup
 
 from ninefold.report.answer.tree import Report
-from ninefold.report.data.cells import MAX_SHOWN
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
 from ninefold.report.render.tables import GLYPHS, code, markdown, plain
 from ninefold.score import PHASES
 
+MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 FOLDER = Path(__file__).parent / "templates"
 
 

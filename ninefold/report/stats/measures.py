@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
@@ -17,24 +16,12 @@ from ninefold.score import ACCURACY, IMAGES, SHARE, Score
 MAX_FIGURES = 20  # further figures of a task that are shown
 
 
-def ratio(value: float, baseline: float) -> float:
-    """Return value / baseline, nan if the baseline is 0."""
-    return value / baseline if baseline else math.nan
-
-
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """Return the geometric mean, nan if a ratio is not above 0."""
-    return math.exp(fmean(map(math.log, ratios))) if all(x > 0 for x in ratios) else math.nan
-
-
 @dataclass(frozen=True)
 class Measure:
     """One measure of a run.
 
     value: of a run, None if unknown
     key, unit, better: as in report.json; better is "less", "more" or "" for not known
-    paired: compares a value with none-fp32's of the same seed
-    middle: the mean over the seeds of what is `paired`
     of_time: whether it is of the time of a step, which timing runs tell better than training runs
     """
 
@@ -43,8 +30,6 @@ class Measure:
     key: str
     unit: str
     better: str = "less"
-    paired: Callable[[float, float], float] = ratio
-    middle: Callable[[Sequence[float]], float] = geometric_mean
     of_time: bool = False
 
     def sources(self, group: Group) -> dict[Cell, dict[int | None, list[Run]]]:
@@ -72,24 +57,11 @@ class Measure:
                     found.setdefault(cell, {})[key] = fmean(known)
         return found
 
-    def relative(self, group: Group) -> dict[Cell, float | None]:
-        """Return its value by cell, relative to the baseline's in the same seeds or rounds."""
-        values, found = self.values(group), {}
-        base = values.get(PLAIN, {})
-        for cell, own in values.items():
-            pairs = [self.paired(own[key], base[key]) for key in own if key in base]
-            found[cell] = finite(self.middle(pairs)) if pairs else None
-        return found
-
 
 def _seconds_per_epoch(run: Run) -> float | None:
     if run.train_seconds is None or not run.epochs:
         return None
     return run.train_seconds / run.epochs
-
-
-def _difference(value: float, baseline: float) -> float:
-    return value - baseline
 
 
 SECONDS = Measure(
@@ -136,25 +108,19 @@ BYTES = Measure(
 )
 SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target
+FIGURE = "figure: "  # begins the key of a further figure of the task
 
 
 @functools.cache
 def of_score(score: Score = ACCURACY) -> Measure:
     """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
-        in_unit(f"Test {score.name}", score.mark),
+        f"Test {score.name}",
         lambda run: None if run.accuracy is None else score.scale * run.accuracy,
         key=SCORE_KEY,
         unit=score.mark,
         better=score.better,
-        paired=_difference,
-        middle=fmean,
     )
-
-
-def in_unit(name: str, unit: str) -> str:
-    """Return a name with the unit of its values: `Test accuracy, percent`, `Test RMSE, m`."""
-    return f"{name}, {'percent' if unit == '%' else unit}" if unit else name
 
 
 def of_figures(runs: Iterable[Run]) -> list[Measure]:
@@ -177,11 +143,9 @@ def _figure(name: str, kind: Score) -> Measure:
     return Measure(
         kind.name,
         lambda run: None if (value := finite(run.scores.get(name))) is None else kind.scale * value,
-        key=f"figure: {name}",
+        key=f"{FIGURE}{name}",
         unit=kind.mark,
         better=kind.better,
-        paired=_difference,
-        middle=fmean,
     )
 
 
@@ -205,7 +169,7 @@ def to_target(target: float, points: Iterable[Point], score: Score = ACCURACY) -
         if point.seconds is not None and not score.beats(target, value):
             reached.setdefault(point.folder, point.seconds)
     return Measure(
-        f"Seconds to {target_text(target, score)}",
+        f"Time to {target_text(target, score)}",
         lambda run: reached.get(run.folder),
         key=TO_TARGET,
         unit="s",

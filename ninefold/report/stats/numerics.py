@@ -55,7 +55,6 @@ def summarize(rows: Sequence[Row], runs: Sequence[Run]) -> dict[str, Any] | None
         return None
     steps = max(len(found) for members in cells.values() for _, found in members)
     return {
-        "steps": steps,
         "about": ABOUT.format(steps=steps),
         "rows": [_cell(cell, cells[cell]) for cell in sorted(cells, key=plainness)],
     }
@@ -67,7 +66,6 @@ def _cell(cell: Cell, members: Sequence[tuple[Run, list[Row]]]) -> dict[str, Any
     verdict, sentence = max(judged, key=lambda pair: (SAME, WITHIN, OTHER).index(pair[0]))
     return {
         "cell": cell,
-        "seeds": len({run.seed for run, _ in members}),
         "first_loss_deviation": _worst(row["loss_deviation"] for row in firsts),
         "loss_deviation": _worst(row["loss_deviation"] for _, found in members for row in found),
         "cosine": min((row["cosine"] for row in firsts if row["cosine"] is not None), default=None),
