@@ -164,8 +164,8 @@ KNOWN = (
         "it refused its step",
         "correct its arguments, or choose another",
     ),
-    Known(  # such as SparseAdam, gradients that are not sparse
-        ("torch.optim.",),
+    Known(  # such as SparseAdam, gradients that are not sparse, or LBFGS, which needs a closure
+        ("torch.optim.", ".step() missing "),
         ConfigError,
         "optimizer",
         "torch.optim",
