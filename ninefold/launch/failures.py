@@ -140,8 +140,8 @@ KNOWN = (
         "the GPU reports an error",
         "see dmesg and nvidia-smi; the run can be resumed",
     ),
-    Known(  # such as SparseAdam, gradients that are not sparse
-        ("torch.optim.",),
+    Known(  # such as SparseAdam, gradients that are not sparse, or LBFGS, which needs a closure
+        ("torch.optim.", ".step() missing "),
         ConfigError,
         "optimizer",
         "torch.optim",

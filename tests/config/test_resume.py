@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.config import resume, schema
 from ninefold.config.options import marked
 from ninefold.types import MAY_CHANGE
 from tests.conftest import Shell, metrics, only_run, result
-from tests.faults.runs import one_after_another, state_hash
+from tests.faults.runs import one_after_another
 from tests.launch.test_rendezvous import ends_of
 
 KNOWN = schema.top_level(evaluates=False)
@@ -127,21 +126,6 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Pa
     assert done.returncode == 0, done.stderr
     assert "the job was requeued: resuming run" in done.stdout
     assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
-
-
-def test_a_checkpoint_of_an_earlier_version_which_has_no_names_of_parameters_is_resumed_bitwise(
-    shell: Shell, begun: Path
-) -> None:
-    named, unnamed = (copied(begun, "plain", shell.folder / name) for name in ("named", "unnamed"))
-    checkpoints = Checkpoints(unnamed / "checkpoints", keep=2)
-    content = read(checkpoints.newest())
-    for group in content["optimizer"]["param_groups"]:
-        del group["param_names"]
-    checkpoints.save(content, best=True)
-    commands = [["train.py", f"resume={run}", "max_steps=5"] for run in (named, unnamed)]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    assert state_hash(unnamed) == state_hash(named)
 
 
 # What a resumed run may be told
