@@ -23,6 +23,7 @@ from ninefold.errors import ConfigError
 from ninefold.result import TIMING_LOOKS
 from ninefold.stats.verdicts import Settings
 from tests.conftest import ROOT
+from tests.kit import same
 
 SHORT: dict[str, Any] = {"minutes": 0.01, "show": False}
 
@@ -64,17 +65,6 @@ class Training:
         )
 
 
-def equal(first: Any, second: Any) -> bool:
-    """Whether nested values are equal, tensors and arrays bitwise."""
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(equal(first[k], second[k]) for k in first)
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    if isinstance(first, torch.Tensor | np.ndarray):
-        return first.dtype == second.dtype and bool((first == second).all())
-    return bool(first == second)
-
-
 @pytest.mark.parametrize("trained", [0, 3])
 def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
     mine = Training()
@@ -85,9 +75,9 @@ def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
         {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
     )
     assert found.rounds > 0
-    assert equal(mine.state(), before)
+    assert same(mine.state(), before)
     ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
-    assert not equal(mine.state(), before)
+    assert not same(mine.state(), before)
 
 
 def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() -> None:
@@ -103,7 +93,7 @@ def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() 
         ninefold.time_steps({"works": mine.step, "fails": fails}, restore=mine.things, **SHORT)
     assert raised.value is error
     assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]
-    assert equal(mine.state(), before)
+    assert same(mine.state(), before)
 
 
 def ends() -> Generator[None, None, None]:

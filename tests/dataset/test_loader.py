@@ -81,13 +81,6 @@ def test_a_batch_is_not_overwritten_while_it_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loading_draws_nothing_from_torchs_random_state(workers: int) -> None:
-    before = torch.get_rng_state()
-    of(workers)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_error_arrives_as_it_was_raised(workers: int) -> None:
     failure = DataError("dataset.root", "x", "image 40 is broken; found; mend it")
 

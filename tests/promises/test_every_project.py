@@ -164,7 +164,14 @@ def test_every_cell_says_what_was_in_force(cells: Cells) -> None:
         assert found["processes"] == (2 if parallel == "ddp" else 1)
         assert found["dtype"] == ("float32" if amp == "fp32" else "bfloat16")
         assert found["grad_scaler"] is (amp == "scaler")
+        assert found["max_processes"] == (None if parallel == "ddp" else 1)
+        assert found["backend"] == ("gloo" if parallel == "ddp" else None)
+        assert found["no_op"] is (parallel == "dp")
         assert any("no-op" in note for note in found["notes"]) == (parallel == "dp")
+        shared = "2 processes share the 2 CPU threads that one process would have."
+        assert (shared in found["notes"]) == (parallel == "ddp")
+        assert (found["selection"], found["val_count"]) == ("test", None)
+        assert any("dataset.val=0.1 keeps a validation split" in note for note in found["notes"])
         assert len(found["peak_memory_bytes"]) == len(found["devices"]) == found["processes"]
         assert found["threads"] == 2  # of all processes together
         assert (found["compile_seconds"] is not None) == ("compiled" in str(run))
@@ -181,7 +188,9 @@ def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(
         assert same(ours[key], theirs[key]), key
 
 
-def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project: Path) -> None:
+def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(
+    project: Path,
+) -> None:
     found = json.loads((project / "evaluation" / "evaluation.json").read_text())
     trained = result(project / "killed")
     for key in ("score", "score_unit", "score_better", "figures"):
@@ -190,6 +199,4 @@ def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project:
         assert found[key] == pytest.approx(trained[key], rel=1e-6), key
     assert found["count"] == trained["test_count"]
     best = min if trained["score_better"] == "less" else max
-    assert trained["best_accuracy"] == best(
-        metrics(project / "killed", f"{trained['selection']}_accuracy")
-    )
+    assert trained["best_accuracy"] == best(metrics(project / "killed", "test_accuracy"))
