@@ -77,12 +77,6 @@ class VAE(nn.Module):
         return self.decode(mu + noise * (logvar / 2).exp()).sigmoid(), mu, logvar
 
 
-def elbo(output: tuple[Tensor, Tensor, Tensor], target: Tensor) -> Tensor:
-    recon, mu, logvar = output
-    kept = F.binary_cross_entropy(recon, target, reduction="none").sum(1)
-    return kept - 0.5 * (1 + logvar - mu.square() - logvar.exp()).sum(1)
-
-
 class ImageAndRow(nn.Module):
     def __init__(self) -> None:
         super().__init__()
