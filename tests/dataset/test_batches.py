@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 from ninefold.dataset import Examples, preparation
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
-from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
+from ninefold.engine.batches import Batches, epoch_order, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
@@ -220,25 +219,6 @@ def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(
 
 def test_the_batch_size_of_an_evaluation_is_global() -> None:
     assert [len(targets) for _, targets in evaluated(20, 8, ranks(2)[1])] == [4, 4, 2]
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "shape", "processes", "size"),
-    [
-        (64, (3, 32, 32), 1, 1024),
-        (64, (3, 32, 32), 4, 4096),
-        (5000, (3, 32, 32), 1, 5000),
-        (64, (3, 64, 64), 1, 341),
-        (64, (3, 227, 227), 1, 64),
-        (2, (1, 96, 96, 96), 2, 8),
-    ],
-)
-def test_small_examples_are_evaluated_in_larger_batches_on_cuda_alone(
-    batch_size: int, shape: tuple[int, ...], processes: int, size: int
-) -> None:
-    values = math.prod(shape)
-    for device, expected in ((torch.device("cuda", 0), size), (CPU, batch_size)):
-        assert evaluation_batch(batch_size, values, RankContext(0, processes, device)) == expected
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

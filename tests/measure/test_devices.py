@@ -10,6 +10,7 @@ import torch
 
 from ninefold.engine.clock import Clock
 from ninefold.engine.parallel import RankContext
+from ninefold.engine.training import PeakMemory
 from ninefold.measure import devices
 from ninefold.measure.devices import (
     Load,
@@ -21,6 +22,7 @@ from ninefold.measure.devices import (
 
 CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)
+MIB = 2**20
 RANGE = 262_143_328_850  # microjoules, of a real counter
 
 
@@ -120,3 +122,16 @@ def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(
         load.end()
     assert load.gpus == pytest.approx([0.85, 0.45])  # at 1.5 and 10.1: 9.0 comes after a break
     assert all(map(math.isnan, Load([0]).gpus))
+
+
+@pytest.mark.gpu
+def test_what_an_evaluation_allocates_is_no_peak_of_the_training() -> None:
+    memory = PeakMemory([0])
+    torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    memory.start()
+    (before,) = memory.bytes()
+    torch.empty(8 * MIB, dtype=torch.uint8, device="cuda")
+    with memory.paused():
+        torch.empty(32 * MIB, dtype=torch.uint8, device="cuda")
+    torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+    assert memory.bytes() == [before + 8 * MIB]

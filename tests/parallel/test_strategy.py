@@ -26,14 +26,6 @@ def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
         make(node, "parallel")
 
 
-def test_a_place_has_one_device_unless_it_is_given_more() -> None:
-    gpus = tuple(torch.device("cuda", index) for index in (2, 3))
-    assert RankContext(0, 1, CPU).devices == (CPU,)
-    assert RankContext(0, 1, CPU).gpus == []
-    assert RankContext(0, 2, gpus[0]).gpus == [2]
-    assert RankContext(0, 1, gpus[0], devices=gpus).gpus == [2, 3]
-
-
 @pytest.mark.parametrize(("threads", "shares"), [(4, [2, 1, 1]), (2, [1, 1, 1])])
 def test_the_threads_of_a_host_are_shared_out(threads: int, shares: list[int]) -> None:
     places = [RankContext(r, 3, CPU, local_rank=r, local_size=3) for r in range(3)]

@@ -52,7 +52,9 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 # init
 
 
-def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: Shell) -> None:
+def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
+    shell: Shell,
+) -> None:
     init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
     first, refused, kept, evaluated = one_after_another(
         shell,
@@ -80,48 +82,11 @@ def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: She
     assert differing(ours, model_of(shell.folder / "digits") | {n: ours[n] for n in heads}) == set()
     assert differing(ours, drawn(shell.folder / "kept")) == ours.keys() - heads
     assert evaluated.returncode == 0, evaluated.stderr
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> None:
-    torch.manual_seed(3)
-    network = models.shufflenet_v2_x0_5(num_classes=10)
-    state = {f"net.{k}": v for k, v in network.state_dict().items()}
-    torch.save({"state_dict": state, "epoch": 3}, shell.folder / "w.pth")
-    job = ["train.py", *TEN, *SHUFFLENET, *SMALL, "init=w.pth", "freeze=[conv1,stage2]"]
-    for done in one_after_another(
-        shell,
-        [*job, "max_steps=2", "hydra.run.dir=whole"],
-        [*job, "max_steps=1", "hydra.run.dir=stopped"],
-    ):
-        assert done.returncode == 0, done.stderr
-    (shell.folder / "w.pth").rename(shell.folder / "gone.pth")
-    resumed, missing = one_after_another(
-        shell, ["train.py", "resume=stopped", "max_steps=2"], [*job, "hydra.run.dir=new"]
-    )
+    (shell.folder / "digits").rename(shell.folder / "gone")
+    (resumed,) = one_after_another(shell, ["train.py", "resume=kept", "max_steps=2"])
     assert resumed.returncode == 0, resumed.stderr
-    whole, stopped = (model_of(shell.folder / name) for name in ("whole", "stopped"))
-    assert differing(whole, stopped) == set()
-    frozen = {name for name in whole if name.startswith(("conv1.", "stage2."))}
-    # Its batch normalization too: no statistic of it has seen a batch.
-    assert differing(whole, {k.removeprefix("net."): v for k, v in state.items()}) == (
-        whole.keys() - frozen
-    )
-    content = read(shell.folder / "whole" / "checkpoints" / "last.pt")
-    trained = [name for name, _ in network.named_parameters() if name not in frozen]
-    assert len(content["optimizer"]["state"]) == len(trained)
-    notes, later = (result(shell.folder / name)["notes"] for name in ("whole", "stopped"))
-    (origin,) = [note for note in notes if note.startswith("The initial weights are those of ")]
-    assert origin in later
-    sizes = {name: value.numel() for name, value in network.named_parameters()}
-    part = sum(sizes[name] for name in sizes.keys() & frozen)
-    assert f"freeze: {part:,} of {sum(sizes.values()):,} parameters are not trained." in notes
-    assert missing.returncode == 3
-    assert missing.stderr == (
-        f"error: init=w.pth: no such checkpoint; looked for {shell.folder / 'w.pth'}; name a run "
-        "folder or a file\n"
-    )
-    assert not (shell.folder / "new").exists()
+    later = result(shell.folder / "kept")["notes"]
+    assert f"The initial weights are those of {file} (raw)." in later
 
 
 @pytest.mark.slow
@@ -134,20 +99,16 @@ def test_weights_in_safetensors_can_be_evaluated_and_trained_further(shell: Shel
     content = read(shell.folder / "run" / "checkpoints" / "last.pt")
     whole = {name: value.contiguous() for name, value in content["model"].items()}
     save_file(whole, shell.folder / "w.safetensors")
-    (shell.folder / "bad.safetensors").write_bytes(b"\xff" * 32)
-    evaluated, started, averaged, bad = one_after_another(
+    evaluated, started, averaged = one_after_another(
         shell,
         ["evaluate.py", "ckpt=w.safetensors", "model=convnet", "dataset=digits"],
         ["train.py", *SMALL, *STILL, "init=w.safetensors", "hydra.run.dir=raw"],
         ["train.py", *SMALL, *STILL, "init=run", "hydra.run.dir=averaged"],
-        ["train.py", *SMALL, "init=bad.safetensors", "hydra.run.dir=bad"],
     )
     for each in (evaluated, started, averaged):
         assert each.returncode == 0, each.stderr
     assert differing(model_of(shell.folder / "raw"), content["model"]) == set()
     assert differing(model_of(shell.folder / "averaged"), content["average"]) == set()
-    assert bad.returncode == 3
-    assert bad.stderr.startswith(f"error: init={shell.folder}/bad.safetensors: it cannot be read; ")
 
 
 WRONG: list[tuple[list[str], int, str]] = [

@@ -13,9 +13,6 @@ REGRESSION = ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=32
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [
-        (["task.unit=milligrams per deciliter"], "task.score=Score(name='RMSE', unit='milligrams"),
-        (["task.unit='a\tb'"], "task.score=Score(name='RMSE', unit='a\\tb'"),
-        (["model=unet"], "model=unet: it fails in evaluation mode on examples of [10]; "),
         (["dataset.classes=3"], "dataset.classes=3: diabetes has 10 numbers and one target"),
         (["dataset.shape=[1,1,11]"], "dataset.shape=[1, 1, 11]: diabetes has 10 numbers"),
         (["task=multilabel"], None),

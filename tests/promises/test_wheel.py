@@ -273,19 +273,12 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     assert f"error: module={folder}/torch.py: " in done.err
 
 
-def test_torchrun_and_joblib_start_the_installed_commands(
-    shell: Shell, installed: Installed
-) -> None:
+def test_torchrun_starts_the_installed_command(shell: Shell, installed: Installed) -> None:
     run = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ninefold")
     words = ("train", "parallel=ddp", "max_steps=4", "dataset.limit=256")
     done = typed(shell, installed.bin, "python", "-m", *run, *words)
     assert done.code == 0, done.err
     assert result(only_run(shell.folder))["processes"] == 2
-    words = ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "amp=fp32,autocast")
-    done = typed(shell, installed.bin, "ninefold", "train", *words, "max_steps=4",
-                 "hydra.sweep.dir=sweep", "dataset.limit=256")  # fmt: skip
-    assert done.code == 0, done.err
-    assert len(list(shell.folder.glob("sweep/**/result.json"))) == 2
 
 
 def test_a_zip_archive_is_refused_in_one_line(shell: Shell, built: Path) -> None:

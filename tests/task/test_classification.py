@@ -160,17 +160,3 @@ def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph() -> None:
     evaluated(model, examples(20))
     assert torch.equal(before, torch.get_rng_state())
     assert recorded == [False] * 3
-
-
-def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
-    task = Classification(5)
-    with pytest.raises(AssertionError, match="4 of 8 examples counted"):
-        evaluate(
-            Objective(network(), task),
-            HostSource(examples(8)),
-            task=task,
-            batch_size=8,
-            prepare=ImagePreparation(1),
-            parallel=Single(),
-            context=RankContext(0, 2, CPU),
-        )
