@@ -21,9 +21,9 @@ from torchvision.transforms import Compose, Normalize, Resize, ToTensor
 
 from benchmarks.inputs import (
     BATCH,
+    CONTEXT,
     DATA,
     MEAN,
-    PLACE,
     RIVAL,
     STD,
     Slowed,
@@ -38,7 +38,7 @@ from ninefold.dataset.folder import Folder
 from ninefold.dataset.loader import HostSource, gathered
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
-from ninefold.train.build import keep_freed
+from ninefold.train.kernels import keep_freed
 
 COUNT, PACKED, SHAPE = 256, 768, (3, 180, 240)
 LATER = 1.0  # of the seconds of each of our packings are added to it by the handicap
@@ -89,7 +89,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
         if handicap:
             found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
         prepare = ImagePreparation(3, None, MEAN, STD)
-        batches = Batches(HostSource(found), BATCH, 0, prepare, PLACE)
+        batches = Batches(HostSource(found), BATCH, 0, prepare, CONTEXT)
         order = list(batches.rows(0))
 
         def epoch() -> float:

@@ -15,7 +15,7 @@ from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least
 from benchmarks.step import adamw
 from ninefold.engine.task import Objective
 from ninefold.model.unet import UNet
-from ninefold.train.build import keep_freed
+from ninefold.train.kernels import keep_freed
 from ninefold.volumes.landmarks import Landmarks, heatmaps
 
 EXAMPLES, POINTS, SIDE, SIGMA = 4, 5, 96, 2.0

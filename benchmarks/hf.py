@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from benchmarks.inputs import BATCH, DATA, PLACE, Slowed, examples, images_per_second
+from benchmarks.inputs import BATCH, CONTEXT, DATA, Slowed, examples, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
@@ -76,7 +76,7 @@ def contestants(
             found = load(HF(name, shape=(3, 32, 32)))
             if handicap:
                 found = Examples(Slowed(found.inputs, SLOWED), found.targets)  # type: ignore[arg-type]
-            batches = Batches(HostSource(found), BATCH, 0, ImagePreparation(3), PLACE)
+            batches = Batches(HostSource(found), BATCH, 0, ImagePreparation(3), CONTEXT)
             table = datasets.load_dataset(
                 "parquet", data_files=str(Path(name, "train.parquet")), split="train"
             )

@@ -35,7 +35,7 @@ from ninefold.train.kernels import keep_freed
 
 BATCH = 64
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-PLACE = RankContext(0, 1, torch.device("cpu"))
+CONTEXT = RankContext(0, 1, torch.device("cpu"))
 SLOWED = 0.01  # seconds added to each of our batches by the handicap
 
 cifar = CIFAR10("~/.cache/cifar10")
@@ -75,7 +75,7 @@ def ours(count: int, handicap: bool, prepare: ImagePreparation) -> Batches:
     found = examples(count)
     if handicap:
         found = Examples(Slowed(found.inputs), found.targets)  # type: ignore[arg-type]
-    return Batches(HostSource(found), BATCH, 0, prepare, PLACE)
+    return Batches(HostSource(found), BATCH, 0, prepare, CONTEXT)
 
 
 def images_per_second(count: int, batches: Iterator[tuple[Tensor, Tensor]]) -> float:
@@ -143,7 +143,7 @@ def waiting(
     numbers = itertools.count()
 
     def turn() -> float:
-        clock = Clock(PLACE.device, sample=1)
+        clock = Clock(CONTEXT.device, sample=1)
         epoch = batches.epoch(next(numbers), 0, clock.begin_step, clock.mark)
         for inputs, targets in epoch:
             with torch.autocast("cpu", torch.bfloat16):

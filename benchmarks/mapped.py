@@ -21,7 +21,7 @@ from torchvision.transforms import (
     ToTensor,
 )
 
-from benchmarks.inputs import BATCH, MEAN, PLACE, STD, images_per_second
+from benchmarks.inputs import BATCH, CONTEXT, MEAN, STD, images_per_second
 from benchmarks.measure import OURS, Bench, Row, Turns, at_least, ratio
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
@@ -88,7 +88,7 @@ def contestants(kind: str, count: int) -> Callable[[bool], AbstractContextManage
             if workers:
                 dataset.start_workers(workers, ("train",), 600)
             source = HostSource(dataset.load("train"), workers)
-            batches = Batches(source, BATCH, 0, ImagePreparation(channels=3), PLACE)
+            batches = Batches(source, BATCH, 0, ImagePreparation(channels=3), CONTEXT)
             found[ours(workers)] = epochs(count, batches)
         for workers in WORKERS:
             loader = DataLoader(

@@ -184,7 +184,7 @@ def our_peak(handicap: bool) -> Iterator[Callable[[], float]]:
 @contextmanager
 def raw_peak() -> Iterator[Callable[[], float]]:
     before = imported_bytes()
-    dataset = Synthetic(BATCH * 10, BATCH, shape=(3, 227, 227))
+    dataset = Synthetic(train_count=BATCH * 10, test_count=BATCH, shape=(3, 227, 227))
     train, test = dataset.load("train"), dataset.load("test")
     plain_alexnet(train)(3)
     yield lambda: peak_bytes() - before

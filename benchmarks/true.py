@@ -5,11 +5,13 @@
 
 For each workload a study of the time question is made amid rounds of whole runs: each is a command
 of its own that trains for some ten seconds, the cells in shuffled order, the first epoch left out.
-A pair of cells agrees if the ratio that the study found and that of the whole runs differ by no
-more than a joint 99 % interval (Welch) of both allows. `--handicap` also computes the study's times
-from the fastest half of its turns, as ninefold did once: fewer pairs must then agree, or the bench
-is red. `--study OVERRIDE` (again for more studies) times another way, against the same whole runs.
-`--neighbor` keeps a core busy for a share of the time, for studies and whole runs alike.
+A pair of cells agrees if the ratio that the study found and that of the whole runs' median epochs
+differ by no more than a joint 99 % interval (Welch) of both allows. The same is told of their mean
+epochs, which a burst of another program can move by any amount, and how much of them was disturbed.
+`--handicap` also computes the study's times from the fastest half of its turns, as ninefold did
+once: fewer pairs must then agree, or the bench is red. `--study OVERRIDE` (again for more studies)
+times another way, against the same whole runs. `--neighbor` keeps a core busy for a share of the
+time, for studies and whole runs alike.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -37,6 +40,7 @@ from ninefold.measure.environment import environment
 from ninefold.report.render.tables import grid
 
 Values = Mapping[str, Mapping[int, float]]  # cell -> round -> seconds per epoch
+WholeRuns = Mapping[str, Mapping[int, "WholeRun"]]  # cell -> round
 
 AXES = ("none", "ddp"), ("fp32", "autocast", "scaler")  # dp repeats none on a CPU
 CELLS = [f"{parallel}-{amp}" for parallel in AXES[0] for amp in AXES[1]]
@@ -57,10 +61,35 @@ WORKLOADS = {
 IMAGES, CLASSES, SIDE = 960, 4, 64  # of the folder: training images, their classes, pixels
 SECONDS = 10  # that a whole run trains, at least; its number of epochs follows
 LEVEL = 0.01  # of the joint interval
-HEADER = ("pair", "study", "99.3 % interval", "whole runs", "se", "off by", "allowed", "agrees")
+DISTURBED = 1.25  # times the median of its run, from which on an epoch is disturbed
+MEDIAN, MEAN = "median epoch", "mean epoch"  # what a whole run is summed up by; the first decides
+HEADER = (
+    *("pair", "study", "99.3 % interval", MEDIAN, "se", "off by", "allowed", "agrees"),
+    *(MEAN, "se", "off by", "agrees"),
+)
 AGREE = 0.95  # share of the pairs, at least
 RMS = {"quiet": 0.03, "beside a neighbor": 0.05}  # at most, without the noise of the whole runs
 EPOCH = 0.03  # share by which the seconds per epoch of the named cell may be off
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """A whole run without its first epoch.
+
+    mean, median: seconds per epoch. disturbed: the share of its seconds that it spent in epochs
+    from DISTURBED times the median on, 0 to 1.
+    """
+
+    mean: float
+    median: float
+    disturbed: float
+
+    @classmethod
+    def of(cls, epochs: Sequence[float]) -> WholeRun:
+        """epochs: seconds of each."""
+        median = statistics.median(epochs)
+        slow = sum(seconds for seconds in epochs if seconds >= DISTURBED * median)
+        return cls(statistics.fmean(epochs), median, slow / sum(epochs))
 
 
 def make_images(folder: Path) -> None:
@@ -83,19 +112,19 @@ def train(*overrides: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
-def whole_run(cell: str, seed: int, workload: Sequence[str], folder: Path) -> float:
-    """Train a cell by a command of its own; return its mean seconds per epoch without the first."""
+def whole_run(cell: str, seed: int, workload: Sequence[str], folder: Path) -> WholeRun:
+    """Train a cell by a command of its own."""
     parallel, amp = cell.split("-")
     into = folder / f"{seed}_{cell}"
     where = f"hydra.run.dir={into}"
     train(*workload, *COMMON, f"parallel={parallel}", f"amp={amp}", f"seed={seed}", where)
-    seconds = json.loads((into / "result.json").read_text())["epoch_seconds"]
-    return statistics.fmean(seconds[1:])
+    return WholeRun.of(json.loads((into / "result.json").read_text())["epoch_seconds"][1:])
 
 
 def epochs_for(cell: str, workload: Sequence[str], folder: Path) -> int:
     """Epochs of a run of SECONDS: an epoch takes 50 ms on one machine and a second on another."""
-    return 1 + max(2, math.ceil(SECONDS / whole_run(cell, 0, (*workload, "epochs=3"), folder)))
+    short = whole_run(cell, 0, (*workload, "epochs=3"), folder)
+    return 1 + max(2, math.ceil(SECONDS / short.mean))
 
 
 def study(workload: Sequence[str], more: Sequence[str], folder: Path) -> None:
@@ -116,8 +145,11 @@ def handicap(folder: Path) -> None:
     """Keep the fastest half of the turns of each run of a study, and write its report again."""
     for path in folder.glob("timing/*/*/result.json"):
         result = json.loads(path.read_text())
-        turns = sorted(result["turn_seconds"])
-        result["turn_seconds"] = turns[: math.ceil(len(turns) / 2)]
+        turns = result["turn_seconds"]
+        fast = sorted(sorted(range(len(turns)), key=turns.__getitem__)[: math.ceil(len(turns) / 2)])
+        for key, of_turns in result.items():
+            if key.startswith("turn_") and len(of_turns) == len(turns):
+                result[key] = [of_turns[number] for number in fast]
         path.write_text(json.dumps(result))
     command = [sys.executable, "-m", "ninefold.report", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
@@ -151,10 +183,12 @@ def logs(values: Values, first: str, second: str) -> np.ndarray[Any, np.dtype[np
 
 
 def compare(found: dict[str, Any], whole: Values) -> dict[str, Any]:
-    """Hold what a study found against whole runs."""
-    rows = []
+    """Hold what a study found against whole runs. whole: what sums each of them up."""
+    rows = list[dict[str, Any]]()
     for first, second in combinations(CELLS, 2):
         own, long = logs(found["values"], first, second), logs(whole, first, second)
+        if len(own) < 2:  # nothing is known of the noise of this pair
+            continue
         parts = [float(x.var(ddof=1)) / len(x) for x in (own, long)]
         freedom = sum(parts) ** 2 / sum(
             part**2 / (len(x) - 1) for part, x in zip(parts, (own, long), strict=True)
@@ -192,16 +226,19 @@ def compare(found: dict[str, Any], whole: Values) -> dict[str, Any]:
             "off": said / took - 1,
             "se": spread / took,
         }
-    squares = [row["off"] ** 2 for row in rows]
-    noise = [statistics.fmean(row[key] ** 2 for row in rows) for key in ("se_whole", "se_study")]
+    squared = {
+        key: sum(row[key] ** 2 for row in rows) / max(len(rows), 1)
+        for key in ("off", "se_whole", "se_study")
+    }
+    beyond = squared["off"] - squared["se_whole"]
     return {
         "rows": rows,
-        "agree": statistics.fmean(row["agrees"] for row in rows),
-        "rms": math.sqrt(statistics.fmean(squares)),
-        "rms_without": math.sqrt(max(statistics.fmean(squares) - noise[0], 0.0)),
-        "noise_of_whole_runs": math.sqrt(noise[0]),
-        "noise_of_study": math.sqrt(noise[1]),
-        "beyond_noise": math.sqrt(max(statistics.fmean(squares) - sum(noise), 0.0)),
+        "agree": sum(row["agrees"] for row in rows) / max(len(rows), 1),
+        "rms": math.sqrt(squared["off"]),
+        "rms_without": math.sqrt(max(beyond, 0.0)),
+        "noise_of_whole_runs": math.sqrt(squared["se_whole"]),
+        "noise_of_study": math.sqrt(squared["se_study"]),
+        "beyond_noise": math.sqrt(max(beyond - squared["se_study"], 0.0)),
         "epoch": epoch,
     }
 
@@ -234,8 +271,8 @@ def goals(said: dict[str, Any], where: str) -> list[tuple[str, bool]]:
     return found
 
 
-def text_of(name: str, said: dict[str, Any], where: str) -> str:
-    """The table of a study, and a line on each goal."""
+def text_of(name: str, said: Mapping[str, dict[str, Any]], where: str) -> str:
+    """The table of a study, and a line on each goal. said: by what sums up a whole run."""
     rows = [
         (
             row["pair"],
@@ -246,17 +283,38 @@ def text_of(name: str, said: dict[str, Any], where: str) -> str:
             f"{100 * row['off']:+.1f} %",
             f"{100 * row['allowed']:.1f} %",
             "yes" if row["agrees"] else "NO",
+            f"{mean['whole']:.3f}",
+            f"{100 * mean['se_whole']:.1f} %",
+            f"{100 * mean['off']:+.1f} %",
+            "yes" if mean["agrees"] else "NO",
         )
-        for row in said["rows"]
+        for row, mean in zip(said[MEDIAN]["rows"], said[MEAN]["rows"], strict=True)
     ]
-    lines = [f"{name}: {text}: {'met' if met else 'NOT MET'}" for text, met in goals(said, where)]
+    lines = [
+        f"{name}: {text}: {'met' if met else 'NOT MET'}" for text, met in goals(said[MEDIAN], where)
+    ]
+    lines += [f"{name}, by the {MEAN}: {text}" for text, _ in goals(said[MEAN], where)]
     return "\n".join([grid(HEADER, rows), *lines])
+
+
+def disturbed_text(name: str, whole: WholeRuns) -> str:
+    """A line on how much of the whole runs was disturbed."""
+    shares = {
+        f"{cell} of round {number + 1}": run.disturbed
+        for cell, runs in whole.items()
+        for number, run in runs.items()
+    }
+    worst = max(shares, key=shares.__getitem__)
+    return (
+        f"{name}: whole runs spent {100 * statistics.fmean(shares.values()):.0f} % of their time "
+        f"in epochs of {DISTURBED} times their median or more, {worst} {100 * shares[worst]:.0f} %"
+    )
 
 
 def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Make the studies and whole runs of a workload; return what both found."""
     studies = [option.split() for option in given.study or [""]]
-    whole: dict[str, dict[int, float]] = {cell: {} for cell in CELLS}
+    whole: dict[str, dict[int, WholeRun]] = {cell: {} for cell in CELLS}
     long = {cell: epochs_for(cell, overrides, folder / "short") for cell in CELLS}
     # Studies lie amid the rounds: what changes slowly is in both alike.
     after = [
@@ -272,6 +330,10 @@ def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -
             for cell in cells:
                 own = (*overrides, f"epochs={long[cell]}")
                 whole[cell][number] = whole_run(cell, number, own, folder / "whole")
+    summed_up: dict[str, Values] = {
+        MEDIAN: {cell: {n: run.median for n, run in runs.items()} for cell, runs in whole.items()},
+        MEAN: {cell: {n: run.mean for n, run in runs.items()} for cell, runs in whole.items()},
+    }
     found = []
     for place, more in enumerate(studies):
         into = folder / f"study{place}"
@@ -282,7 +344,10 @@ def measure(overrides: Sequence[str], given: argparse.Namespace, folder: Path) -
     return {
         "whole": whole,
         "epochs": long,
-        "studies": [{**each, **compare(each, whole)} for each in found],
+        "studies": [
+            {**each, "said": {by: compare(each, values) for by, values in summed_up.items()}}
+            for each in found
+        ],
     }
 
 
@@ -316,13 +381,19 @@ def main(arguments: Sequence[str]) -> int:
             images = str(Path(text) / "images")
             own = [override.replace("FOLDER", images) for override in WORKLOADS[name]]
             found = measure(own, given, Path(text) / name)
-            record["workloads"][name] = {"overrides": WORKLOADS[name], **found}
+            runs = {
+                cell: {number: asdict(run) for number, run in of.items()}
+                for cell, of in found["whole"].items()
+            }
+            record["workloads"][name] = {"overrides": WORKLOADS[name], **found, "whole": runs}
             for each in found["studies"]:
                 title = " ".join([name, *each["overrides"], *["(handicap)"] * each["handicap"]])
-                print(text_of(title, each, where), flush=True)
-                agreed[each["handicap"]] += [row["agrees"] for row in each["rows"]]
+                print(text_of(title, each["said"], where), flush=True)
+                said = each["said"][MEDIAN]
+                agreed[each["handicap"]] += [row["agrees"] for row in said["rows"]]
                 if not each["handicap"]:
-                    green &= all(met for _, met in goals(each, where))
+                    green &= all(met for _, met in goals(said, where))
+            print(disturbed_text(name, found["whole"]))
             print(f"{name} took {time.monotonic() - began:.0f} s\n", flush=True)
             if given.output:
                 write_json(given.output, record)

@@ -389,12 +389,3 @@ def nearest(word: str, options: Iterable[str]) -> str:
     """Advice for a `word` that is not in `options`, which the line lists: the nearest one."""
     near = suggestion(word, options)
     return near if near.startswith("did you mean") else "name one of them"
-
-
-def no_part(field: str, value: str, missing: str, known: Sequence[str]) -> ConfigError:
-    """The failure of `field`=`value` where the model has no submodule `missing`, but `known`."""
-    return ConfigError(
-        field,
-        value,
-        f"the model has no part {missing}; {suggestion(missing, known)}; name submodules of it",
-    )

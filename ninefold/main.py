@@ -39,7 +39,6 @@ from ninefold.launch.run import (
     exit_process,
     failure_of,
     follow,
-    require_environment,
 )
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
@@ -63,6 +62,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
     command = Command(name, sys.argv[1:])
     events.connect()
     open_streams()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
     if started_by() != "torchrun":
         command.runs.handle_signals()
@@ -107,7 +107,7 @@ class Command:
         """Run the command and print its failures. Returns its exit code, before any report."""
         runs = self.runs
         try:
-            require_environment()
+            ranks.require_launcher(os.environ)
             require_configuration()
             if started_by():
                 self._meet()

@@ -15,15 +15,17 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 from ninefold import signals
-from ninefold.errors import Failure, NoReader, ProcessNotEnded, ResourceError
+from ninefold.errors import Failure, NoReader, ProcessNotEnded, Refused, ResourceError
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
+from ninefold.secrets import redact
 
 Answer = TypeVar("Answer")
 MAX_PATH_BYTES = 88  # of the temporary folder: of a socket in it 107, of which its name takes 19
@@ -267,6 +269,59 @@ def _profiled() -> bool:
     it writes its file then."""
     tools = getattr(sys, "monitoring", None)  # of Python 3.12 and later
     return bool(sys.getprofile() or (tools and tools.get_tool(tools.PROFILER_ID)))
+
+
+def print_failures(failures: Sequence[Failure], debug: bool) -> None:
+    """Print each as a line on stderr. debug: below the traceback of what it was made of."""
+    for failure in failures:
+        if isinstance(failure, NoReader):  # as others end whose output is closed
+            continue
+        if debug and failure.__cause__ is not None:
+            lines = traceback.format_exception(failure.__cause__)
+            print(redact("".join(lines)), file=sys.stderr)
+        print(failure, file=sys.stderr, flush=True)
+
+
+def bug(error: BaseException) -> Failure:
+    """The failure of a command that raised `error`: a mistake of ours if it is no Failure."""
+    if isinstance(error, Failure):
+        return error
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    failure = Failure(
+        "ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def exit_code_of(
+    action: Callable[[], object],
+    stopped: str,
+    left: str,
+    failure_of: Callable[[Exception], Failure] = bug,
+) -> int:
+    """Carry out a command that starts no processes, and print its failures.
+
+    stopped: what is wrong after a signal, such as "the export was stopped". left: what is left
+    then. failure_of: of what it raises.
+    """
+    debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
+    failures: Sequence[Failure]
+    try:
+        with interruptible():
+            action()
+            sys.stdout.flush()
+        return 0
+    except OutputClosed:
+        return no_reader().code
+    except KeyboardInterrupt as interrupt:
+        failures = [interrupted(interrupt, stopped, left, "start again")]
+    except Refused as refused:
+        failures = refused.failures
+    except Exception as error:
+        failures = [failure_of(error)]
+    print_failures(failures, debug)
+    return failures[0].code
 
 
 @contextmanager

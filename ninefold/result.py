@@ -19,7 +19,7 @@ NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size o
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ONE_THREAD = "Add threads=1 and compare again."  # how a note ends that reports show first
-TIMING_LOOKS = (3, 4, 6, 8, 11, 15, 20)  # after which of these a study looks at the times so far
+TIMING_LOOKS = (1, 2, 3, 4, 6, 8, 12)  # after which of these a study looks at the times so far
 
 
 def strategy_name(parallel: str, processes: int | str | None) -> str:
@@ -93,8 +93,11 @@ class Result:
     resident_bytes: of the examples that are on the GPU of a process; 0: none are.
     units, units_per_example: what a throughput is shown in, such as tokens, and how many of them an
         example has; images_per_second itself is of examples, whatever these are. None: images.
-    turns: counted turns of a timing run; None of a run that was trained as a whole.
+    turns: turns of a timing run; None of a run that was trained as a whole.
     turn_seconds: seconds per step of each of these turns.
+    turn_begins, turn_ends: when each of them began and ended, in Unix time.
+    turn_others: the share of the CPU time that other programs used during each of them, 0 to 1;
+        empty: not known.
     stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
@@ -106,23 +109,11 @@ class Result:
     phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
     queued_seconds: how long the GPU still worked when the host had queued all steps before a log
         point, the mean: of far less than a step, it is the host that steps wait for.
-    ceiling_images_per_second: throughput on batches that are already on the device.
-    link: of an all-reduce of s bytes over p processes, which takes alpha_seconds +
-        2 (p - 1) / p s / bytes_per_second; empty: not timed.
-    compute_seconds: of a step without communication, while all processes take such steps.
-    energy_joules: of all devices from the first step of each epoch to its last, pauses for log
-        points and checkpoints included, measured by energy_source (nvml, rapl).
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
         of time in which any kernel ran; of a CPU's processes the CPU seconds of each in a second,
         threads that read included. Empty: not known, or steps took less than a second in all.
-    driver_memory_bytes: what the driver counted at the end for the process of each GPU, which
-        includes CUDA's context and the buffers of NCCL; empty: not known.
-    memory_bytes: what the tensors of the largest process take, without activations: parameters,
-        gradients, optimizer (its state and the moving averages), buffers.
-    traffic_bytes: that each process sends to others in a step, as calculated: the mean.
-    messages: collective operations of a step.
     overrides: overrides of the command line other than cell, seed and paths.
     """
 
@@ -179,6 +170,9 @@ class Result:
     epoch_seconds: list[Number] = field(default_factory=list)
     turns: int | None = None
     turn_seconds: list[Number] = field(default_factory=list)
+    turn_begins: list[Number] = field(default_factory=list)
+    turn_ends: list[Number] = field(default_factory=list)
+    turn_others: list[Number] = field(default_factory=list)
     stretch_seconds: Number | None = None
     images_per_second: Number | None = None
     units: str | None = None
@@ -186,17 +180,8 @@ class Result:
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
     queued_seconds: Number | None = None
-    ceiling_images_per_second: Number | None = None
-    link: dict[str, Number | None] = field(default_factory=dict)
-    compute_seconds: Number | None = None
-    energy_joules: Number | None = None
-    energy_source: str | None = None
     peak_memory_bytes: list[int] = field(default_factory=list)
     load: list[Number] = field(default_factory=list)
-    driver_memory_bytes: list[int] = field(default_factory=list)
-    memory_bytes: dict[str, Number | None] = field(default_factory=dict)
-    traffic_bytes: int | None = None
-    messages: int | None = None
     notes: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)

@@ -68,6 +68,7 @@ class StudyRecord:
     timing_seconds: spent in timing rounds, over all commands.
     timing_groups: groups that a timing round had at most, as memory did not suffice for all cells.
     timing_ended: why there are no more timing rounds, see study.timing; None: there are.
+    untimed: cells that are not timed as time is short, each with the one whose work it repeats.
     """
 
     study: str | None = None
@@ -91,6 +92,7 @@ class StudyRecord:
     timing_seconds: float = 0.0
     timing_groups: int = 1
     timing_ended: str | None = None
+    untimed: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: object) -> StudyRecord:

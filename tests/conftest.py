@@ -85,7 +85,10 @@ class Shell:
         env.pop("HYDRA_FULL_ERROR", None)
         return env | dict(given)
 
-    def run(self, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, code: int | None = None, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end. code: the exit code that it must have."""
         process = self.start(*command, **options)
         try:
             stdout, stderr = process.communicate(timeout=self.seconds)
@@ -93,13 +96,14 @@ class Shell:
             end(self.processes())
             stdout, stderr = process.communicate(timeout=30)
             pytest.fail(f"{command} did not end in {self.seconds} s:\n{stdout}\n{stderr}")
+        assert code in (None, process.returncode), stderr
         return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
     def train(self, *overrides: str, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.run(str(ROOT / "train.py"), *overrides, **options)
 
-    def evaluate(self, *overrides: str) -> subprocess.CompletedProcess[str]:
-        return self.run(str(ROOT / "evaluate.py"), *overrides)
+    def evaluate(self, *overrides: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        return self.run(str(ROOT / "evaluate.py"), *overrides, **options)
 
     def torchrun(self, *overrides: str) -> subprocess.CompletedProcess[str]:
         return self.run(

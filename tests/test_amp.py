@@ -107,17 +107,6 @@ def test_a_step_is_counted_as_skipped_exactly_when_a_gradient_is_not_finite(bad:
     assert scaler.get_scale() == 65536.0 / 8
 
 
-def test_a_disabled_scaler_is_a_no_op() -> None:
-    model, scaler = nn.Linear(2, 2), Amp(scaler=False).grad_scaler(CPU)
-    loss = model(torch.ones(1, 2)).sum()
-    assert scaler.scale(loss) is loss
-    assert scaler.get_scale() == 1.0
-    step(scaler, model, math.inf)  # nobody looks: the step is taken
-    assert not model.weight.isfinite().all()
-    assert int(scaler.skipped) == 0
-    assert scaler.state_dict() == {}
-
-
 @pytest.mark.parametrize("scaler", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_a_precision_that_does_what_it_promises_is_accepted(dtype: str, scaler: bool) -> None:
@@ -139,20 +128,16 @@ def test_a_dtype_that_autocast_ignores_is_refused() -> None:
         verify(amp, amp.grad_scaler(CPU), CPU)
 
 
+@pytest.mark.filterwarnings("ignore:.*fp32_precision")  # the older names are deprecated
 @pytest.mark.parametrize(("tf32", "mode"), [(False, "ieee"), (True, "tf32")])
-def test_pinning_sets_tf32_for_convolutions_and_matrix_products(tf32: bool, mode: str) -> None:
+def test_pinning_sets_tf32_in_torchs_settings_and_in_older_ones_which_its_compiler_reads(
+    tf32: bool, mode: str
+) -> None:
     Amp(dtype="float32", tf32=not tf32).pin()
     Amp(dtype="float32", tf32=tf32).pin()
     assert torch.backends.cuda.matmul.fp32_precision == mode
     assert torch.backends.cudnn.conv.fp32_precision == mode
     assert torch.backends.cudnn.rnn.fp32_precision == mode
-
-
-@pytest.mark.filterwarnings("ignore:.*fp32_precision")  # they are deprecated
-@pytest.mark.parametrize("tf32", [False, True])
-def test_torchs_older_tf32_settings_which_its_compiler_reads_agree(tf32: bool) -> None:
-    Amp(dtype="float32", tf32=not tf32).pin()
-    Amp(dtype="float32", tf32=tf32).pin()
     assert torch.backends.cuda.matmul.allow_tf32 is tf32
     assert torch.backends.cudnn.allow_tf32 is tf32
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")

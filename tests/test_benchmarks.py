@@ -190,8 +190,17 @@ def test_a_study_agrees_with_whole_runs_unless_it_is_off_by_more_than_both_noise
     assert said["none-fp32 : none-autocast"]
     assert wrong["agree"] == pytest.approx(6 / 15)  # the pairs within a strategy
     assert wrong["beyond_noise"] == pytest.approx(-np.log(0.85) * np.sqrt(9 / 15), rel=0.1)
-    assert "NOT MET" in true.text_of("a study", wrong, "quiet")
+    said_by = {true.MEDIAN: wrong, true.MEAN: right}
+    assert "NOT MET" in true.text_of("a study", said_by, "quiet")
     assert all(met for _, met in true.goals(right, "quiet"))
+
+
+def test_a_burst_moves_the_mean_of_a_whole_run_not_its_median_and_is_told() -> None:
+    quiet, hit = true.WholeRun.of([2.0] * 10), true.WholeRun.of([2.0] * 9 + [6.0])
+    assert quiet == true.WholeRun(mean=2.0, median=2.0, disturbed=0.0)
+    assert hit == true.WholeRun(mean=2.4, median=2.0, disturbed=0.25)
+    told = true.disturbed_text("net", {"none-fp32": {0: quiet, 1: hit}})
+    assert told.endswith("none-fp32 of round 2 25 %")
 
 
 def test_the_handicap_keeps_the_fastest_half_of_the_turns(tmp_path: Path) -> None:

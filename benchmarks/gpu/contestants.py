@@ -133,7 +133,7 @@ def raw_loop(
     with our_training.training(*COMMON, *overrides) as run:
         device = run.context.device
         model, layout = copy.deepcopy(run.state.model), run.prepare.memory_format
-    examples = build.built_dataset(job, 0).load("train")
+    examples = build.built_dataset(job).load("train")
     amp: Amp = build.make(job.amp, "amp").on(device)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.001, weight_decay=0.01, fused=True, capturable=capturable

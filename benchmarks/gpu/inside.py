@@ -70,10 +70,7 @@ def host(dry: bool, calls: int) -> dict[str, Any]:
     if dry:
         return {}
     found = {}
-    for name, call in (
-        ("NVML energy", devices.gpu_joules),
-        ("NVML load", devices.gpu_load),
-    ):
+    for name, call in (("NVML load", devices.gpu_load),):
         call(0)
         found[name] = 1e6 * median(seconds(lambda call=call: call(0)) for _ in range(calls))  # type: ignore[misc]
     return found

@@ -68,7 +68,6 @@ def described(done: Done) -> Figures:
         "accuracy": found["accuracy"],
         "devices": found["devices"],
         "phases": len(found["phase_seconds"]),
-        "energy is counted by": found["energy_source"],
         "peak memory": max(found["peak_memory_bytes"], default=0) / 1e6,
         "from launch to result": found["total_seconds"],
         "images per second": found["images_per_second"],
@@ -148,7 +147,7 @@ def graph(session: Session) -> Figures:
 
 def profile(session: Session) -> Figures:
     net = session.size(("model=resnet18", "amp=bf16"), ("model=convnet",))
-    more = ("profile=true", "numerics=3", "clock.ceiling=10")
+    more = ("profile=true", "numerics=3")
     done = session.train(*small(session), *net, *more)
     bound = done.line("The run is bound by")
     folder = done.folder
@@ -158,7 +157,6 @@ def profile(session: Session) -> Figures:
         "its line": bound,
         "trace": any((folder / "profile").glob("*.json.gz")),
         "first steps recorded": (folder / "numerics.npz").exists(),
-        "ceiling": done.result.get("ceiling_images_per_second"),
     }
 
 

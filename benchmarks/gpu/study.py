@@ -14,7 +14,7 @@ SMALLEST = (
 )  # fmt: skip
 FEW = ("parallel=none,ddp", "amp=fp32,scaler", "seed=0,1", "epochs=1", "launch.cpu_processes=1")
 SHORT = ("study.turns=2", "study.slice=0.02", "study.time_budget=0.02")
-WHOLE = ("epochs=1", "checkpoint.every=null", "clock.ceiling=10", "numerics=3")
+WHOLE = ("epochs=1", "checkpoint.every=null", "numerics=3")
 
 
 def nine_way(session: Session) -> Figures:

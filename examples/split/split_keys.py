@@ -38,18 +38,6 @@ def cuts(job: Job) -> list[str]:
     return [str(name) for name in at] if isinstance(at, list) else []
 
 
-def cut_within(job: Job) -> tuple[str, str] | None:
-    """The first name in parallel.at inside a module of checkpoint_activations, and that module."""
-    parts = job["checkpoint_activations"]
-    within = [
-        (cut, part)
-        for cut in cuts(job)
-        for part in (parts if isinstance(parts, list) else [])
-        if cut.startswith(f"{part}.")
-    ]
-    return within[0] if within else None
-
-
 def cpu_and_gpus(job: Job) -> bool:
     """Whether parts of the network are on the CPU, the first device, and others on GPUs."""
     devices = job["parallel.devices"]
@@ -82,17 +70,6 @@ REFUSED = (
             "parts": lambda job: len(cuts(job)) + 1,
             "count": count,
             "modules": lambda job: count(job) - 1,
-        },
-    ),
-    # Such a part draws the random numbers of its dropout again, on the device of its input alone.
-    Combination(
-        "parallel.at",
-        lambda job: cut_within(job) is not None,
-        "{cut} is within {recomputed}, a part of checkpoint_activations; such a part is computed "
-        "again on one device; cut elsewhere, or name smaller parts",
-        {
-            "cut": lambda job: (cut_within(job) or "?")[0],
-            "recomputed": lambda job: (cut_within(job) or "??")[1],
         },
     ),
     Combination(

@@ -39,7 +39,6 @@ from ninefold.report.data.runs import run_of_result
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train import kernels
-from ninefold.train.activations import checkpoint_activations
 from ninefold.types import accepts
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, landmarks, segmentation
@@ -170,10 +169,10 @@ class Twice(Split):
     ("how", "shared"),
     [
         (SPLIT, ()),
-        (TWICE, ("checkpoint_activations=[features]", "ema=0.9")),
+        (TWICE, ("ema=0.9",)),
         ((*TWICE, "parallel.at=[classifier]"), ("amp=scaler", "clip_grad_norm=0.1")),
     ],
-    ids=["one device", "two parts, recomputed, averaged", "two named parts, scaler, clipped"],
+    ids=["one device", "two parts, averaged", "two named parts, scaler, clipped"],
 )
 def test_a_run_is_bitwise_that_of_none(
     how: tuple[str, ...], shared: tuple[str, ...], tmp_path: Path
@@ -247,7 +246,6 @@ REFUSED = {
     ("parallel.chunks=0",): "parallel.chunks=0: not allowed; a whole number of at least 1",
     ("parallel.devices=[0,1,2]", "parallel.at=[a]"): "parallel.at=[a]: it cuts the network into 2 "
     "parts; parallel.devices=[0, 1, 2] are 3 devices; ",
-    ("parallel.at=[a.b]", "checkpoint_activations=[a]"): "parallel.at=[a.b]: a.b is within a, ",
     ("parallel.devices=[0,1]", "graph=true"): "graph=true: parallel.devices=[0, 1] are several ",
     ("parallel.devices=[0,1]", "compile=true"): "compile.mode=default: parallel.devices=[0, 1] are",
     ("parallel.devices=[cpu,0]", "amp=autocast"): "amp.dtype=auto: it is entered for one kind of",
@@ -330,13 +328,6 @@ def test_a_parameter_of_two_parts_is_refused() -> None:
     objective = Objective(network, Classification(2))
     with pytest.raises(ConfigError, match=r"parallel.at=2: it has a parameter that another"):
         Split(at=["2"]).wrap(objective, TWO)
-
-
-def test_a_part_that_is_recomputed_is_on_one_device() -> None:
-    network = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), nn.Linear(2, 2))
-    assert [path for path, _ in cut(network, None, 2)[0]] == ["0.0"]
-    checkpoint_activations(network, ["0"])
-    assert [path for path, _ in cut(network, None, 2)[0]] == ["0"]
 
 
 def test_what_a_module_gets_is_moved_in_containers_too() -> None:

@@ -13,13 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.checkpoint import manifest
-from ninefold.config import overrides
-from ninefold.config.job import Checked, asked
+from ninefold.config.job import Checked, asked, check
 from ninefold.config.parse import key_of
-from ninefold.errors import CheckpointError, ConfigError, Refused
+from ninefold.errors import CheckpointError, ConfigError, suggestion
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
-from ninefold.launch.ready import checked
 from ninefold.places import typed_as
 
 STOPPED = "the export was stopped"
@@ -42,10 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
     own, rest = taken(arguments)
-    if wrong := overrides.of_arguments(rest, "evaluate"):
-        raise Refused(wrong)
     config = composed("evaluate", rest, example())
-    job = checked(asked(config, config.hydra))
+    job = check(asked(config, config.hydra))
     job, file = place(own, job)
     prepare = own.get("prepare", "false" if own["format"] == "safetensors" else "true") == "true"
     if prepare and own["format"] == "safetensors":
@@ -79,7 +75,9 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             require_allowed(key, value)
             own[key] = value
         elif equals and not word.startswith("-") and first not in PASSED_ON:
-            raise overrides.unknown_key(key, value, {*OWN, *PASSED_ON})
+            near = suggestion(first, {*OWN, *PASSED_ON})
+            wrong = f"no such key; {near}; correct its name, or leave it out"
+            raise ConfigError(key, value, wrong)
         else:
             rest.append(word)
     if "format" not in own:

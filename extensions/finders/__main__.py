@@ -13,7 +13,6 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ninefold.config import overrides
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
 from ninefold.config.parse import key_of, parsed
@@ -23,7 +22,6 @@ from ninefold.errors import (
     Interrupted,
     NumericsError,
     Preempted,
-    Refused,
     ResourceError,
 )
 from ninefold.files import read_json, write_json
@@ -61,8 +59,6 @@ def run(arguments: Sequence[str]) -> None:
     rates = rates_of(own)
     base: Path | None = None
     for label, job in jobs(words):
-        if wrong := overrides.of_arguments(job, "train"):
-            raise Refused(wrong)
         config = composed("train", [*job, "launch.inline=false"], example())
         require_no_resume(config)
         base = base or Path(config.hydra.run.dir)
@@ -87,7 +83,7 @@ def example() -> str:
 
 
 def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """This command's own arguments, and those of train.py. Raises ConfigError, Refused."""
+    """This command's own arguments, and those of train.py. Raises ConfigError."""
     own: dict[str, str] = {}
     words = []
     for word in arguments:
@@ -102,8 +98,6 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             own.get("what", "null"),
             f"no such search; {', '.join(WHAT)} are allowed; type {example()}",
         )
-    if wrong := overrides.unreadable(words):
-        raise Refused(wrong)
     return own, words
 
 

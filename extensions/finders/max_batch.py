@@ -27,8 +27,6 @@ ATTEMPT = (
     "profile=false",
     "clock.warmup=1",
     "clock.sample=0",
-    "clock.ceiling=0",
-    "clock.link=0",
     "launch.inline=false",
     "launch.max_restarts=0",
 )

@@ -174,7 +174,7 @@ def _answer(
     floor = max(each.comparison.floor for each in alike)
     compared = compare(seconds, {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
-    said.append(f"{best.name} takes {_against(compared, plain, best, base)}.")
+    said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
     verdict, ratio = compared.verdict(plain.name, best.name), compared.ratio(plain.name, best.name)
     if verdict == "faster" and ratio:
         sooner = f"reaches the score {how_many(1 / ratio[0])} times as soon"
@@ -197,12 +197,12 @@ def _final(value: float, score: Score) -> str:
 def _against(compared: Comparison, plain: Setting, best: Setting, base: Evidence) -> str:
     known = compared.ratio(plain.name, best.name)
     if known is None:
-        return "a time that cannot be compared"
+        return "in a time that cannot be compared"
     value, low, high = known
-    text = f"{value:.3f} times that of {plain.name}"
+    text = f"{1 / value:.2f} times as soon as {plain.name}"
     if low is None or high is None:
         return f"{text} (interval not known yet)"
-    return f"{text} ({base.settings.confidence:.3g} % interval {low:.3f} to {high:.3f})"
+    return f"{text} ({base.settings.confidence:.3g} % interval {1 / high:.2f} to {1 / low:.2f})"
 
 
 def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:

@@ -138,8 +138,7 @@ def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
     if best.speed.verdict == "tie":
         return f"Do not scale out: {what} are no faster than {one}.", base
     if best.speed.verdict == "slower":
-        slower = how_many(1 / best.speed.times)
-        return f"Do not scale out: {what} take {slower} times as long.", base
+        return f"Do not scale out: {what} are {best.speed.times:.2f} times as fast as {one}.", base
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 

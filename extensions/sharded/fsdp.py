@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from ninefold.engine.parallel import RankContext, Traffic
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import keep, share_buffers
 from ninefold.errors import ConfigError, one_line
 
@@ -89,38 +89,6 @@ class FSDP(Spread):
         modules = named_in(model, self.units, "parallel.units")
         return [modules[name] for name in sorted(self.units, key=deepest_first)]
 
-    def traffic(self, model: nn.Module, context: RankContext, accumulate: int = 1) -> Traffic:
-        shards = context.world_size // self.replicas
-        units = self._units(model)
-        found = Traffic()
-        seen: set[nn.Parameter] = set()
-        for unit in [*units, model]:
-            own = [p for p in unit.parameters() if p not in seen]
-            seen.update(own)
-            found += self._traffic_of(own, shards, gloo=context.device.type == "cpu")
-        return found * accumulate
-
-    def _traffic_of(self, parameters: Sequence[nn.Parameter], shards: int, gloo: bool) -> Traffic:
-        """What a unit with these parameters causes in a forward and backward pass.
-
-        gloo: it reduces to parts by reducing to all, which is twice as much (torch 2.15).
-        """
-        if not parameters:
-            return Traffic()
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        gathered = sum(padded(p, shards) * p.element_size() for p in parameters)
-        width = None if self._reduced is None else self._reduced.itemsize
-        reduced = sum(padded(p, shards) * (width or p.element_size()) for p in trained)
-        found = Traffic()
-        if shards > 1:
-            times = 2 if self.reshard_after_forward else 1
-            found += Traffic((shards - 1) * gathered // shards, 1) * times
-            found += Traffic((1 + gloo) * (shards - 1) * reduced // shards, 1 if trained else 0)
-        if self.replicas > 1 and trained:
-            sent = 2 * (self.replicas - 1) * reduced // (self.replicas * shards)
-            found += Traffic(sent, 1)
-        return found
-
     def notes(self, context: RankContext) -> list[str]:
         if context.world_size == 1:
             return [
@@ -185,9 +153,3 @@ def large(module: nn.Module, least: int) -> list[nn.Module]:
 def deepest_first(name: str) -> int:
     """A key that sorts names of modules so that none comes after one that contains it."""
     return -name.count(".")
-
-
-def padded(tensor: Tensor, shards: int) -> int:
-    """Elements of `tensor` with its first dimension filled up to equal parts for all `shards`."""
-    rows = tensor.shape[0]
-    return tensor.numel() // max(rows, 1) * (-(-rows // shards) * shards)

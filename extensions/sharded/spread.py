@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from ninefold.engine.parallel.group import Group
-from ninefold.errors import no_part
+from ninefold.errors import ConfigError, suggestion
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,12 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
         if all(name in modules for name in names):
             return modules
     missing = next(name for name in names if name not in known[-1])
-    raise no_part(field, f"[{','.join(names)}]", missing, list(known[-1])[1:])
+    raise ConfigError(
+        field,
+        f"[{','.join(names)}]",
+        f"the model has no part {missing}; {suggestion(missing, list(known[-1])[1:])}; name "
+        "submodules of it",
+    )
 
 
 def nested(model: nn.Module) -> list[nn.Module]:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from ninefold.engine.parallel import RankContext, Traffic
+from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, one_line
 
 from .spread import Spread, named_in
@@ -55,11 +55,6 @@ class TensorParallel(Spread):
         for name in rowwise:
             parallelize_module(modules[name], mesh, RowwiseParallel())
         return SplitObjective(model, f"colwise={listed(colwise)} rowwise={listed(rowwise)}")
-
-    def traffic(
-        self, model: nn.Module, context: RankContext, accumulate: int = 1
-    ) -> Traffic | None:
-        return None  # parts of activations, of a size that only a step tells
 
     def notes(self, context: RankContext) -> list[str]:
         if context.world_size == 1:

@@ -15,7 +15,7 @@ from ninefold.errors import (
     require_package,
     suggestion,
 )
-from ninefold.model import Input, Pretrained, hub
+from ninefold.model import Pretrained, hub
 
 EXTRA = "timm"
 FIELD = "model.net.pretrained"
@@ -123,9 +123,7 @@ def pretrained(
     ]
     tensors = {key: value for key, value in fitted.state_dict().items() if key not in drawn}
     tag = "" if "." in name or not cfg.tag else f".{cfg.tag}"
-    return Pretrained(
-        f"timm's {name}{tag}", tensors, drawn, Input(cfg.mean, cfg.std, tuple(cfg.input_size[1:]))
-    )
+    return Pretrained(f"timm's {name}{tag}", tensors, drawn)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import get_model
 
 from ninefold.errors import ConfigError
-from ninefold.model import Input, Pretrained, hub
+from ninefold.model import Pretrained, hub
 from ninefold.model.torchvision import entry
 
 FIELD = "model.net.weights_backbone"
@@ -51,11 +51,8 @@ def pretrained(model: nn.Module, name: str, weights_backbone: str, **others: Any
     state = hub.read(hub.cached(chosen.url), FIELD, weights_backbone)
     own = model.state_dict().keys()
     renamed = {f"backbone.{key.removeprefix('features.')}": value for key, value in state.items()}
-    preset: Any = chosen.transforms()
-    (size,) = preset.crop_size
     return Pretrained(
         str(chosen),
         {key: value for key, value in renamed.items() if key in own},  # without its own head
         [key for key in own if not key.startswith("backbone.")],
-        Input(preset.mean, preset.std, (size, size)),
     )

@@ -94,7 +94,8 @@ class Answer:
 
         cell, parallel, amp, processes, status: of the run. round: its timing round, order: its
         place in that. counted: whether it enters figures. turn: its number; None for a run without
-        turns. seconds: per step. steps: of the turn, or of the run.
+        turns. left_out: why the turn does not count; empty: it does. seconds: per step. steps: of
+        the turn, or of the run.
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
@@ -113,10 +114,14 @@ class Answer:
             turns = run.turn_seconds or []
             steps = run.steps // len(turns) if turns and run.steps else run.steps
             for number, seconds in enumerate(turns):
-                found.append({**shared, "turn": number, "seconds": seconds, "steps": steps})
+                why = run.turn_left_out[number] if run.turn_left_out else ""
+                found.append(
+                    {**shared, "turn": number, "left_out": why, "seconds": seconds, "steps": steps}
+                )
             if not turns:
                 each = run.train_seconds / run.steps if run.train_seconds and run.steps else None
-                found.append({**shared, "turn": None, "seconds": each, "steps": run.steps})
+                own = {"turn": None, "left_out": "", "seconds": each, "steps": run.steps}
+                found.append({**shared, **own})
         return found
 
     def to_frame(self) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from ninefold.dataset.arrays import Rows
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
 from ninefold.score import Score
-from ninefold.task.loss import mean_over_examples, require_usable
+from ninefold.task.loss import mean_over_examples, require_untrained
 from ninefold.tree import Tree, rows
 
 ACCURACY = "accuracy"
@@ -78,7 +78,7 @@ class CallersTask(nn.Module):
         if measured is not None:
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
         if self.criterion is not None:
-            require_usable(self.criterion, name)
+            require_untrained("task.loss", name, self.criterion)
 
     def loss(self, output: Any, target: Any) -> Tensor:
         if self.criterion is None:  # of a `forward`, which returns it

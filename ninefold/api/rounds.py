@@ -4,29 +4,39 @@ After a warm-up, steps take turns in blocks in which each has one, in random ord
 block in the reverse order of the one before. So what disturbs the machine is as likely to hit any
 of them, however long it lasts: if two steps are equal, the difference of their times in a pair of
 blocks has either sign with equal chance, whatever the neighbors did before. A round is a fixed
-number of blocks; `ninefold.stats.turns` makes a number of a step's turns in it.
+number of blocks; `ninefold.stats.turns` makes a number of a step's turns in it that count.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NamedTuple
 
-from ninefold.result import TIMING_LOOKS
-from ninefold.stats.turns import TakenTurn, TurnLog, step_seconds
+from ninefold.stats.turns import Counted, TurnLog, counted
 from ninefold.study.turns import Turn, mirrored, spread
 
 WARMUP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
 # Of these turns, which all steps have: in the first calls a step may be compiled.
 COMMON_WARMUP_TURNS = 3
 WARMUP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
-MAX_ROUNDS = TIMING_LOOKS[-1]
+LOOKS = (1, 3, 4, 6, 8, 12, 20)  # rounds after which it is seen whether the answer is known
+MAX_ROUNDS = LOOKS[-1]
 MIN_BLOCKS = 24  # if fewer fit into the time, each is a round
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 SAME_SPEED_FACTOR = 1.25  # steps whose times differ by less have equal numbers of steps in a turn
 
-Values = Mapping[str, Mapping[int, float]]  # step -> round -> seconds
-Took = tuple[Sequence[float], float]  # what `Rounds.took` gets
+
+class Took(NamedTuple):
+    """How long a turn took; seconds: per step, the others as of `TakenTurn`."""
+
+    seconds: float
+    begin: float | None = None
+    end: float | None = None
+    others: float | None = None
+
+
+Block = tuple[Sequence[Took], float]  # what `Rounds.took` gets
 
 
 class Rounds:
@@ -46,7 +56,7 @@ class Rounds:
         minutes: float,
         slice_: float,
         several: bool,
-        known: Callable[[Values], bool],
+        known: Callable[[Counted], bool],
     ) -> None:
         self._names = sorted(names)  # so that the order in which they were given changes nothing
         self._budget, self._slice, self._several = 60.0 * minutes, slice_, several
@@ -56,26 +66,22 @@ class Rounds:
         self._blocks = self._plan()
         self.block: Sequence[Turn] | None = next(self._blocks)
 
-    def took(self, seconds: Sequence[float], elapsed: float) -> None:
+    def took(self, turns: Sequence[Took], elapsed: float) -> None:
         """Go on to the next block.
 
-        seconds: per step, of each turn of this block, in its order. elapsed: since the beginning.
+        turns: those of this block, in its order. elapsed: seconds since the beginning.
         """
         try:
-            self.block = self._blocks.send((seconds, elapsed))
+            self.block = self._blocks.send((turns, elapsed))
         except StopIteration:
             self.block = None
 
-    def turns(self) -> list[TakenTurn]:
-        """The turns of complete rounds."""
-        return [turn for turn in self._log.turns if turn.round < self.done]
+    def counted(self, rounds: int | None = None) -> Counted:
+        """Which turns of complete rounds count. rounds: how many of these; None: all."""
+        most = self.done if rounds is None else rounds
+        return counted([turn for turn in self._log.turns if turn.round < most])
 
-    def values(self) -> Values:
-        """Seconds of a step in each complete round."""
-        found = step_seconds(self.turns())
-        return {name: found.get(name, {}) for name in self._names}
-
-    def _plan(self) -> Generator[Sequence[Turn], Took, None]:
+    def _plan(self) -> Generator[Sequence[Turn], Block, None]:
         """Yield block after block, until the time is up or the answer is known."""
         each, elapsed, late = yield from self._warm_up()
         turns = {name: self._turn(name, each) for name in self._names}
@@ -86,11 +92,12 @@ class Rounds:
             for block in self._blocks_of_round(number, blocks):
                 if elapsed >= end:
                     return
-                seconds, elapsed = yield [turns[name] for name in block]
-                for name, took in zip(block, seconds, strict=True):
-                    self._log.add(name, number, took, turns[name].timed)
+                taken, elapsed = yield [turns[name] for name in block]
+                for name, took in zip(block, taken, strict=True):
+                    steps = turns[name].timed
+                    self._log.add(name, number, took.seconds, steps, *took[1:])
             self.done += 1
-            if self.done in TIMING_LOOKS and self._known(self.values()):
+            if self.done in LOOKS and self._known(self.counted()):
                 return
 
     def _blocks_of_round(self, number: int, blocks: int) -> list[list[str]]:
@@ -102,7 +109,7 @@ class Rounds:
         names, size = spread(dict.fromkeys(self._names, blocks), order), len(self._names)
         return [names[first : first + size] for first in range(0, len(names), size)]
 
-    def _warm_up(self) -> Generator[Sequence[Turn], Took, tuple[dict[str, float], float, float]]:
+    def _warm_up(self) -> Generator[Sequence[Turn], Block, tuple[dict[str, float], float, float]]:
         """Yield the turns that do not count.
 
         Returns the seconds of each step in the last of them, those that have passed, and by how
@@ -115,7 +122,8 @@ class Rounds:
             common = len(first) < COMMON_WARMUP_TURNS
             if not common and elapsed - late + takes > WARMUP_SHARE * self._budget:
                 break
-            seconds, elapsed = yield [Turn(name, 0, calls) for name in self._names]
+            taken, elapsed = yield [Turn(name, 0, calls) for name in self._names]
+            seconds = [took.seconds for took in taken]
             known = (max(of, MIN_SECONDS) for of in seconds)
             each = dict(zip(self._names, known, strict=True))
             if common:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import platform
 import sys
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -17,10 +17,10 @@ from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import Rounds, Values
+from ninefold.api.rounds import LOOKS, Rounds, Took
 from ninefold.api.times import Times, times
 from ninefold.errors import ConfigError
-from ninefold.result import TIMING_LOOKS
+from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turns import Turn
@@ -29,9 +29,9 @@ from ninefold.study.turns import Turn
 class Session:
     """Compares steps of these names in turns; arguments as of `time_steps`.
 
-    Its user calls `begin`, takes the turns of `block` and gives their times to `took` until it is
-    None, and calls `close`, after an exception too. Under torchrun all ranks construct it
-    together. Raises ConfigError.
+    Its user calls `begin`, and until `block` is None takes the turns in it, each between
+    `begin_turn` and `end_turn`; and calls `close`, after an exception too. Under torchrun all ranks
+    construct it together. Raises ConfigError.
 
     clock, wait: tell the time in seconds, and wait until devices have done what was queued.
     """
@@ -63,14 +63,14 @@ class Session:
                 f"there is no such step; there are {', '.join(names)}; name one of these",
             )
         self._names, self._clock, self._wait = tuple(names), clock, wait
-        self._settings = Settings(
-            same=same, level=level, looks=len(TIMING_LOOKS), baseline=baseline
-        )
+        self._settings = Settings(same=same, level=level, looks=len(LOOKS), baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
         self._rounds = Rounds(names, minutes, turn, self._ranks.several, self._is_known)
-        self._load, self._counting = NeighborLoad(), ExitStack()
+        self._load = NeighborLoad()
+        self._turn_began = 0.0  # in Unix time
+        self._taken: list[Took] = []  # turns of this block
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
@@ -94,39 +94,51 @@ class Session:
     def begin(self) -> None:
         """Begin the time of the whole comparison."""
         self._began = self._clock()
-        self._count()
 
-    def took(self, seconds: Sequence[float]) -> None:
-        """Record the times of a block and go on to the next; every rank must call it.
+    @property
+    def turn(self) -> Turn | None:
+        """The turn to take now; None at the end."""
+        return None if self.block is None else self.block[len(self._taken)]
 
-        seconds: per step, for each of its turns, in this process.
+    def begin_turn(self) -> None:
+        """Begin a turn, or begin it anew: what other programs use is counted from here on."""
+        readers = [child.pid for child in multiprocessing.active_children()]
+        self._load.begin([*self._neighbors, *filter(None, readers)])
+        self._turn_began = time.time()
+
+    def end_turn(self, seconds: float) -> None:
+        """End a turn; with the last of a block every rank must call it.
+
+        seconds: per step, in this process.
         """
-        done = self._rounds.done
-        *slowest, elapsed = self._ranks.largest([*seconds, self._clock() - self._began])
-        self._rounds.took(slowest, elapsed)
+        assert self.block is not None
+        others = self._load.share()
+        self._taken.append(Took(seconds, self._turn_began, time.time(), others))
+        if len(self._taken) == len(self.block):
+            taken, self._taken = self._taken, []
+            self._took(taken)
+
+    def _took(self, taken: Sequence[Took]) -> None:
+        """Record a block as the slowest rank took it, and go on to the next."""
+        seconds = [turn.seconds for turn in taken]
+        others = [-1.0 if turn.others is None else turn.others for turn in taken]  # -1: not known
+        *found, elapsed = self._ranks.largest([*seconds, *others, self._clock() - self._began])
+        slowest, busiest = found[: len(taken)], found[len(taken) :]
+        turns = [
+            took._replace(seconds=each, others=None if share < 0 else share)
+            for took, each, share in zip(taken, slowest, busiest, strict=True)
+        ]
+        self._rounds.took(turns, elapsed)
         self._bar.update(min(int(elapsed), self._total) - self._bar.n)
-        if self.block is None or self._rounds.done > done:
-            self._counting.close()
-            self._count()
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """The result so far; at the end, of all complete rounds. Every rank must call it."""
-        found, turns = self._rounds.values(), self._rounds.turns()
+        last = self._rounds.done
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
         if self.block is not None:
-            last = max((look for look in TIMING_LOOKS if look <= self._rounds.done), default=0)
-            found = {name: dict(list(own.items())[:last]) for name, own in found.items()}
-            turns = [turn for turn in turns if turn.round < last]
-        others = self._load.others
-        (busy,) = self._ranks.largest([-1.0 if others is None else others])  # -1: not known
-        return times(
-            {name: found[name] for name in self._names},
-            turns,
-            self._settings,
-            None if busy < 0 else busy,
-            caveats,
-        )
+            last = max((look for look in LOOKS if look <= last), default=0)
+        return times(self._names, self._rounds.counted(last), self._settings, caveats)
 
     def show(self, found: Times) -> None:
         """Print the answer, in rank 0; not in an interactive session, which does that itself."""
@@ -136,16 +148,10 @@ class Session:
     def close(self) -> None:
         """Close the progress bar and the group of processes, after an exception too."""
         self._bar.close()
-        self._counting.close()
         self._ranks.close()
 
-    def _count(self) -> None:
-        """Count what other programs use, while turns are taken."""
-        if self.block is not None:
-            self._counting.enter_context(self._load.during(self._neighbors))
-
-    def _is_known(self, found: Values) -> bool:
-        return times(found, (), self._settings, None).known
+    def _is_known(self, found: Counted) -> bool:
+        return times(self._names, found, self._settings).known
 
 
 def check_number(field: str, value: object, below: float) -> None:

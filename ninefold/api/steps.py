@@ -27,7 +27,7 @@ def time_steps(
     steps: Mapping[str, Step],
     *,
     minutes: float = 1.0,
-    turn: float = 0.04,
+    turn: float = 0.1,
     same: float = 0.02,
     level: float = 0.05,
     restore: Any = (),
@@ -39,7 +39,8 @@ def time_steps(
     The steps take short turns in random order, so that what disturbs the machine disturbs all
     alike. Devices are waited for at the ends of turns only. In a torch.distributed group all
     processes call it, the order is the same in all of them, and a turn takes as long as in the
-    slowest. What it estimates is the mean seconds of a step in a long run of it.
+    slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
+    it is most of the time: turns that other programs disturb are left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others have turns
     (on Linux, those that were forked), so that its time has the wait for data in it. What threads
@@ -51,8 +52,8 @@ def time_steps(
     minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
         their first calls. It ends sooner once the answer is settled and its ratios are known within
         3 %.
-    turn: seconds of a turn that are timed, at least 0.04, of several processes 0.3; before them as
-        long is not timed.
+    turn: seconds of a turn that are timed, of several processes at least 0.3; 0.04 before them, of
+        several processes 0.3, are not.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
@@ -98,10 +99,8 @@ def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool
     """
     session.begin()
     with closing(StepWorkers(list(calls))) as workers:
-        while session.block is not None:
-            session.took(
-                [take_turn(session, turn, calls[turn.name], workers) for turn in session.block]
-            )
+        while (turn := session.turn) is not None:
+            session.end_turn(take_turn(session, turn, calls[turn.name], workers))
     return workers.run_on
 
 
@@ -109,6 +108,7 @@ def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: St
     """Let a step take a turn; return the seconds of a call."""
     try:
         with workers.turn(turn.name, turn.steps):
+            session.begin_turn()
             repeat(call, turn.lead)
             began = session.now()
             repeat(call, turn.timed)

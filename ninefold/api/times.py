@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.statistics import compare, stand
-from ninefold.stats.turns import TakenTurn
+from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BUSY = 0.05  # share of the CPU time that other programs may have before the sentence says so
+TOLD = 0.1  # share of the turns from which on the sentence says that they were left out
 HEADER = ("step", "ms per step", "ratio", "interval", "verdict")
 NEAR = 0.03  # how far from a ratio that is known its interval may reach, as a share of it
 LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
@@ -33,8 +33,8 @@ class Times:
         rounds
     chance: the confidence that `best` is within `same` of the fastest
     settled: whether that is shown, and of each other step whether it is slower or takes the same
-    busy: share of the machine's CPU time that other programs used meanwhile, 0 to 1 (Linux); None
-        where it is not known
+    busy: share of the machine's CPU time that other programs used in the mean turn, 0 to 1 (Linux);
+        None where it is not known
     sentence: the answer in words, with its caveats
     pairs: every two steps, with ratio second / first, interval and verdict
     seconds: mean seconds of each step
@@ -51,7 +51,7 @@ class Times:
     rounds: int
     _against: str | None = field(repr=False)
     _settings: Settings = field(repr=False)
-    _turns: Sequence[TakenTurn] = field(repr=False)
+    _counted: Counted = field(repr=False)
 
     @property
     def known(self) -> bool:
@@ -63,13 +63,14 @@ class Times:
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each turn: step, round, turn (of the round), order, seconds, steps.
+        """One row for each turn: step, and the fields of `ninefold.stats.turns.TakenTurn`.
 
-        seconds: per step, the mean of the `steps` that were timed.
+        left_out: why it does not count; None: it does.
         """
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
-            for turn in self._turns
+            | {"left_out": why}
+            for turn, why in zip(self._counted.turns, self._counted.left_out, strict=True)
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -96,31 +97,34 @@ class Times:
 
 
 def times(
-    values: Mapping[str, Mapping[int, float]],
-    turns: Sequence[TakenTurn],
-    settings: Settings,
-    busy: float | None,
-    caveats: Sequence[str] = (),
+    names: Sequence[str], counted: Counted, settings: Settings, caveats: Sequence[str] = ()
 ) -> Times:
     """Return what is known.
 
-    values: seconds by step and round. turns: of which these were made.
-    `settings.baseline`: see `Times`.
+    names: of the steps. counted: their turns. `settings.baseline`: see `Times`.
     """
-    pairs = tuple(compare(values, {}, settings).seconds)
+    found, noise = counted.seconds(), counted.noise()
+    values = {name: found.get(name, {}) for name in names}
+    shares = [turn.others for turn in counted.turns if turn.others is not None]
+    busy = fmean(shares) if shares else None
+    pairs = tuple(compare(values, {}, settings, noise=noise).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
-    if rounds > 1:
-        found = stand(values, list(values), settings, floor=0.0)
-        near = found.chance.get(settings.baseline, 0.0) >= 1 - settings.level
-        best = settings.baseline if near else found.lead
-        chance = found.chance[best]
+    if rounds > 0:
+        standing = stand(values, list(values), settings, floor=0.0, noise=noise)
+        near = standing.chance.get(settings.baseline, 0.0) >= 1 - settings.level
+        best = settings.baseline if near else standing.lead
+        chance = standing.chance[best]
         of_best = [pair_of(pairs, best, name) for name in values if name != best]
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level
     said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
-    if busy is not None and busy > BUSY:
-        said.append(f"Other programs used {100 * busy:.0f} % of the CPU time meanwhile.")
+    left = 1 - counted.left_out.count(None) / max(len(counted.left_out), 1)
+    if counted.busy:
+        used = "" if busy is None else f" (other programs used {100 * busy:.0f} % of the CPU time)"
+        said.append(f"Most turns were disturbed{used}: these are times beside what disturbs.")
+    elif left >= TOLD:
+        said.append(f"{100 * left:.0f} % of the turns were disturbed and left out.")
     return Times(
         best,
         chance,
@@ -132,7 +136,7 @@ def times(
         rounds,
         settings.baseline or best,
         settings,
-        turns,
+        counted,
     )
 
 

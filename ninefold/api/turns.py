@@ -19,7 +19,7 @@ def turns(
     contexts: Mapping[str, Callable[[], AbstractContextManager[Any]]],
     *,
     minutes: float = 1.0,
-    turn: float = 0.04,
+    turn: float = 0.1,
     same: float = 0.02,
     level: float = 0.05,
     baseline: str | None = None,
@@ -78,7 +78,6 @@ class Turns:
         self._begun = False
         self._steps = 0  # of this turn
         self._since = 0.0  # when its first timed step began
-        self._seconds: list[float] = []  # of the turns of this block that are over
         self._found: Times | None = None  # when all are over
 
     @property
@@ -98,6 +97,8 @@ class Turns:
             with self._contexts[self._after]():
                 yield self._after
             return
+        if self._steps == 0:
+            self._session.begin_turn()
         if self._steps == turn.lead:
             self._since = self._session.now()
         steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
@@ -114,20 +115,13 @@ class Turns:
         if not self._begun:
             self._begun = True
             self._session.begin()
-        block = self._session.block
-        if block is None:
-            return None
-        turn = block[len(self._seconds)]
-        if self._steps < turn.lead + turn.timed:
+        turn = self._session.turn
+        if turn is None or self._steps < turn.steps:
             return turn
-        self._seconds.append((self._session.now() - self._since) / turn.timed)
+        self._session.end_turn((self._session.now() - self._since) / turn.timed)
         self._steps = 0
-        if len(self._seconds) == len(block):
-            self._session.took(self._seconds)
-            self._seconds = []
-            if self.done:
-                self._found = self.times()
-                self._session.close()
-                self._session.show(self._found)
-        block = self._session.block
-        return None if block is None else block[len(self._seconds)]
+        if self.done:
+            self._found = self.times()
+            self._session.close()
+            self._session.show(self._found)
+        return self._session.turn

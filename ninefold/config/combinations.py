@@ -241,13 +241,6 @@ REFUSED = (
     ),
     Combination(
         "graph",
-        lambda job: job["graph"] is True and job["checkpoint_activations"],
-        "checkpoint_activations={checkpoint_activations} reads the state of the random numbers in "
-        "a step; that cannot be recorded; one of the two is allowed; leave one of them out",
-        example={"graph": True, "checkpoint_activations": ["features"]},
-    ),
-    Combination(
-        "graph",
         lambda job: job["graph"] is True and job.get("parallel.max_processes", 1) != 1,
         "this strategy can have several processes, whose communication is not recorded; none, and "
         "dp on one GPU, are allowed with it; choose parallel=none, or set graph=false",
@@ -308,6 +301,12 @@ REFUSED_COMMANDS = (
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
         "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out",
         example={"hydra.mode": "MULTIRUN", "started_by": "srun"},
+    ),
+    Combination(
+        "resume",
+        lambda job: job["hydra.mode"] == "MULTIRUN" and job["resume"],
+        "a sweep makes new runs; one run can be resumed; leave out -m",
+        example={"hydra.mode": "MULTIRUN", "resume": "auto"},
     ),
     _not_in_turns(
         lambda job: job["hydra/launcher"] not in HERE,

@@ -27,7 +27,8 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
     files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
     for file in package.rglob("*.py"):
         part = file.relative_to(package)
-        if part.parts[0] not in NOT_OF_A_RUN:
+        # An installed package has the extensions in its folder, a clone beside it.
+        if part.parts[0] not in (*NOT_OF_A_RUN, EXTENSIONS.name):
             files[f"ninefold/{part.as_posix()}"] = file
     for target in targets:
         files |= {f"extensions/{file.relative_to(EXTENSIONS)}": file for file in _extension(target)}

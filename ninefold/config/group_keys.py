@@ -196,10 +196,7 @@ class SchedulerKeys(OptionKeys, kw_only=True):
     T_max: Whole
     """Epochs of the cosine from the initial learning rate to zero, whatever scheduler.per is."""
     patience: Whole = 3
-    """Epochs without a better value of scheduler.metric before the learning rate is reduced."""
-    metric: Literal["loss", "score"] = "loss"
-    """What plateau watches: the mean training loss of the epoch, or the score of the validation
-    split (without one, of the test set), in the score's own direction."""
+    """Epochs without a lower mean training loss before the learning rate is reduced."""
 
 
 class LoggerKeys(Section, kw_only=True):

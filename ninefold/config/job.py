@@ -348,7 +348,7 @@ def _resumed(job: Checked, place: str) -> Checked:
 
 def _checkpoint(given: Any) -> Path:
     """The file of the checkpoint that is to be evaluated. Raises Failure."""
-    if given in (None, "???"):
+    if given in (None, "", "???"):
         raise ConfigError(
             "ckpt",
             spelled(given),

@@ -1,7 +1,7 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md and the comments in conf/train.yaml and conf/evaluate.yaml are generated from here:
+docs/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml are generated from here:
 `python -m ninefold.config.reference`.
 """
 
@@ -60,8 +60,6 @@ class CheckpointKeys(Section, kw_only=True):
     last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
-    on_error: Literal["stop", "continue"] = "stop"
-    """What to do when a checkpoint cannot be written: stop with exit code 5, or continue."""
 
 
 class LoaderKeys(Section, kw_only=True):
@@ -95,11 +93,6 @@ class ClockKeys(Section, kw_only=True):
     """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
     sample: Whole = 20
     """Time the phases of one step in this many; 0: of no step."""
-    ceiling: Whole = 0
-    """Steps on a batch that is already in memory, then undone: the speed without loading data."""
-    link: Annotated[float, Meta(ge=0, lt=60)] = 0
-    """Seconds of timed all-reduces before training, and of undone steps without communication,
-    recorded as link and compute_seconds; 0: none."""
 
 
 class LaunchKeys(Section, kw_only=True):
@@ -155,9 +148,6 @@ class TrainKeys(Section, kw_only=True):
     clip_grad_value: Positive | None = None
     """Clip each gradient element to this absolute value before each optimizer step; null: no
     clipping."""
-    checkpoint_activations: Names = []  # noqa: RUF012  (msgspec copies it)
-    """Parts of the model, by name, whose activations are computed again in the backward pass
-    instead of kept: less memory for more time."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
     step."""
@@ -245,13 +235,13 @@ class StudyKeys(Section, kw_only=True):
     measured further; all: every pair of cells."""
     time_budget: Positive = 3
     """Minutes of timing rounds. The second, too, may end half a minute later: one decides
-    nothing."""
-    slice: Positive = 0.04
-    """Seconds that are timed in a turn: after 0.04 that are not, at least two steps after one; of
-    several processes 0.3 after 0.3."""
+    little."""
+    slice: Positive = 0.1
+    """Seconds that are timed in a turn, after 0.04 that are not; of several processes 0.3 after
+    0.3. At least two steps after one; of steps of a second and more, one after one."""
     turns: AtLeast2 | Literal["auto"] = "auto"
-    """Turns that each cell has in a timing round, besides one that is not counted. auto: cells
-    train for about as long as each other, so that 12 rounds fill study.time_budget; longer where
+    """Turns that each cell has in a timing round, besides one that is not counted. auto: at least
+    two, those of slow cells fewer but longer, so that 6 rounds fill study.time_budget; longer where
     starting the processes takes most of such a round."""
     scaling: Literal["strong", "weak"] = "strong"
     """Where parallel.processes is swept. strong: batch_size is that of each step, whatever the

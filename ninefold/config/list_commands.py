@@ -12,9 +12,10 @@ from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
 from ninefold.config.reference import COMMANDS, about, default_of, keys_of, options_of
 from ninefold.config.schema import COMMAND, KEYS, SWEEP, own_keys
-from ninefold.errors import ConfigError, Failure, nearest, require_configuration
+from ninefold.errors import ConfigError, nearest, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
+from ninefold.process import exit_code_of
 from ninefold.types import words
 
 WIDTH = 100  # of --help, which is to fit a screen of 24 lines
@@ -112,16 +113,14 @@ def keys(arguments: Sequence[str]) -> int:
 
 
 def _printed(text: Callable[[str], str], arguments: Sequence[str], allowed: str) -> int:
-    try:
+    def show() -> None:
         require_configuration()
         if len(arguments) > 1:
             said = " ".join(arguments)
             raise ConfigError("arguments", said, f"too many; {allowed} is allowed; leave some out")
         sys.stdout.write(text("".join(arguments)))
-    except Failure as failure:
-        print(failure, file=sys.stderr)
-        return failure.code
-    return 0
+
+    return exit_code_of(show, "it was stopped", "nothing was written")
 
 
 def _compare(_: str) -> str:

@@ -23,7 +23,6 @@ NOT_TAKEN = (
     "numerics",
     "profile",
     "logger",
-    "clock.ceiling",
     *COMMAND_SECTIONS,
 )
 # Keys whose values are called: a report from anybody must not choose what is called.

@@ -1,11 +1,10 @@
-"""Generate docs/keys.md and the comments in conf/ from the schema.
+"""Generate docs/keys.md, and the keys in conf/train.yaml and conf/evaluate.yaml, from the schema.
 
 `python -m ninefold.config.reference` writes the files; a test sees that they are up to date.
 """
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +39,7 @@ def generated() -> dict[Path, str]:
     found = {ROOT / "docs" / "keys.md": table()}
     for command in COMMANDS:
         path = CONF / f"{command}.yaml"
-        found[path] = commented(path.read_text(encoding="utf-8"), keys_of(command))
+        found[path] = with_keys(path.read_text(encoding="utf-8"), keys_of(command))
     return found
 
 
@@ -128,24 +127,21 @@ def about(path: Path) -> str:
     return ""
 
 
-# Comments in the files of conf/
+# Keys in the files of conf/
 
 
-def commented(text: str, keys: Mapping[str, Key]) -> str:
-    """`text`, YAML of conf/, with the meaning of each key as the comment behind it."""
-    found: list[str] = []
-    section, wrapped = "", False
-    for line in text.splitlines():
-        match = re.match(r"( *)(\w+):( [^#]*)?", line)
-        if match is None:
-            if not (wrapped and re.match(r" {12,}# ", line)):  # else the rest of a comment
-                found.append(line)
-            continue
-        section = section if match[1] else match[2]
-        name = f"{section}.{match[2]}" if match[1] else section
-        wrapped = name in keys
-        found += _commented(match[0].rstrip(), keys[name].meaning) if wrapped else [line]
-    return "\n".join(found) + "\n"
+def with_keys(text: str, keys: Mapping[str, Key]) -> str:
+    """`text`, YAML of conf/, with `keys` between its `defaults` and `hydra`.
+
+    Each has its default, and its meaning as the comment behind it.
+    """
+    lines: list[str] = []
+    for name, key in keys.items():
+        _, inner, last = name.rpartition(".")
+        value = "" if key.is_section else f" {default_of(key)}"
+        lines += _commented(f"{'  ' if inner else ''}{last}:{value}", key.meaning)
+    before, after = text.partition("\n\n")[0], text.rpartition("\nhydra:")[2]
+    return "\n".join([before, "", *lines, "", f"hydra:{after}"])
 
 
 def _commented(line: str, meaning: str) -> list[str]:

@@ -51,14 +51,14 @@ def of_environment() -> list[str]:
     return [n if n.startswith("pkg://") else f"file://{os.path.abspath(n)}" for n in names]
 
 
-def of_users(flags: Namespace) -> list[tuple[str, str]]:
-    """Where a command looks for the user's own options: what names it, and the place."""
-    found = [(VARIABLE, place) for place in of_environment()]
+def of_users(flags: Namespace) -> list[str]:
+    """The places in which a command looks for the user's own options."""
+    found = of_environment()
     if flags.config_dir:
-        found.append(("--config-dir", f"file://{os.path.abspath(flags.config_dir)}"))
+        found.append(f"file://{os.path.abspath(flags.config_dir)}")
     for text in flags.overrides:
         if key_of(text) == SEARCHED:
-            found += [(SEARCHED, place) for place in _listed(text)]
+            found += _listed(text)
     return found
 
 
@@ -67,48 +67,34 @@ def _listed(text: str) -> list[str]:
     try:
         (override,) = parsed([text])
         value: Any = override.value()
-    except Exception:  # see overrides.of_arguments, which tells it
+    except Exception:  # which composing reports
         return []
     places = [str(getattr(each, "text", each)) for each in value or ()]
     return [place for place in places if "${" not in place]
 
 
 def problems(flags: Namespace) -> list[Failure]:
-    """What is wrong with the user's places: one is not there, or an option in it has our name."""
-    found: list[Failure] = []
-    for name, place in of_users(flags):
-        try:
-            root = _root_of(place)
-        except Exception as error:  # importing a package of the user's may raise any
-            what = f"there is no such package ({type(error).__name__}: {error})"
-            how = "one that Python can import is allowed; correct it, or set PYTHONPATH=FOLDER"
-            found.append(ConfigError(name, place, f"{what}; {how}"))
-            continue
-        if not root.is_dir():
-            if name != "--config-dir":  # which Hydra refuses itself
-                what = "there is no such folder; it is where your own options are looked for"
-                found.append(ConfigError(name, place, f"{what}; correct it, or leave it out"))
-            continue
-        for own, ours in _both(root):
-            found.append(
-                ConfigError(
-                    "option",
-                    own,
-                    f"it is not used, as one of ours has its name; Hydra takes {ours}; give it "
-                    "another name",
-                )
-            )
-    return found
+    """The options in the user's places that Hydra would not use, as they have names of ours."""
+    return [
+        ConfigError(
+            "option",
+            own,
+            f"it is not used, as one of ours has its name; Hydra takes {ours}; give it another "
+            "name",
+        )
+        for root in map(_root_of, of_users(flags))
+        for own, ours in _both(root)
+    ]
 
 
 def _root_of(place: str) -> Any:
     """The folder that a place names: a Path, or what stands for one in an installed package."""
-    if place.startswith("pkg://"):
-        root = importlib.resources.files(place.removeprefix("pkg://"))
-        if not root.joinpath("__init__.py").is_file():  # Hydra would only warn
-            raise ImportError("its folder has no __init__.py")
-        return root
-    return Path(place.removeprefix("file://"))
+    if not place.startswith("pkg://"):
+        return Path(place.removeprefix("file://"))
+    try:
+        return importlib.resources.files(place.removeprefix("pkg://"))
+    except Exception:  # importing a package of the user's may raise any
+        return Path(os.devnull)  # Hydra warns that it is not available
 
 
 def _both(root: Any) -> Iterator[tuple[Any, Path]]:

@@ -21,7 +21,7 @@ from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.files import require_plain_yaml
-from ninefold.places import PACKAGE, option_files
+from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
 
 EVALUATED = (
@@ -55,14 +55,6 @@ TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
     "SoftMarginLoss": (),
 }
 TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
-# Keys of earlier versions that changed no weights: a run that has them is resumed without.
-GONE = {
-    "augment": ("randaugment_ops",),
-    "clock": ("probe",),
-    "launch": ("dry", "engine"),
-    "checkpoint": ("format",),
-    "dataset": ("thread_safe",),
-}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -70,11 +62,7 @@ NEEDED = {
 
 
 def parse(text: str) -> dict[str, Any]:
-    """Read YAML that holds a mapping, with references unresolved. Raises ValueError.
-
-    Our classes that have moved to another package are named as they are now, and keys that are GONE
-    are left out.
-    """
+    """Read YAML that holds a mapping, with references unresolved. Raises ValueError."""
     try:
         require_plain_yaml(text)
         tree = OmegaConf.to_container(OmegaConf.create(text))
@@ -84,32 +72,7 @@ def parse(text: str) -> dict[str, Any]:
         raise ValueError(str(error).partition("\n")[0] or type(error).__name__) from error
     if not isinstance(tree, dict):
         raise ValueError(f"a mapping is expected, it is a {type(tree).__name__}")
-    for place, node in _nodes(tree, ""):
-        if isinstance(node, dict) and (now := _moved(place, node.get("_target_"))):
-            node["_target_"] = now
-    for section, names in GONE.items():
-        for name in names:
-            if isinstance(keys := tree.get(section), dict):
-                keys.pop(name, None)
-    augment = tree.get("augment")
-    if isinstance(augment, dict) and augment.get("randaugment", 0) is None:
-        del augment["randaugment"]  # a run that had it cannot go on without
     return {str(key): value for key, value in tree.items()}
-
-
-def _moved(place: str, target: Any) -> str | None:
-    """What the class of ours that was called `target` is called now; None: it has not moved."""
-    first, *names = target.split(".") if isinstance(target, str) else [""]
-    if (
-        first != "ninefold"
-        or len(names) < 2
-        or PACKAGE.joinpath(*names[:-1]).with_suffix(".py").is_file()
-    ):
-        return None
-    known = allowed().get(place, {})
-    end = f".{names[-2]}.{names[-1]}"
-    found = (each for each in known if each.startswith("ninefold.") and each.endswith(end))
-    return None if target in known else next(found, None)
 
 
 @functools.cache

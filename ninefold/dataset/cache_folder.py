@@ -18,12 +18,11 @@ import numpy.typing as npt
 
 from ninefold.dataset.arrays import Array, varies
 from ninefold.errors import DataError, Failure, ResourceError, memory_failure
-from ninefold.files import mount_of, opener, read_json, replace_durably, sync, write_durably
+from ninefold.files import opener, read_json, replace_durably, sync, write_durably
 from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import bar
 
 META = "meta.json"
-LEFT = 0.05  # share of the free space of a disk that stays free
 MAX_BYTES, MAX_ROWS = 8 * 2**20, 16  # of what a thread decodes at a time
 
 
@@ -71,8 +70,6 @@ def _write(
 ) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
     dtypes = {name: _dtype(array) for name, array in arrays.items()}
-    size = sum(len(arrays[name]) * _row_bytes(arrays[name], dtypes[name]) for name in arrays)
-    _require_room(folder.parent, size)
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
     try:
         temporary.mkdir()
@@ -89,11 +86,12 @@ def _write(
                 if not isinstance(arrays[name], np.ndarray):
                     progress.update(rows)
         took = time.monotonic() - began
-        said = f"cached {title}: {lazy:,} files, {size_text(size)} in {took:.1f} s"
+        sizes = {name: (temporary / name).stat().st_size for name in arrays}
+        size = sum(sizes.values()) / 2**20
+        said = f"cached {title}: {lazy:,} files, {size:,.1f} MiB in {took:.1f} s"
         print(said, file=sys.stderr, flush=True)
         for name in arrays:
             sync(temporary / name)
-        sizes = {name: (temporary / name).stat().st_size for name in arrays}
         text = json.dumps({**meta, "bytes": sizes}, indent=2)
         write_durably(temporary / META, text.encode() + b"\n")
         if folder.exists():
@@ -177,25 +175,6 @@ def _write_rows(
     finally:
         os.close(descriptor)
     return path.name, len(rows)
-
-
-def size_text(size: float) -> str:
-    """Bytes in GiB, or MiB if they are few."""
-    return f"{size / 2**30:.1f} GiB" if size >= 0.1 * 2**30 else f"{size / 2**20:.1f} MiB"
-
-
-def _require_room(folder: Path, size: int) -> None:
-    """Raise ResourceError unless the disk of `folder` has room for `size` bytes."""
-    disk = os.statvfs(folder)
-    allowed = (1 - LEFT) * disk.f_bavail * disk.f_frsize
-    if size > allowed:
-        raise ResourceError(
-            "dataset.cache",
-            "disk",
-            f"{size_text(size)} are needed; {size_text(allowed)}, 95 % of what is free on "
-            f"{mount_of(folder)}, are allowed; choose another dataset.cache_dir or a smaller "
-            "dataset.shape",
-        )
 
 
 def _remove_abandoned(above: Path) -> None:

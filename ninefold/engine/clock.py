@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 
 from ninefold.score import PHASES
-
-ENERGY_PERIOD = 60.0  # seconds after which a pause reads it: the counter of a CPU wraps around
-
-
-@dataclass(frozen=True)
-class Meter:
-    """An energy counter for this process's devices.
-
-    source: nvml or rapl; None: there is no counter.
-    joules: the energy used since an arbitrary moment; NaN: not known.
-    """
-
-    source: str | None = None
-    joules: Callable[[], float] = lambda: math.nan
 
 
 class Intervals(Protocol):
@@ -52,10 +36,6 @@ class Clock:
     the host never waits, on a CPU by the host's clock. 0: of no step.
     told: what is told when it runs and when it stands.
     seconds: of the clock so far.
-    joules: energy that `meter` counted from each `start` to its `stop`, pauses included; NaN: not
-        known. Reading the counter of a GPU takes up to milliseconds, and it moves every 10 to 100
-        ms: reading it before and after each pause would cost more, and be off by more, than the
-        energy of the pauses.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
@@ -65,18 +45,15 @@ class Clock:
         self,
         device: torch.device,
         sample: int,
-        meter: Meter | None = None,
         gpus: Sequence[int] = (),
         told: Sequence[Intervals] = (),
     ) -> None:
-        self.seconds = self.joules = 0.0
-        self.meter = meter or Meter()
+        self.seconds = 0.0
         self.sampled_steps = 0
         self._stops, self._waited = 0, 0.0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
         self._told = told
-        self._joules_before = self._read = 0.0
         self._sample = sample
         self._since = 0.0
         self._running = False
@@ -86,17 +63,15 @@ class Clock:
         self._phases: dict[str, float] = defaultdict(float)
 
     def start(self) -> None:
-        """Start to count time and energy; waits for the device."""
+        """Start to count; waits for the device."""
         self._synchronize()
         self._running = True
-        self._joules_before, self._read = self.meter.joules(), time.perf_counter()
         self._resume()
 
     def stop(self) -> None:
         """Stop counting; waits for the device."""
         self._halt()
         self._running = False
-        self._count_energy()
 
     @property
     def queued_seconds(self) -> float | None:
@@ -109,8 +84,6 @@ class Clock:
             yield
             return
         self._halt()
-        if time.perf_counter() - self._read > ENERGY_PERIOD:
-            self._count_energy()
         yield
         self._synchronize()
         self._resume()
@@ -170,11 +143,6 @@ class Clock:
         for each in self._told:
             each.end()
         self._drain()
-
-    def _count_energy(self) -> None:
-        before, self._joules_before = self._joules_before, self.meter.joules()
-        self._read = time.perf_counter()
-        self.joules += self._joules_before - before
 
     def _synchronize(self) -> None:
         for index in self._gpus:

@@ -102,7 +102,7 @@ def end_epoch(run: Training, loss: float, score: float) -> None:
     state = run.state
     if state.step % run.batches.steps_per_epoch == 0:
         state.epoch_seconds.append(run.clock.seconds - sum(state.epoch_seconds))
-        state.schedule.end_epoch(loss, score)
+        state.schedule.end_epoch(loss)
         state.losses.start_epoch()
     state.measured = state.step
     best = not state.best_step or run.score.beats(score, state.best_accuracy)

@@ -10,32 +10,23 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ninefold.errors import ConfigError
-from ninefold.score import Score
 
 
 class Schedule:
-    """Steps `scheduler` at the end of each epoch.
+    """Steps `scheduler` at the end of each epoch; one that takes a number with the mean loss."""
 
-    One that takes a number is given the epoch's mean training loss, or with metric="score" the
-    score of the set that selects; without an evaluation it is not stepped then.
-    """
-
-    def __init__(self, scheduler: LRScheduler, metric: str = "loss") -> None:
+    def __init__(self, scheduler: LRScheduler) -> None:
         self._scheduler = scheduler
-        self._metric = metric
 
     def begin_step(self) -> None:
         """Set the learning rates of the optimizer step that begins."""
 
-    def end_epoch(self, loss: float, score: float | None = None) -> None:
-        """Set the learning rates of the next epoch.
-
-        loss: mean training loss of the last one. score: None where it was not evaluated.
-        """
-        if not isinstance(self._scheduler, ReduceLROnPlateau):
+    def end_epoch(self, loss: float) -> None:
+        """Set the learning rates of the next epoch. loss: mean training loss of the last one."""
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step(loss)
+        else:
             self._scheduler.step()
-        elif (value := score if self._metric == "score" else loss) is not None:
-            self._scheduler.step(value)
 
     def state_dict(self) -> dict[str, Any]:
         """The scheduler's state_dict."""
@@ -60,9 +51,8 @@ class SteppedSchedule(Schedule):
         optimizer: torch.optim.Optimizer,
         warmup: int,
         per_step: bool,
-        metric: str = "loss",
     ) -> None:
-        super().__init__(scheduler, metric)
+        super().__init__(scheduler)
         self._optimizer = optimizer
         self._warmup = warmup
         self._per_step = per_step
@@ -78,15 +68,15 @@ class SteppedSchedule(Schedule):
             self._scheduler.step()
         self._begun += 1
 
-    def end_epoch(self, loss: float, score: float | None = None) -> None:
+    def end_epoch(self, loss: float) -> None:
         if self._per_step:
             return
         if self._begun >= self._warmup:
-            super().end_epoch(loss, score)
+            super().end_epoch(loss)
             self._rates = self._current()
             return
         self._apply(1)
-        super().end_epoch(loss, score)
+        super().end_epoch(loss)
         self._rates = self._current()
         self._apply(self._begun / self._warmup)
 
@@ -108,15 +98,10 @@ class SteppedSchedule(Schedule):
 
 
 def schedule(
-    scheduler: LRScheduler,
-    optimizer: torch.optim.Optimizer,
-    per: str,
-    warmup: int,
-    metric: str = "loss",
+    scheduler: LRScheduler, optimizer: torch.optim.Optimizer, per: str, warmup: int
 ) -> Schedule:
     """`scheduler` stepped per `per` (epoch or step), after `warmup` optimizer steps of warm-up.
 
-    metric: loss or score, what one is given that takes a number.
     Raises ConfigError if it cannot be stepped so.
     """
     if per == "step" and isinstance(scheduler, ReduceLROnPlateau):
@@ -127,32 +112,5 @@ def schedule(
             "scheduler.per=epoch or choose another scheduler",
         )
     if per == "epoch" and not warmup:
-        return Schedule(scheduler, metric)
-    return SteppedSchedule(scheduler, optimizer, warmup, per == "step", metric)
-
-
-def following(score: Score, scheduler: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a ReduceLROnPlateau that is stepped with `score`.
-
-    Its own threshold is relative, which turns round where a score is below 0: with it a score of
-    -100.005 would be better than one of -100.
-
-    scheduler: what builds it. given: its arguments in the configuration. Raises ConfigError if it
-    takes no number, or its mode is for the other direction.
-    """
-    if not (isinstance(scheduler, type) and issubclass(scheduler, ReduceLROnPlateau)):
-        raise ConfigError(
-            "scheduler.metric",
-            "score",
-            f"{getattr(scheduler, '__name__', scheduler)} takes no number; ReduceLROnPlateau does; "
-            "choose scheduler=plateau, or leave scheduler.metric out",
-        )
-    mode = "max" if score.better == "more" else "min"
-    if (said := given.get("mode", mode)) != mode:
-        raise ConfigError(
-            "scheduler.mode",
-            said,
-            f"of {score.name} {score.better} is better; {mode} is allowed with "
-            "scheduler.metric=score; leave scheduler.mode out",
-        )
-    return {"threshold_mode": "abs", **given, "mode": mode}
+        return Schedule(scheduler)
+    return SteppedSchedule(scheduler, optimizer, warmup, per == "step")

@@ -36,7 +36,7 @@ class Scores:
     others: further figures. Or a mapping from names to values, None: undefined: plain numbers,
         without a unit or a direction.
     each: the score of each class, landmark, ... by name; None: it has no examples.
-    table: counts to draw, int64 [true, predicted], for a task that has a confusion matrix.
+    table: the confusion matrix, int64 [true, predicted], of a task that has one.
     each_name: what `each` is, such as IoU.
     counted: what the table counts.
     """
@@ -164,36 +164,18 @@ def user_errors_as_config(task: Task, method: str) -> Iterator[None]:
         ) from error
 
 
-MAX_UNIT_CHARS = 16  # characters
-
-
 def scoring(task: Task) -> Score:
-    """Return the Score of a task. Raises ConfigError if it is none, or its fields are none."""
+    """Return the Score of a task. Raises ConfigError if it has no direction that there is."""
     said: Any = task.score
     found = said if isinstance(said, Score) else Score(said)
-    if not (
-        _is_line(found.name)
-        and (found.unit == "" or (_is_line(found.unit) and len(found.unit) <= MAX_UNIT_CHARS))
-        and found.better in ("more", "less")
-        and (found.margin is None or _is_margin(found.margin, found.unit))
-    ):
+    if found.better not in ("more", "less"):
         raise ConfigError(
             "task.score",
             one_line(repr(found)),
-            f"no score; a name, a unit (none, {SHARE}, or text of at most {MAX_UNIT_CHARS} "
-            "characters), more or less as the better, and no margin or one above 0, of a share "
-            "below 100 (percentage points), are allowed; correct the attribute `score` of the task",
+            "its direction is none; more and less are allowed as the better; correct the attribute "
+            "`score` of the task",
         )
     return found
-
-
-def _is_line(text: object) -> bool:
-    return isinstance(text, str) and bool(text.strip()) and text == one_line(text)
-
-
-def _is_margin(value: object, unit: str) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < value < (100 if unit == SHARE else math.inf)  # type: ignore[operator]
 
 
 def require_possible(score: Score, value: object) -> None:

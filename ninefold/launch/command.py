@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 
 from omegaconf import DictConfig
@@ -12,15 +9,9 @@ from omegaconf import DictConfig
 from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
 from ninefold.config.parse import last_of_each, quoted
-from ninefold.errors import ConfigError, Failure, Refused, require_configuration
+from ninefold.errors import ConfigError, Refused, require_configuration
 from ninefold.launch.run import failure_of
-from ninefold.process import (
-    OutputClosed,
-    interrupted,
-    interruptible,
-    no_reader,
-)
-from ninefold.secrets import redact
+from ninefold.process import exit_code_of
 
 
 def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
@@ -29,30 +20,14 @@ def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], s
     stopped: what is wrong after a signal, such as "the export was stopped"; `action` is to have
         removed what it wrote.
     """
-    arguments = last_of_each(arguments)
-    failures: list[Failure]
-    debug = bool(os.environ.get("HYDRA_FULL_ERROR"))
-    try:
-        with interruptible():
-            require_configuration()
-            action(arguments)
-            sys.stdout.flush()
-        return 0
-    except OutputClosed:
-        return no_reader().code
-    except KeyboardInterrupt as interrupt:
-        left = "nothing is left of what was written"
-        failures = [interrupted(interrupt, stopped, left, "start again")]
-    except Refused as refused:
-        failures = list(refused.failures)
-    except Exception as error:
-        failures = [failure_of(error, arguments)]
-    for failure in failures:
-        if debug and failure.__cause__ is not None:
-            lines = traceback.format_exception(failure.__cause__)
-            print(redact("".join(lines)), file=sys.stderr)
-        print(failure, file=sys.stderr, flush=True)
-    return failures[0].code
+    words = last_of_each(arguments)
+
+    def carry_out() -> None:
+        require_configuration()
+        action(words)
+
+    left = "nothing is left of what was written"
+    return exit_code_of(carry_out, stopped, left, lambda error: failure_of(error, words))
 
 
 def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig:
@@ -60,7 +35,7 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
 
     arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
-    if wrong := overrides.unreadable(arguments):
+    if wrong := overrides.of_arguments(arguments, command):
         raise Refused(wrong)
     words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:

@@ -18,7 +18,7 @@ from ninefold.errors import (
     resource_failure,
     users_line,
 )
-from ninefold.process import OutputClosed, no_reader
+from ninefold.process import OutputClosed, bug, no_reader
 from ninefold.secrets import redact
 
 
@@ -100,14 +100,6 @@ KNOWN = (
         "an operation has no deterministic kernel",
         "choose another model or leave it out",
     ),
-    Known(  # oneDNN lacks some, as of an LSTM in bfloat16 on CPUs without instructions for it
-        ("could not create a primitive",),
-        ConfigError,
-        "kernel",
-        "oneDNN",
-        "this CPU has none for a layer in its precision",
-        "take amp=fp32, or another layer",
-    ),
     Known(
         ("torch._dynamo.exc.", "torch._inductor.exc."),
         ConfigError,
@@ -148,28 +140,12 @@ KNOWN = (
         "the GPU reports an error",
         "see dmesg and nvidia-smi; the run can be resumed",
     ),
-    Known(
-        ("Unable to find address for: ",),
-        ConfigError,
-        "GLOO_SOCKET_IFNAME",
-        None,
-        "this host has no such interface",
-        "set it to one that `ip link` lists there",
-    ),
-    Known(
-        ("torch.optim.lr_scheduler",),
-        ConfigError,
-        "scheduler",
-        "torch.optim",
-        "it refused its step",
-        "correct its arguments, or choose another",
-    ),
     Known(  # such as SparseAdam, gradients that are not sparse
         ("torch.optim.",),
         ConfigError,
         "optimizer",
         "torch.optim",
-        "it refused its step",
+        "it, or a scheduler of it, refused its step",
         "correct its arguments, or choose another",
     ),
     Known(
@@ -225,7 +201,9 @@ def _of_the_system(raised: Raised) -> Failure | None:
     if raised.line is not None:
         return resource_failure(raised.error, raised.line, "see that it is there and can be used")
     do = "choose another hydra.run.dir or hydra.sweep.dir"
-    return resource_failure(raised.error, "a run writes its folder", do)
+    if raised.error.filename is None:  # as of the semaphores of worker processes
+        do = "see that /dev/shm has room (docker run --shm-size=1g), or set launch.inline=true"
+    return resource_failure(raised.error, "a run writes its folder, and /dev/shm", do)
 
 
 def _of_code(raised: Raised) -> Failure:
@@ -236,4 +214,4 @@ def _of_code(raised: Raised) -> Failure:
         return Failure("rank", raised.rank, f"{what}; {raised.details}; {do}")
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
-    return Failure("ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it")
+    return bug(raised.error)

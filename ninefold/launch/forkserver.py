@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, process
 from typing import Any
 
-from ninefold.errors import ResourceError
 from ninefold.machine import gpu_driver
 from ninefold.process import SAFE_PATH, importable, replaced, scratch, starting
 
@@ -59,23 +58,6 @@ def preloadable(targets: Sequence[str], gpus: bool) -> list[str]:
     modules are then imported by each worker.
     """
     return [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
-
-
-def require_semaphores() -> None:
-    """Check that this host has the semaphores that starting processes takes.
-
-    Raises ResourceError.
-    """
-    try:
-        multiprocessing.get_context("forkserver").Lock()
-    except OSError as error:
-        raise ResourceError(
-            "file",
-            "/dev/shm",
-            f"{error.strerror or type(error).__name__}; worker processes are started with "
-            "semaphores, which are kept there; mount it (docker run --shm-size=1g), or "
-            "launch.inline=true for one process",
-        ) from error
 
 
 def _target_modules(tree: Any) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ninefold import process, ranks
+from ninefold import process
 from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
@@ -25,17 +25,6 @@ from ninefold.ranks import started_by
 from ninefold.result import Result
 
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
-
-
-def require_environment() -> None:
-    """Exit with a line for each problem of the variables that torchrun or srun sets.
-
-    Each rank prints it: there may be no store through which to agree on one.
-    """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
-    if problems := ranks.problems(os.environ):
-        print("\n".join(map(str, problems)), file=sys.stderr, flush=True)
-        os._exit(problems[0].code)
 
 
 def run(

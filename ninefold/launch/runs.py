@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -18,13 +16,12 @@ from omegaconf import DictConfig
 
 from ninefold import signals
 from ninefold.config.job import Settled, asked
-from ninefold.errors import Failure, NoReader
+from ninefold.errors import Failure
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import agree_on, outcome_of, run
 from ninefold.launch.run_folder import record
-from ninefold.process import OWN_END, exit_soon
-from ninefold.secrets import redact
+from ninefold.process import OWN_END, exit_soon, print_failures
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
 
@@ -142,13 +139,7 @@ class Runs:
             return
         events.tell_failures(failures)
         with self.with_display_hidden():
-            for failure in failures:
-                if isinstance(failure, NoReader):  # as others end whose output is closed
-                    continue
-                if self._debug and failure.__cause__ is not None:
-                    lines = traceback.format_exception(failure.__cause__)
-                    print(redact("".join(lines)), file=sys.stderr)
-                print(failure, file=sys.stderr, flush=True)
+            print_failures(failures, self._debug)
 
     # Signals
 

@@ -6,6 +6,7 @@ Imported late, because it imports torch: see ninefold.launch.run.
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -29,6 +30,10 @@ class TurnTaker:
 
     spec: what it runs.
     free: bytes that were free on its fullest device when it was ready; None if unknown.
+    processes: ids of its processes, and of those that read for them.
+    step_seconds: of a warm-up step, of its slowest process; None if it took none.
+    alone: whether it does what one process without a strategy does.
+    computes: of runs of one strategy, those with the same do the same work.
     """
 
     def __init__(self, spec: RunSpec, processes: int) -> None:
@@ -43,8 +48,11 @@ class TurnTaker:
         except BaseException:
             self._workers.close()
             raise
-        known = [answer["free"] for answer in ready if answer["free"] is not None]
-        self.free: int | None = min(known, default=None)
+        self.free: int | None = min(_known(ready, "free"), default=None)
+        self.step_seconds: float | None = max(_known(ready, "step_seconds"), default=None)
+        self.processes: list[int] = [pid for answer in ready for pid in answer["processes"]]
+        self.alone: bool = ready[0]["alone"]
+        self.computes: tuple[Any, ...] = ready[0]["computes"]
         self._stoppable = all(answer["stoppable"] for answer in ready)
         self._pause(signal.SIGSTOP)
 
@@ -54,7 +62,7 @@ class TurnTaker:
         """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
 
         Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
-        process that takes far longer is taken to hang. counted: whether its steps and energy enter
+        process that takes far longer is taken to hang. counted: whether its steps enter
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
         within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
@@ -66,10 +74,6 @@ class TurnTaker:
         (result,) = (found for answer in self._ask(START_SECONDS) if (found := answer["result"]))
         assert isinstance(result, Result)
         return result
-
-    def processes(self) -> list[int]:
-        """The ids of its processes."""
-        return self._workers.pids
 
     def close(self) -> None:
         """Kill its processes, which hold nothing worth saving, and wait for their end."""
@@ -109,6 +113,10 @@ class TurnTaker:
             f"{self.spec.folder.name} did not answer in {seconds:.0f} s; its log is in "
             f"{self.spec.folder}; see what it was doing, and resume the study",
         )
+
+
+def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    return [answer[key] for answer in answers if answer[key] is not None]
 
 
 class Turns(ExitStack):

@@ -29,6 +29,7 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.process import not_ended, open_streams
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
+from ninefold.train import evaluate as evaluation_run
 from ninefold.train import run as training_run
 from ninefold.train import turns
 
@@ -127,8 +128,6 @@ def train(spec: RunSpec, inline: bool) -> None:
 
 
 def evaluate(spec: RunSpec, inline: bool) -> None:
-    from ninefold.train import evaluate as evaluation_run  # it imports matplotlib, which is slow
-
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     evaluation_run.evaluate(spec)
 

@@ -38,7 +38,7 @@ from ninefold.errors import (
     Preempted,
     ResourceError,
 )
-from ninefold.launch import forkserver, worker
+from ninefold.launch import worker
 from ninefold.launch.run_folder import stopped
 from ninefold.process import OWN_END, poll_until, replaced, scratch
 from ninefold.signals import SIGNALS
@@ -64,7 +64,6 @@ def run(spec: RunSpec, processes: int, restarts: int) -> None:
     restarts: how often they are started again after a failure. Raises the failure of the worker
     that failed first; Preempted or Interrupted if this process received a signal.
     """
-    forkserver.require_semaphores()
     with closing(Workers(spec, processes)) as workers, signals.handled(workers.receive_signal):
         for attempt in range(restarts + 1):
             workers.start(attempt)

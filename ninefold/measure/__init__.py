@@ -1,4 +1,4 @@
-"""Measurements of a run and of the machine: times, memory, energy, numerics.
+"""Measurements of a run and of the machine: times, memory, numerics.
 
-Public: `clock.Clock`, `profiler.Profile`, `numerics.Numerics`, `devices.meter`.
+Public: `clock.Clock`, `profiler.Profile`, `numerics.Numerics`, `devices.Load`.
 """

@@ -1,61 +1,14 @@
-"""State, load and energy of the devices of a run: GPUs by NVML, CPUs by Linux."""
+"""Load of the devices of a run: GPUs by NVML, CPUs by the time of the process."""
 
 from __future__ import annotations
 
 import functools
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-
-from ninefold.engine.clock import Meter
-from ninefold.engine.parallel import RankContext
-
-POWERCAP = Path("/sys/class/powercap")
-
-
-def meter(context: RankContext, root: Path = POWERCAP) -> Meter:
-    """The meter of this process: of its GPUs, or of the host's CPU on the host's first process."""
-    if context.gpus:
-        counted = Meter("nvml", lambda: sum(gpu_joules(index) for index in context.gpus))
-    elif context.local_rank == 0:
-        counted = Meter("rapl", Rapl(root))
-    else:
-        return Meter("rapl", lambda: 0.0)  # the host's first process counts it
-    return Meter() if math.isnan(counted.joules()) else counted
-
-
-class Rapl:
-    """Joules that all CPU packages of this host used since this object was made.
-
-    They are Linux's powercap counters, of the whole packages, whichever process uses them.
-    Usually only root may read them. A counter wraps around every hour or so, and must be read
-    more often than that.
-    """
-
-    def __init__(self, root: Path = POWERCAP) -> None:
-        self._packages = [path.parent for path in root.glob("intel-rapl:*/name") if _package(path)]
-        self._last: dict[Path, int] = {}
-        self._joules = 0.0
-
-    def __call__(self) -> float:
-        if not self._packages:
-            return math.nan
-        try:
-            for package in self._packages:
-                now = _number(package / "energy_uj")
-                used = now - self._last.get(package, now)
-                if used < 0:
-                    used += _number(package / "max_energy_range_uj")
-                self._last[package] = now
-                self._joules += used / 1e6
-        except (OSError, ValueError):
-            return math.nan
-        return self._joules
 
 
 class Load:
@@ -106,24 +59,6 @@ def gpu_load(index: int) -> float:
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
 
 
-def gpu_memory(index: int) -> float:
-    """Bytes that the driver counts for this process on a GPU, those of CUDA and NCCL included.
-
-    NaN: not known, as in a container that numbers processes itself.
-    """
-
-    def of_this_process(nvml: Any, gpu: Any) -> float:
-        processes = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
-        return float(next(each.usedGpuMemory for each in processes if each.pid == os.getpid()))
-
-    return _ask(index, of_this_process)
-
-
-def gpu_joules(index: int) -> float:
-    """Energy that a GPU used since its driver was loaded, from Volta on; NaN: not known."""
-    return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) / 1000
-
-
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:
     try:
         return float(question(*_gpu(index)))
@@ -139,15 +74,3 @@ def _gpu(index: int) -> tuple[Any, Any]:
     pynvml.nvmlInit()
     uuid = torch.cuda.get_device_properties(index).uuid
     return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-
-
-def _package(name: Path) -> bool:
-    """Return whether a counter is a package's, not of a part (core, dram) or the platform."""
-    try:
-        return name.read_text().startswith("package")
-    except (OSError, ValueError):
-        return False
-
-
-def _number(path: Path) -> int:
-    return int(path.read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,30 +13,16 @@ from ninefold.tree import leaves
 
 
 @dataclass(frozen=True)
-class Input:
-    """The images that a network takes, or that its weights were trained on.
-
-    mean, std: per channel, what pixels from 0 to 1 are normalized with; None: they are not.
-    size: height and width; None: not known.
-    """
-
-    mean: Sequence[float] | None
-    std: Sequence[float] | None
-    size: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
 class Pretrained:
     """Pretrained weights for a network.
 
     name: of the weights. tensors: by the names of the network's. drawn: names of its tensors that
-    they do not replace, as the head of another number of classes. input: what they were trained on.
+    they do not replace, as the head of another number of classes.
     """
 
     name: str
     tensors: Mapping[str, Tensor]
     drawn: Sequence[str]
-    input: Input
 
 
 class Output(nn.Module):
@@ -54,14 +39,6 @@ class Output(nn.Module):
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
         return self.network(*inputs, **named)[self.part]
-
-
-def on_meta(model: nn.Module) -> nn.Module:
-    """A copy of `model` on the meta device: it takes no memory, and may keep what it computes."""
-    parameters = {id(p): nn.Parameter(p.to("meta"), p.requires_grad) for p in model.parameters()}
-    memo = {**parameters, **{id(buffer): buffer.to("meta") for buffer in model.buffers()}}
-    copied: nn.Module = copy.deepcopy(model, memo)
-    return copied
 
 
 def picked(output: Any, part: str | int | None, name: str) -> Any:

@@ -11,7 +11,7 @@ from torchvision.models import WeightsEnum
 from torchvision.models.vision_transformer import interpolate_embeddings
 
 from ninefold.errors import ConfigError, suggestion
-from ninefold.model import Input, Pretrained, hub
+from ninefold.model import Pretrained, hub
 
 FIELD = "model.net.weights"
 # While training they return several outputs, unless told not to. Their weights are for pixels from
@@ -130,11 +130,8 @@ def pretrained(
     last = [key for key in own if key.startswith(f"{head(model)}.")]
     fits = all(key in state and state[key].shape == own[key].shape for key in last)
     drawn = [] if fits else last
-    preset: Any = chosen.transforms()
-    (size,) = preset.crop_size
     return Pretrained(
         str(chosen),
         {key: value for key, value in state.items() if key not in drawn},
         drawn,
-        Input(preset.mean, preset.std, (size, size)),
     )

@@ -10,10 +10,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError
 from ninefold.ranks import slurm
-
-NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Ranks:
 def found(environment: Mapping[str, str]) -> Ranks:
     """The ranks in `environment`, which torch elastic and torchrun set, or else srun.
 
-    Raises ConfigError or ValueError where `problems` finds something.
+    Raises ConfigError where `require_launcher` does, ValueError if one is no number.
     """
     given = {**environment, **variables(environment)}
     return Ranks(
@@ -70,47 +68,20 @@ def started_by() -> str:
     return "srun" if slurm.in_a_task(os.environ) else ""
 
 
-def problems(environment: Mapping[str, str]) -> list[Failure]:
-    """What is wrong with the environment that this process was started in.
+def require_launcher(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError if something else than torchrun or srun has set ranks.
 
-    With an incomplete one a run would wait for peers that nobody starts, or each of several
-    processes would train a run of its own.
+    Each of several processes would train a run of its own.
     """
-    if "TORCHELASTIC_RUN_ID" not in environment:
-        return _leftovers(environment) or _of_srun(environment)
-    for name in NAMES:
-        value = environment.get(name, "")
-        if not value or (name != "MASTER_ADDR" and not value.isdecimal()):
-            return [
-                ConfigError(
-                    name,
-                    value or "unset",
-                    "not the environment of a process of torchrun; it sets "
-                    f"{', '.join(NAMES)}; start it with torchrun, or unset TORCHELASTIC_RUN_ID",
-                )
-            ]
-    return []
-
-
-def _leftovers(environment: Mapping[str, str]) -> list[Failure]:
-    """Ranks that something else than torchrun has set."""
+    if "TORCHELASTIC_RUN_ID" in environment:
+        return
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     for name, value in alone.items():
         if environment.get(name, value) != value:
-            return [
-                ConfigError(
-                    name,
-                    environment[name],
-                    "set, but torchrun did not start this process; a run starts its processes "
-                    f"itself, or torchrun does; start it with torchrun, or unset {name}",
-                )
-            ]
-    return []
-
-
-def _of_srun(environment: Mapping[str, str]) -> list[Failure]:
-    try:
-        slurm.variables(environment)
-    except ConfigError as failure:
-        return [failure]
-    return []
+            raise ConfigError(
+                name,
+                environment[name],
+                "set, but torchrun did not start this process; a run starts its processes itself, "
+                f"or torchrun does; start it with torchrun, or unset {name}",
+            )
+    slurm.variables(environment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from ninefold.errors import ConfigError
 
 SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
 PORTS = range(20000, 32768)  # below those that the system hands out by itself
-OF_A_TASK = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
+OF_A_TASK = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -19,33 +18,30 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
     Rank 0 serves the store, on the first host: on MASTER_PORT if it is set, else on a port that all
     tasks of this step compute alike, and those of another step differently.
-    Raises ConfigError if Slurm's variables do not fit together.
+    Raises ConfigError if one of Slurm's variables is missing.
     """
     if not in_a_task(environment):
         return {}
-    size = int(environment["SLURM_STEP_NUM_TASKS"])
-    numbers = [_number(environment.get(name)) for name in OF_A_TASK]
-    for name, number in zip(OF_A_TASK, numbers, strict=True):
-        if number is None:
-            raise _wrong(environment, name, "a whole number is expected")
-    rank, local_rank, host = (number or 0 for number in numbers)
-    each = tasks_per_node(environment.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    hosts = environment.get("SLURM_STEP_NODELIST", "")
-    if not hosts:
-        raise _wrong(environment, "SLURM_STEP_NODELIST", "a list of hosts is expected")
-    if sum(each) != size or host >= len(each) or local_rank >= each[host] or rank >= size:
-        raise _wrong(
-            environment, "SLURM_STEP_TASKS_PER_NODE", f"it has tasks {rank} of {size}, host {host}"
-        )
+    try:
+        size, rank, local_rank, host = (int(environment[name]) for name in OF_A_TASK)
+        local_size = tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])[host]
+        first = first_host(environment["SLURM_STEP_NODELIST"])
+    except (KeyError, ValueError, IndexError) as error:
+        raise ConfigError(
+            "SLURM_STEP_ID",
+            environment["SLURM_STEP_ID"],
+            f"not the environment of a task of srun ({type(error).__name__}: {error}); it sets "
+            f"{', '.join(OF_A_TASK)} and others; start it with srun, or unset SLURM_STEP_ID",
+        ) from error
     job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
     port = random.Random(f"{job}.{step}.{restarts(environment)}").choice(PORTS)
     found = {
         "RANK": rank,
         "WORLD_SIZE": size,
         "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": each[host],
+        "LOCAL_WORLD_SIZE": local_size,
         "GROUP_RANK": host,
-        "MASTER_ADDR": environment.get("MASTER_ADDR") or first_host(hosts),
+        "MASTER_ADDR": environment.get("MASTER_ADDR") or first,
         "MASTER_PORT": environment.get("MASTER_PORT") or port,
     }
     return {name: str(value) for name, value in found.items()}
@@ -54,10 +50,8 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 def in_a_task(environment: Mapping[str, str]) -> bool:
     """Whether this process belongs to one of several tasks that srun started."""
     size = _number(environment.get("SLURM_STEP_NUM_TASKS"))
-    # A shell with a terminal, from `srun --pty`, is one task, whatever was asked for.
-    # Steps that are started from it inherit the variable.
-    shell = "SLURM_PTY_PORT" in environment and _has_terminal()
-    return size is not None and size > 1 and not shell and _in_a_step(environment)
+    step = _number(environment.get("SLURM_STEP_ID"))
+    return size is not None and size > 1 and step is not None and step < SPECIAL_STEPS
 
 
 def restarts(environment: Mapping[str, str]) -> int:
@@ -82,28 +76,5 @@ def tasks_per_node(text: str) -> list[int]:
     return found
 
 
-def _has_terminal() -> bool:
-    """Whether this process has a controlling terminal."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
-def _in_a_step(environment: Mapping[str, str]) -> bool:
-    step = _number(environment.get("SLURM_STEP_ID"))
-    return step is not None and step < SPECIAL_STEPS
-
-
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
-
-
-def _wrong(environment: Mapping[str, str], name: str, allowed: str) -> ConfigError:
-    return ConfigError(
-        name,
-        environment.get(name, "unset"),
-        f"not the environment of a task of srun; {allowed}; start it with srun, or unset "
-        "SLURM_STEP_ID",
-    )

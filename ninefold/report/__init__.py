@@ -16,12 +16,10 @@ from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
-from ninefold.report.answer.answer import build, evidence_of, train_command
-from ninefold.report.answer.caveats import FOLDERS
+from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import TimingState, recommend, timing_state
 from ninefold.report.answer.tree import Report, write_report
-from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import (
     RECORDED,
@@ -139,10 +137,10 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
     with _making_sense(folder):
         recording, _ = find_recording(folder, own)
         found = evidence_of(recording)
-        report = build(recording, found)
+        report = build(recording, found, typed)
         decided = report.answer.decided or (bool(found) and not found[0].asks_time)
         return Read(
-            _whole(report, recording, typed),
+            report,
             recording,
             decided and _is_settled(found[0]),
             figure(report),
@@ -186,28 +184,16 @@ def _forget_links(target: Path, recording: bool) -> None:
 def _derive(recording: Recording, target: Path) -> str:
     """Write the files that follow from the recorded ones, and return the console's text.
 
-    Only the console shows the words that train each cell with all folders.
+    Only the console shows the words of commands with all folders.
     """
-    published = replace(recording, words={})
-    report = build(published, evidence_of(published))
+    published, found = replace(recording, words={}, command=None), evidence_of(recording)
+    report = build(published, found)
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    return console_text(_whole(report, recording, typed_in(Path.cwd())))
-
-
-def _whole(report: Report, recording: Recording, typed: str) -> Report:
-    """The report with the command that trains with all its folders, which no file of it has."""
-    cell = report.answer.cell
-    if report.answer.train is None or not isinstance(cell, Cell):
-        return report
-    said = report.answer.caveats
-    if recording.words.get(str(cell)):
-        said = [caveat for caveat in said if caveat != FOLDERS]
-    train = train_command(recording, cell, typed)
-    return replace(report, answer=replace(report.answer, caveats=said, train=train))
+    return console_text(build(recording, found, typed_in(Path.cwd())))
 
 
 def typed_in(folder: Path) -> str:

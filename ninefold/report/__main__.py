@@ -9,15 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError
 from ninefold.places import typed_as
-from ninefold.process import (
-    OutputClosed,
-    exit_with,
-    interrupted,
-    interruptible,
-    no_reader,
-)
+from ninefold.process import exit_code_of, exit_with
 from ninefold.report import compare, place, write
 from ninefold.report.answer.gate import share_of
 
@@ -71,33 +65,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
-    try:
-        with interruptible():
-            return _reported(parser, arguments)
-    except Failure as failure:
-        print(failure, file=sys.stderr)
-        return failure.code
-    except KeyboardInterrupt as interrupt:
-        stopped = interrupted(interrupt, "the report was stopped", "no run is lost", "start again")
-        print(stopped, file=sys.stderr)
-        return stopped.code
-    except OutputClosed:
-        return no_reader().code
-    except Exception as error:  # a folder may come from anybody: no traceback, one line
-        what = f"{type(error).__name__}: {error}"
-        print(Failure("ninefold", "bug", f"{what}; in a report; please report it"), file=sys.stderr)
-        return Failure.code
+    stopped = "the report was stopped"
+    return exit_code_of(lambda: _reported(parser, arguments), stopped, "no run is lost")
 
 
-def _reported(parser: _Parser, arguments: Sequence[str] | None) -> int:
-    """Carry out the command; returns its exit code. Raises Failure."""
+def _reported(parser: _Parser, arguments: Sequence[str] | None) -> None:
+    """Carry out the command. Raises Failure."""
     asked = parser.parse_args(arguments)
     if asked.against is None:
         if asked.fail_if_slower is not None:
             parser.error("--fail-if-slower needs --against")
         print(write(asked.folder))
         print(f"report {place(asked.folder)}")
-        return 0
+        return
     allowed = ALLOWED if asked.fail_if_slower is None else asked.fail_if_slower
     text, warnings, failure = compare(asked.folder, asked.against, allowed)
     print(text)
@@ -105,7 +85,6 @@ def _reported(parser: _Parser, arguments: Sequence[str] | None) -> int:
         print(f"warning: {warning}", file=sys.stderr)
     if failure and asked.fail_if_slower is not None:
         raise failure
-    return 0
 
 
 if __name__ == "__main__":

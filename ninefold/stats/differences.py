@@ -21,6 +21,11 @@ Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
 EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
+# What is known before any round: processes of one cell differ by some 2 to 5 % (sd) on every host
+# seen. Where the noise of a process's own turns is known too, that decides a difference of a factor
+# after one round. The degrees of freedom keep false verdicts rare where processes differ by 8 %.
+PROCESS, PROCESS_FREEDOM = 0.05, 8.0
+FEW = 4  # rounds below which this is used: then a pair's own rounds say more
 
 # trigamma(d / 2) falls as d grows: the inverse is interpolated in this table.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
@@ -68,14 +73,19 @@ class Differences:
         return np.where(self.error == 0, 0.0, quantile * self.alone)
 
 
-def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
+def differences(
+    table: Array, copies: Collection[tuple[int, int]] = (), noise: Array | None = None
+) -> Differences:
     """Return the differences between the rows of `table`, float64 [cells, rounds], nan: missing.
 
     A pair is judged by the rounds that both cells have. Its variance is shrunk towards the mean of
-    all pairs' variances, as far as these are alike (Smyth 2004).
+    all pairs' variances, as far as these are alike (Smyth 2004). Below FEW rounds it is shrunk
+    towards what processes are known to differ by, if `noise` is known.
 
     copies: pairs of rows, the lower first, that do the same work: equality in two rounds shows
         that they are equal, for all other pairs it takes EQUAL rounds
+    noise: variance of each value by the turns that it is the mean of, of logarithms of seconds;
+        float64 [cells, rounds], nan: not known
     """
     pairs = np.array(list(combinations(range(len(table)), 2)), dtype=np.int64).reshape(-1, 2)
     first, second = pairs.T
@@ -95,16 +105,43 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         error = np.where(equal, 0.0, np.sqrt(shrunk / rounds))
         mean = np.where(equal, 0.0, np.where(rounds > 0, mean, np.nan))
         alone = np.where(variance > NOTHING**2, np.sqrt(variance / rounds), error)
+    error, alone = (np.where(rounds > 1, each, np.nan) for each in (error, alone))
+    alone_freedom = np.where(variance > NOTHING**2, rounds - 1.0, freedom)
+    if noise is not None:
+        known, few_freedom = of_few(variance, rounds, (noise[first] + noise[second]).T)
+        few = np.isfinite(known) & ~equal
+        freedom, alone_freedom = (np.where(few, few_freedom, f) for f in (freedom, alone_freedom))
+        error, alone = (np.where(few, np.sqrt(known), each) for each in (error, alone))
     return Differences(
         first=first,
         second=second,
         rounds=rounds,
         mean=mean,
         freedom=freedom,
-        error=np.where(rounds > 1, error, np.nan),
-        alone=np.where(rounds > 1, alone, np.nan),
-        alone_freedom=np.where(variance > NOTHING**2, rounds - 1.0, freedom),
+        error=error,
+        alone=alone,
+        alone_freedom=alone_freedom,
     )
+
+
+def of_few(variance: Array, rounds: Ints, noise: Array, pairs: int = 1) -> tuple[Array, Array]:
+    """Return the variance of the mean of fewer than FEW rounds, and its degrees of freedom.
+
+    It is that of the rounds, shrunk towards what two processes are known to differ by. nan where
+    there are more rounds, or none whose noise is known.
+
+    variance: between the rounds, 0 if there is one only. noise: of a difference by the turns of
+    its two processes, float64 [rounds, ...], nan: not known. pairs: of which each round's
+    difference is the mean.
+    """
+    there = np.isfinite(noise)
+    own = np.maximum(rounds - 1.0, 0.0)
+    freedom = PROCESS_FREEDOM + own
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_turns = np.where(there, noise, 0.0).sum(axis=0) / there.sum(axis=0)
+        prior = (2 * PROCESS**2 + of_turns) / pairs
+        found = (PROCESS_FREEDOM * prior + own * variance) / freedom / rounds
+    return np.where((rounds > 0) & (rounds < FEW), found, np.nan), freedom
 
 
 def number(value: float) -> float | None:

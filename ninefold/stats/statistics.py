@@ -10,7 +10,7 @@ import numpy as np
 
 from ninefold.stats import holm, student
 from ninefold.stats.best import Standing, standing
-from ninefold.stats.differences import Differences, Values, differences, number
+from ninefold.stats.differences import Differences, Values, differences, number, of_few
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
     FAILED,
@@ -50,6 +50,7 @@ def compare(
     copies: Sequence[tuple[Name, Name]] | None = None,
     stretches: Values | None = None,
     floor: float = 0.0,
+    noise: Values | None = None,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -61,10 +62,12 @@ def compare(
     copies: pairs that do the same work, None: the controls
     stretches: seconds of a step in turns over those in a long stretch alone, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
+    noise: variance of the logarithm of each of `seconds` by the turns that it is the mean of; where
+        it is known, a large difference is decided by few rounds
     """
     copies = controls if copies is None else copies
-    logs = _table(seconds, logs=True)
-    time = differences(logs)
+    logs, of_turns = _table(seconds, logs=True), _noise(seconds, noise)
+    time = differences(logs, noise=of_turns)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
@@ -93,7 +96,7 @@ def compare(
         ("worse", "better"),
     )
     safety = _safety(list(accuracy), points, accuracy_pairs, of_scores)
-    control = _control(list(seconds), logs, controls, log_same)
+    control = _control(list(seconds), logs, of_turns, controls, log_same)
     steady = _steady(stretches or {}, log_same)
     log_floor = math.log1p(floor) + _off_by(control, steady)
     if log_floor:
@@ -148,18 +151,33 @@ def stand(
     settings: Settings,
     floor: float,
     by: Sequence[Name] | None = None,
+    noise: Values | None = None,
 ) -> Standing:
     """Return how the candidates stand against the fastest of them; see `best.standing`.
 
-    The other cells lend their noise. floor: as of a Comparison. by: as of `best.standing`
+    The other cells lend their noise. floor: as of a Comparison. by: as of `best.standing`. noise:
+    as of `compare`.
     """
-    seen = differences(_table(seconds, logs=True))
+    seen = differences(_table(seconds, logs=True), noise=_noise(seconds, noise))
     return standing(list(seconds), seen, candidates, settings, floor, by)
+
+
+def _noise(values: Values, noise: Values | None) -> Array | None:
+    """The noise of each value of `_table`, nan where it is not known; None without any."""
+    if noise is None:
+        return None
+    rounds = _rounds(values)
+    table = [[noise.get(cell, {}).get(round, np.nan) for round in rounds] for cell in values]
+    return np.array(table, dtype=np.float64).reshape(len(values), len(rounds))
+
+
+def _rounds(values: Values) -> list[int]:
+    return sorted({round for cell in values.values() for round in cell})
 
 
 def _table(values: Values, logs: bool = False) -> Array:
     """float64 [cells, rounds], nan where a cell has no value."""
-    rounds = sorted({round for cell in values.values() for round in cell})
+    rounds = _rounds(values)
     table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
     table = table.reshape(len(values), len(rounds)).astype(np.float64)
     if logs:
@@ -225,16 +243,32 @@ def _as_ratio(pair: Pair) -> Pair:
 
 
 def _control(
-    names: Sequence[Name], logs: Array, pairs: Sequence[tuple[Name, Name]], same: float
+    names: Sequence[Name],
+    logs: Array,
+    noise: Array | None,
+    pairs: Sequence[tuple[Name, Name]],
+    same: float,
 ) -> Control | None:
-    """The A/A control of these pairs, None without a round. logs: of seconds, [cells, rounds]."""
+    """The A/A control of these pairs, None without a round.
+
+    logs: of seconds, [cells, rounds]. noise: of these by their turns.
+    """
     known = [pair for pair in pairs if set(pair) <= set(names)]
-    rows = [logs[names.index(second)] - logs[names.index(first)] for first, second in known]
-    apart = np.array(rows).reshape(len(known), logs.shape[1])
-    rounds = [column[np.isfinite(column)].mean() for column in apart.T if np.isfinite(column).any()]
+    rows = [(names.index(first), names.index(second)) for first, second in known]
+    apart = np.array([logs[j] - logs[i] for i, j in rows]).reshape(len(known), logs.shape[1])
+    there = np.isfinite(apart)
+    used = there.any(axis=0)
+    rounds = [
+        column[seen].mean() for column, seen in zip(apart.T[used], there.T[used], strict=True)
+    ]
     if not rounds:
         return None
-    mean, reach, state = _judged(np.array(rounds), same)
+    of_turns = None
+    if noise is not None:
+        of_pairs = np.array([noise[j] + noise[i] for i, j in rows])[:, used]
+        of_turns = np.where(there[:, used], of_pairs, 0.0).sum(axis=0) / there[:, used].sum(axis=0)
+    least = int(there[:, used].sum(axis=0).min())
+    mean, reach, state = _judged(np.array(rounds), same, of_turns, least)
     shown = reach <= KNOWN
     return Control(
         known,
@@ -247,13 +281,23 @@ def _control(
     )
 
 
-def _judged(logs: Array, same: float) -> tuple[float, float, str]:
-    """The mean of logarithms that should be 0, the reach of its 95 % interval, and the state."""
+def _judged(
+    logs: Array, same: float, noise: Array | None = None, pairs: int = 1
+) -> tuple[float, float, str]:
+    """The mean of logarithms that should be 0, the reach of its 95 % interval, and the state.
+
+    noise, pairs: as of `of_few`.
+    """
     mean, n = float(logs.mean()), len(logs)
-    if n < 2:
+    spread = float(logs.var(ddof=1)) if n > 1 else 0.0
+    error, freedom = math.sqrt(spread / n), n - 1.0
+    if noise is not None:
+        known, of_known = of_few(np.array(spread), np.array(n), noise, pairs)
+        if np.isfinite(known):
+            error, freedom = math.sqrt(known), float(of_known)
+    if freedom < 1:
         return mean, math.inf, NOT_SHOWN
-    error = float(logs.std(ddof=1)) / math.sqrt(n)
-    narrow, reach = (float(student.quantile(level, n - 1)) * error for level in (0.05, 0.025))
+    narrow, reach = (float(student.quantile(level, freedom)) * error for level in (0.05, 0.025))
     if abs(mean) + narrow <= same:
         return mean, reach, PASSED
     return mean, reach, FAILED if abs(mean) - reach > same else NOT_SHOWN

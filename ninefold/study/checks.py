@@ -34,7 +34,7 @@ def of_a_run(composition: Composition) -> list[Failure]:
     return (
         not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or overrides.reference_in("hydra.run.dir", config.hydra.run.dir)
+        or overrides.unusable("hydra.run.dir", config.hydra.run.dir)
     )
 
 
@@ -48,7 +48,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         or odd_options(given)
         or not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or overrides.reference_in("hydra.sweep.dir", config.hydra.sweep.dir)
+        or overrides.unusable("hydra.sweep.dir", config.hydra.sweep.dir)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
@@ -75,7 +75,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
     found: list[Failure] = []
     for override in overrides:
         group = override.key_or_group
-        if group in KEYS_NOT_IN_RESULT and override.is_sweep_override():
+        if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
             found.append(in_one_cell(group, value_of(override)))
         if group not in (*GROUPS, "experiments"):
             continue

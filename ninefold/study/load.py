@@ -1,89 +1,54 @@
-"""How much of the CPU time other programs used while cells took their turns."""
+"""How much of the CPU time other programs used during a turn."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
-BUSY = (0, 1, 2, 5, 6, 7)  # fields of /proc/stat: user, nice, system, irq, softirq, steal
-# Fields of /proc/PID/stat after the name: the parent; user and system time of the process, and of
-# its children that have ended.
-PARENT, OWN = 1, (11, 12, 13, 14)
+IDLE = (3, 4)  # fields of a CPU in /proc/stat: idle, and waiting for a disk
+PROCESS_CLOCK = 2  # of the clocks that Linux has for each process: the CPU time of its threads
 
 
 class NeighborLoad:
-    """Counts the CPU time of other programs on the CPUs that this process may use (Linux).
+    """Measures what other programs used of the CPUs that this process may use (Linux).
 
-    It is what /proc/stat counts as busy on these CPUs, time stolen by other virtual machines
+    It is the time in which these CPUs were not idle, time stolen by other virtual machines
     included, less what our own processes used.
-
-    others: their share of the CPU time so far, 0 to 1; None where it is not known.
     """
 
     def __init__(self) -> None:
-        self._others = self._whole = 0.0
-        self._known = True
+        self._processes = frozenset[int]()
+        self._before: tuple[float, float, int] | None = None
+        self._began = 0.0
 
-    @property
-    def others(self) -> float | None:
-        if not self._known or not self._whole:
-            return None
-        return min(max(self._others / self._whole, 0.0), 1.0)
+    def begin(self, processes: Sequence[int]) -> None:
+        """Count from now on.
 
-    @contextmanager
-    def during(self, processes: Sequence[int]) -> Iterator[None]:
-        """Count meanwhile.
-
-        processes: ids of our own, alive at both ends. This one, and what any of them has started,
-        are our own as well.
+        processes: ids of our own besides this one, alive until `share` is called.
         """
-        before, began = _counts(processes), time.monotonic()
-        yield
-        after, seconds = _counts(processes), time.monotonic() - began
-        if before is None or after is None:
-            self._known = False
-            return
-        (busy, own, cpus), (busy_now, own_now, _) = before, after
-        self._others += (busy_now - busy) - (own_now - own)
-        self._whole += seconds * cpus
+        self._processes = frozenset((os.getpid(), *processes))
+        self._before, self._began = _used(self._processes), time.monotonic()
+
+    def share(self) -> float | None:
+        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known."""
+        after, seconds = _used(self._processes), time.monotonic() - self._began
+        if self._before is None or after is None or not seconds:
+            return None
+        (idle, own, cpus), (idle_now, own_now, _) = self._before, after
+        whole = seconds * cpus
+        return min(max((whole - (idle_now - idle) - (own_now - own)) / whole, 0.0), 1.0)
 
 
-def _counts(processes: Sequence[int]) -> tuple[float, float, int] | None:
-    """Seconds that CPUs were busy, and that we used, and the number of CPUs; None if unknown."""
+def _used(processes: frozenset[int]) -> tuple[float, float, int] | None:
+    """Seconds that CPUs were idle, and that we used, and the number of CPUs; None if unknown."""
     try:
-        ours = os.sched_getaffinity(0)
+        names = {f"cpu{index}" for index in os.sched_getaffinity(0)}
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-        own = [fields for _, fields in _family((os.getpid(), *processes))]
-    except (OSError, AttributeError, KeyError):
+        own = sum(time.clock_gettime(~pid << 3 | PROCESS_CLOCK) for pid in processes)
+    except (OSError, OverflowError, AttributeError):
         return None
-    tick = os.sysconf("SC_CLK_TCK")
-    names = {f"cpu{index}" for index in ours}
     cpus = [line[1:] for line in lines if line and line[0] in names]
-    busy = sum(int(line[field]) for line in cpus for field in BUSY) / tick
-    used = sum(int(fields[field]) for fields in own for field in OWN) / tick
-    return busy, used, len(cpus)
-
-
-def _family(processes: Sequence[int]) -> Iterator[tuple[int, list[str]]]:
-    """Processes with what they have started, each with the fields of its /proc/PID/stat.
-
-    Raises KeyError if one of `processes` is not there.
-    """
-    found: dict[int, list[str]] = {}
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                text = (path / "stat").read_text()
-                found[int(path.name)] = text.rpartition(")")[2].split()
-    children: dict[int, list[int]] = {}
-    for process, fields in found.items():
-        children.setdefault(int(fields[PARENT]), []).append(process)
-    waiting, seen = list(processes), set[int]()
-    while waiting:
-        if (process := waiting.pop()) not in seen:
-            seen.add(process)
-            waiting += children.get(process, ())
-            yield process, found[process]
+    idle = sum(int(cpu[field]) for cpu in cpus for field in IDLE) / os.sysconf("SC_CLK_TCK")
+    return idle, own, len(cpus)

@@ -82,7 +82,7 @@ class Screen:
         """All figures so far. measured: the cells that runs are still made of; None: all."""
 
     def note(self, text: str) -> None:
-        """Something to be kept in sight: drift, the budget, a round that settles the answer."""
+        """Something to be kept in sight: the budget, a round that settles the answer."""
 
     def with_display_hidden(self) -> AbstractContextManager[None]:
         """While the block runs, anything may be printed, on standard output or error."""

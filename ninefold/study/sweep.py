@@ -19,14 +19,14 @@ from ninefold import study_record
 from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
 from ninefold.config.hydra_internal import BasicSweeper
-from ninefold.config.job import asked
+from ninefold.config.job import asked, check
 from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome, events
-from ninefold.launch.ready import checked, ready, start_importing
+from ninefold.launch.ready import ready, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
@@ -148,7 +148,7 @@ def screen_for(cells: int, concurrent: bool) -> Screen:
 def look_ahead(config: DictConfig) -> None:
     """Start importing torch while the sweep is composed, unless its first run will be refused."""
     with suppress(Exception):  # reported when it is the run's turn
-        start_importing(checked(asked(config, config.hydra)))
+        start_importing(check(asked(config, config.hydra)))
 
 
 def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
@@ -225,8 +225,8 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
 def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) -> list[str]:
     """The words of a study's command that the command of a single run of its cells has, too.
 
-    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours has
-    become that of the answer's overlay, which repeats nothing that is called; the user's own stays.
+    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours is left
+    out: the values of the cell stand for it. The user's own stays.
     """
     flags, words = flags_of(argv), []
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -243,9 +243,7 @@ def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) ->
             continue
         if key != "experiments":
             words.append(word)
-        elif (EXPERIMENTS / f"{override.value()}.yaml").is_file():
-            words.append("experiments=recommended")
-        else:
+        elif not (EXPERIMENTS / f"{override.value()}.yaml").is_file():
             of_study = (
                 [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
             )

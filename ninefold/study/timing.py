@@ -8,12 +8,14 @@ Kalibera and Jones (2013) advise. docs/method.md has the figures.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
@@ -24,14 +26,17 @@ from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
-from ninefold.stats.turns import TurnLog, step_seconds
+from ninefold.stats.turns import BUSY, TakenTurn, TurnLog, counted
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study.turns import (
     FIRST_TURN,
+    FIRST_TURN_STEP,
     LATE,
+    MIN_TURNS,
+    ROUNDS,
     STRETCH_SHARE,
     Turn,
     mirrored,
@@ -39,6 +44,7 @@ from ninefold.study.turns import (
     round_seconds,
     spread,
     stretch_steps,
+    turn_counts,
 )
 from ninefold.study_record import Round
 
@@ -48,6 +54,9 @@ if TYPE_CHECKING:
     Runs = list[tuple[PlannedCell, TurnTaker]]
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
+SLOW = 1.5  # times its share of the budget that a round takes where there is time for few
+USUAL_ROUNDS = 3  # before which, where there is time for more, no cell is out and nothing settled
+MORE = 0.25  # share of the budget that one more round may take
 
 
 class Timing:
@@ -69,7 +78,7 @@ class Timing:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._screen, self._failed = screen, failed
         self._budget = 60.0 * settings["time_budget"]  # seconds
-        self._cells = list(plan.cells)
+        self._cells = [cell for cell in plan.cells if cell.name not in recording.untimed]
         self._jobs: dict[str, Settled] = {}
         self._log = TurnLog()
         self._turns: dict[str, Turn] = {}  # the next one of each cell
@@ -84,6 +93,9 @@ class Timing:
         self._stretch_seconds = 0.0  # of all of these
         self._named_cell: str | None = None  # by the latest look
         self._settled = False  # whether it found the answer
+        self._extended = False  # whether there was one more round than fits into the budget
+        self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
+        self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -129,7 +141,9 @@ class Timing:
         from ninefold import report  # here, because it imports SciPy
 
         done = len(self._recording.timing)
-        if done in TIMING_LOOKS:
+        fits = self._is_within_budget(done)
+        few = self._is_auto and self._last_round_seconds > SLOW * self._budget / ROUNDS
+        if done in TIMING_LOOKS and (few or not fits or done >= USUAL_ROUNDS):
             state = report.timing(self._recording.folder, self._settings["pairs"])
             self._named_cell, self._settled = state.named, state.settled
             if not state.settled:
@@ -139,24 +153,45 @@ class Timing:
             return "rounds"
         if not self._cells:
             return "failed"
-        fits = self._is_within_budget(done)
         # One more if the named cell has trained no long stretch yet.
         stretched = not self._stretches or self._stretches[self._named_cell]
         if self._settled and (stretched or not fits):
             self._screen.note(f"the time question is settled after {done} timing rounds")
             return "settled"
-        return None if fits else "budget"
+        return None if fits or self._extends() else "budget"
+
+    @property
+    def _is_auto(self) -> bool:
+        """Whether the study chooses how many turns a round has."""
+        return bool(self._settings["turns"] == "auto")
 
     def _is_within_budget(self, done: int) -> bool:
-        """Whether another round fits. There are two wherever they take little more than it."""
+        """Whether another round fits. The second may end late: one round decides little."""
         if done == 0:
             return True
-        left = self._seconds_left()
-        if self._settings["turns"] != "auto" or not self._turn_seconds:  # of a command before
-            return self._last_round_seconds <= left + (LATE if done < 2 else 0.0)
-        one_each = sum(self._turn_seconds[cell.name] for cell in self._cells)
-        enough = done < 2 or left >= planned_seconds(self._budget, self._overhead_seconds) / 2
-        return enough and self._overhead_seconds + one_each <= left + LATE
+        left = self._seconds_left() + (LATE if done < 2 else 0.0)
+        if not self._is_auto or not self._turn_seconds:  # of a command before
+            return self._last_round_seconds <= left
+        least = MIN_TURNS * sum(self._turn_seconds[cell.name] for cell in self._cells)
+        planned = planned_seconds(self._budget, self._overhead_seconds)
+        enough = done < 2 or left >= planned / 2
+        return enough and self._overhead_seconds + least <= left
+
+    def _extends(self) -> bool:
+        """Whether there is one more round: for a cell that others have disturbed in most of them.
+
+        Only if the machine is quiet now, and was most of the time.
+        """
+        turns, done = self._log.turns, len(self._recording.timing)
+        if self._extended or done < USUAL_ROUNDS or not turns:
+            return False
+        found = counted(turns)
+        rounds, names = found.seconds(), {cell.name for cell in self._cells}
+        disturbed = any(len(of) < USUAL_ROUNDS for name, of in rounds.items() if name in names)
+        last = [turn.others or 0.0 for turn in turns[-len(names) :]]
+        short = self._last_round_seconds <= MORE * self._budget
+        self._extended = disturbed and short and not found.busy and max(last) <= BUSY
+        return self._extended
 
     def _seconds_left(self) -> float:
         """How long the timing rounds may still take."""
@@ -176,16 +211,17 @@ class Timing:
         number = recording.next_timing_round()
         left = mirrored(self._cells, f"{self._settings['seed']}/timing", number)
         entry = Round(number, self._plan.seeds[0], shuffled=True)
-        groups, cells, load = 0, len(left), NeighborLoad()
+        groups, cells = 0, len(left)
         self._overhead_seconds, self._round_seconds = 0.0, None
         while left:
             groups += 1
-            timed = self._group(turns, left, number, what, cells, load)
+            timed = self._group(turns, left, number, what, cells)
             folders = [run.spec.folder for run in timed] + self._failed_folders
             entry.runs += [path.relative_to(recording.folder).as_posix() for path in folders]
             self._failed_folders = []
         if entry.runs:
-            entry.others = load.others
+            shares = [turn.others for turn in self._log.turns if turn.round == number]
+            entry.others = fmean(known) if (known := [s for s in shares if s is not None]) else None
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
 
@@ -196,11 +232,10 @@ class Timing:
         number: int,
         what: str,
         cells: int,
-        load: NeighborLoad,
     ) -> list[TurnTaker]:
         """Time as many cells of `left` as fit into memory together, and remove them from it.
 
-        number: of the round. cells: of the round. load: counts what other programs do meanwhile.
+        number: of the round. cells: of the round.
         """
         began = time.monotonic()
         ending = 0.0 if self._last_turn_ended is None else began - self._last_turn_ended
@@ -209,6 +244,7 @@ class Timing:
             with self._dropping(runs, cell, run):
                 self._take_first_turn(cell, run)
         own = time.monotonic() - began + ending
+        self._leave_copies_out(runs, own)
         if not runs:
             turns.close()
             return []
@@ -221,24 +257,25 @@ class Timing:
             overhead = self._overhead_seconds / share
             self._round_seconds = round_seconds(self._budget, left_over, overhead, rounds)
         training = self._round_seconds * share - own - long
-        with load.during([pid for _, run in runs for pid in run.processes()]):
-            self._take_turns(runs, number, training, what)
-        seconds = step_seconds(turn for turn in self._log.turns if turn.round == number)
+        self._take_turns(runs, number, training, what)
+        taken: dict[str, list[TakenTurn]] = {}
+        for turn in self._log.turns:
+            if turn.round == number:
+                taken.setdefault(turn.name, []).append(turn)
+        seconds = {name: fmean(turn.seconds for turn in of) for name, of in taken.items()}
         alone: dict[str, float] = {}
         for cell, run in list(runs):
             with self._dropping(runs, cell, run):
                 if cell.name in chosen:
-                    lead, each = self._turns[cell.name].lead, seconds[cell.name][number]
+                    lead, each = self._turns[cell.name].lead, seconds[cell.name]
                     steps = stretch_steps(each)
                     alone[cell.name] = run.turn(lead, steps, (lead + steps) * each, counted=False)
                     self._stretches[cell.name] += 1
         self._last_turn_ended = time.monotonic()
         for cell, run in list(runs):
             with self._dropping(runs, cell, run):
-                each = seconds[cell.name][number]
-                taken = [t for t in self._log.turns if (t.name, t.round) == (cell.name, number)]
-                write_result(run, [turn.seconds for turn in taken], each, alone.get(cell.name))
-                self._plan_turn(cell, each)  # of the next round
+                write_result(run, taken[cell.name], alone.get(cell.name))
+                self._plan_turn(cell, seconds[cell.name])  # of the next round
         turns.close()
         return [run for _, run in runs]
 
@@ -246,10 +283,12 @@ class Timing:
         """Let cells train in turns, and log these.
 
         The numbers of turns are set before: that a cell has fewer because some took long would make
-        their mean too large. All cells train for about as long, in turns that are spread evenly
-        over these seconds of `training`. Removes runs that fail.
+        their mean too large. They are spread evenly over these seconds of `training`. Removes runs
+        that fail.
         """
-        counts = {cell.name: self._count(cell.name, training / len(runs)) for cell, _ in runs}
+        counts = self._counts([cell.name for cell, _ in runs], training)
+        to_take = sum(count * self._turn_seconds[name] for name, count in counts.items())
+        load = NeighborLoad()
         seed = f"{self._settings['seed']}/turns/{number}"
         taken: Counter[str] = Counter()
         for name in spread(counts, lambda n: mirrored(list(counts), seed, n)):
@@ -258,23 +297,45 @@ class Timing:
                     continue
                 if taken[name] == max(taken.values(), default=0):  # no cell has had this one
                     shown = f"{what}  turn {taken[name] + 1}"
-                    self._screen.running(shown, (), self._seconds_left())
+                    self._screen.running(shown, (), max(self._seconds_left(), to_take))
                 taken[name] += 1
+                to_take -= self._turn_seconds[name]
                 with self._dropping(runs, cell, run):
-                    turn = self._turns[name]
+                    turn, begin = self._turns[name], time.time()
+                    load.begin(run.processes)
                     seconds = run.turn(turn.lead, turn.timed, self._turn_seconds[name])
-                    self._log.add(name, number, seconds, turn.timed)
+                    self._log.add(
+                        name, number, seconds, turn.timed, begin, time.time(), load.share()
+                    )
 
-    def _count(self, name: str, training: float) -> int:
-        """How many turns a cell has that trains for so many seconds."""
-        if self._settings["turns"] != "auto":
-            return int(self._settings["turns"])
-        return max(1, round(training / self._turn_seconds[name]))
+    def _counts(self, names: Sequence[str], training: float) -> dict[str, int]:
+        """How many turns each cell has if they train for so many seconds together."""
+        if not self._is_auto:
+            return dict.fromkeys(names, int(self._settings["turns"]))
+        return turn_counts({name: self._turn_seconds[name] for name in names}, training)
+
+    def _leave_copies_out(self, runs: Runs, own: float) -> None:
+        """Where time is short, end the runs that only repeat the work of others.
+
+        So does dp on one device, and a GradScaler with bfloat16: they are the controls of a study
+        that has time for several rounds. own: seconds of the round that are not turns.
+        """
+        names = {cell.name for cell, _ in runs}
+        least = MIN_TURNS * sum(self._turn_seconds[name] for name in names)
+        if not self._is_auto or self._recording.timing:
+            return
+        if own + least <= self._budget / USUAL_ROUNDS:
+            return
+        for cell, run in [each for each in runs if self._repeats.get(each[0].name) in names]:
+            runs.remove((cell, run))
+            self._cells.remove(cell)
+            self._recording.untimed[cell.name] = self._repeats[cell.name]
+            run.close()
+            shutil.rmtree(run.spec.folder, ignore_errors=True)
 
     def _is_late(self) -> bool:
         """Whether each cell is to have one turn only, as the machine became slow."""
-        late = time.monotonic() - self._began > self._budget + LATE / 2
-        return bool(late and self._settings["turns"] == "auto")
+        return self._is_auto and time.monotonic() - self._began > self._budget + LATE / 2
 
     def _to_stretch(self, cells: Sequence[PlannedCell], own: float) -> tuple[list[str], float]:
         """The cells that train a long stretch in this round, and the seconds that these take.
@@ -310,8 +371,12 @@ class Timing:
             runs.remove((cell, run))
 
     def _take_first_turn(self, cell: PlannedCell, run: TurnTaker) -> None:
-        """Take a turn that does not count."""
-        if (turn := self._turns.get(cell.name)) is not None:
+        """Take a turn that does not count, unless a warm-up step tells as much."""
+        turn = self._turns.get(cell.name)
+        if run.step_seconds is not None and run.step_seconds >= FIRST_TURN_STEP:
+            if turn is None:
+                self._plan_turn(cell, run.step_seconds)
+        elif turn is not None:
             run.turn(turn.lead, 1, self._turn_seconds[cell.name])
         else:
             self._plan_turn(cell, run.turn(*FIRST_TURN))
@@ -342,11 +407,23 @@ class Timing:
                 self._drop(cell, failure, folder / cell.folder)
             else:
                 ready.append((cell, run))
+                self._note_work(cell, run)
                 if free is not None and run.free is not None:
                     most = max(most, free - run.free)
                 free = run.free
             left.remove(cell)
         return ready
+
+    def _note_work(self, cell: PlannedCell, run: TurnTaker) -> None:
+        """Note whether a cell repeats what another one does, the first in the plan's order."""
+        keys = dict(cell.keys)
+        parallel, _ = keys.pop("parallel"), keys.pop("amp")
+        work = (None if run.alone else parallel, *run.computes, *sorted(keys.items()))
+        order = [each.name for each in self._plan.cells]
+        first = min(cell.name, self._first_to_do.get(work, cell.name), key=order.index)
+        for name in {cell.name, self._first_to_do.get(work, cell.name)} - {first}:
+            self._repeats[name] = first
+        self._first_to_do[work] = first
 
     def _spec(self, cell: PlannedCell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""
@@ -372,18 +449,21 @@ class Timing:
             record([failure], job.choices, job.resolved, folder, time.time())
 
 
-def write_result(
-    run: TurnTaker, turns: Sequence[float], seconds: float, stretch: float | None
-) -> None:
+def write_result(run: TurnTaker, turns: Sequence[TakenTurn], stretch: float | None) -> None:
     """Write the result of a run; there are no more turns. Raises Failure.
 
-    turns, seconds, stretch: seconds of a step in each turn, in all of them and in a long stretch.
+    Its seconds are those of all turns: which of them count, only the whole study tells. stretch:
+    seconds of a step in a long stretch.
     """
-    result = run.end()
+    result, seconds = run.end(), fmean(turn.seconds for turn in turns)
+    others = [turn.others for turn in turns if turn.others is not None]
     result = replace(
         result,
         turns=len(turns),
-        turn_seconds=list(turns),
+        turn_seconds=[turn.seconds for turn in turns],
+        turn_begins=[turn.begin for turn in turns if turn.begin is not None],
+        turn_ends=[turn.end for turn in turns if turn.end is not None],
+        turn_others=others if len(others) == len(turns) else [],
         stretch_seconds=stretch,
         train_seconds=(result.steps or 0) * seconds,
         images_per_second=(result.batch_size or 0) / seconds,

@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
-from ninefold.result import TIMING_LOOKS
-
 LEAD_SECONDS = 0.04  # of a turn that are not timed: its threads wake in another cell's caches
 # The same for several processes: until the kernel schedules them as in a long run.
 LEAD_SECONDS_OF_SEVERAL = 0.3
-MIN_STEPS = 2  # timed steps of a turn
+MIN_STEPS = 2  # timed steps of a turn, unless
+SLOW_STEP = 1.0  # seconds: a step that takes as long is a turn by itself
+MIN_TURNS = 2  # of a cell in a round: two tell how much its turns vary
 FIRST_TURN = 3, 5  # untimed and timed steps of a cell's first turn, which sets those of the others
-STRETCH = 40, 1.0  # steps, and seconds, that a long stretch of training alone has at least
+FIRST_TURN_STEP = 0.1  # seconds: of a longer step a warm-up step tells enough
+# A long stretch of training alone: steps, and seconds that it has at least and that suffice.
+STRETCH = 40, 1.0, 4.0
 STRETCH_SHARE = 0.25  # of the rounds so far that long stretches may take
-ROUNDS = 12  # that turns=auto divides the budget into, if starting processes leaves time for it
-MIN_ROUNDS = TIMING_LOOKS[0] + 1  # that it makes room for: one more than the first look takes
-LATE = 30.0  # seconds by which the second round may exceed the budget: one round decides nothing
+ROUNDS = 6  # that turns=auto divides the budget into, if starting processes leaves time for it
+MIN_ROUNDS = 2  # that it makes room for
+LATE = 30.0  # seconds by which the second round may exceed the budget: one round decides little
 
 T = TypeVar("T")
 
@@ -44,7 +46,8 @@ class Turn:
         seconds: of a step. several: whether several processes take it together.
         """
         lead = LEAD_SECONDS_OF_SEVERAL if several else LEAD_SECONDS
-        timed = max(MIN_STEPS, round(max(slice_, lead) / seconds))
+        least = 1 if seconds >= SLOW_STEP else MIN_STEPS
+        timed = max(least, round(max(slice_, lead) / seconds))
         return cls(name, math.ceil(lead / seconds), timed)
 
     @property
@@ -76,10 +79,20 @@ def spread(counts: Mapping[str, int], order: Callable[[int], Sequence[str]]) -> 
     return [name for *_, name in sorted(places)]
 
 
+def turn_counts(seconds: Mapping[str, float], training: float) -> dict[str, int]:
+    """Return how many turns each cell has if they train for so many seconds together.
+
+    They are in proportion to 1 / sqrt(seconds of a turn): the mean of a process with one or two
+    long turns would vary more than that of a process with many short ones.
+    """
+    scale = training / sum(map(math.sqrt, seconds.values()))
+    return {name: max(MIN_TURNS, round(scale / math.sqrt(s))) for name, s in seconds.items()}
+
+
 def stretch_steps(seconds: float) -> int:
     """Return how many steps of so many seconds a long stretch has."""
-    steps, least = STRETCH
-    return max(steps, math.ceil(least / seconds))
+    steps, least, enough = STRETCH
+    return max(min(steps, math.ceil(enough / seconds)), math.ceil(least / seconds))
 
 
 def planned_seconds(budget: float, overhead: float) -> float:

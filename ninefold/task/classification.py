@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.engine.task import Scores, counted, named
 from ninefold.errors import ConfigError
-from ninefold.files import opener
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 from ninefold.tree import rows
 
@@ -77,42 +73,3 @@ class Classification(nn.Module):
             each=dict(zip(named(names, len(shares)), shares, strict=True)),
             table=sums.cpu().numpy(),
         )
-
-
-def draw(
-    path: Path, counts: npt.NDArray[np.int64], names: Sequence[str], counted: str = "examples"
-) -> None:
-    """Draw the confusion matrix `counts` [classes, classes + 1] in shares of its rows: a PNG.
-
-    counted: what the counts are of. Counts too long for a cell are written as shares.
-    """
-    # Importing matplotlib takes longer than anything that a training run needs.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    if not counts[:, -1].any():
-        counts = counts[:, :-1]
-    columns = [*names, "none of these"][: counts.shape[1]]
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    side = min(2.5 + 0.55 * len(names), 24)
-    figure = Figure(figsize=(side + 1, side), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    axes.set_xlabel("predicted class")
-    axes.set_ylabel("true class")
-    right = np.trace(counts[:, : len(names)]) / max(counts.sum(), 1)
-    axes.set_title(f"{counts.sum():,} {counted}, {right:.2%} right")
-    if len(names) <= 40:
-        axes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
-        axes.set_yticks(range(len(names)), names, parse_math=False)
-    if len(names) <= 20:
-        long = counts.max() >= 100_000
-        for (row, column), count in np.ndenumerate(counts):
-            if count:
-                color = "white" if shares[row, column] > 0.5 else "black"
-                text = f"{shares[row, column]:.0%}" if long else str(count)
-                axes.text(column, row, text, ha="center", va="center", color=color)
-    figure.colorbar(picture, label="share of the true class", shrink=0.8)
-    with open(path, "wb", opener=opener) as file:
-        figure.savefig(file, dpi=110)

@@ -27,18 +27,6 @@ def unreduced(loss: Loss | str) -> Loss:
     return loss
 
 
-def require_usable(loss: object, target: str) -> None:
-    """Raise ConfigError if `loss`, built from `target`, cannot be called or has parameters."""
-    if not callable(loss):
-        raise ConfigError(
-            "task.loss",
-            target,
-            f"it builds nothing to call; it is of type {type(loss).__name__}; name a class without "
-            "parameters that is called with outputs and targets",
-        )
-    require_untrained("task.loss", target, loss)
-
-
 def require_untrained(field: str, target: str, built: object) -> None:
     """Raise ConfigError if a loss or a task has parameters to train: only the network's are."""
     parameters = built.named_parameters() if isinstance(built, nn.Module) else ()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
@@ -32,23 +32,22 @@ from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import Parallel, RankContext
-from ninefold.engine.schedule import following, schedule
+from ninefold.engine.schedule import schedule
 from ninefold.engine.state import State
 from ninefold.engine.task import Objective, Task, scoring
 from ninefold.engine.training import PeakMemory
 from ninefold.errors import ConfigError, Failure, construction_error, memory_failure
 from ninefold.files import flat
 from ninefold.logger import Logger, Run
-from ninefold.measure.devices import Load, meter
+from ninefold.measure.devices import Load
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
 from ninefold.result import option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
-from ninefold.task.loss import require_untrained, require_usable
+from ninefold.task.loss import require_untrained
 from ninefold.train import initial
-from ninefold.train.activations import checkpoint_activations
 from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.initial import restore
@@ -244,15 +243,15 @@ def training(
     model = network(job).to(memory_format=getattr(torch, layout))
     origin = [] if resume else initial.load(model, containers(job), parallel, context)
     frozen = freeze(model, job.freeze)
-    checkpoint_activations(model, job.checkpoint_activations)
     task = built_task(job)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, context)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), context)
     if evaluates:
-        trial.evaluation(test, plain, size)
+        trial.evaluation(test, plain)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
     trial.step(train, moved, job.seed, job.batch_size, job.accumulate)
+    del trial  # its copies are as large as the network
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
@@ -260,7 +259,7 @@ def training(
     forward = parallel.wrap(objective, context)
     verify(amp, amp.grad_scaler(context.device), context.device)
     score, counted = scoring(task), counted_in(dataset, task, train)
-    state = initial_state(job, model, amp, context, batches.steps_per_epoch, score)
+    state = initial_state(job, model, amp, context, batches.steps_per_epoch)
     state.origin, state.task = origin, task
     require_same_groups(state.optimizer, parallel, context)
     seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)  # each its own dropout
@@ -269,10 +268,8 @@ def training(
     if resume:
         restore(state, checkpoints, text, parallel, context)
     load = Load(context.gpus)
-    clock = Clock(context.device, job.clock.sample, meter(context), context.gpus, told=[load])
+    clock = Clock(context.device, job.clock.sample, context.gpus, told=[load])
     clock.seconds = state.train_seconds
-    if resume:
-        clock.joules = math.nan  # the energy of the segments before is not known
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
@@ -311,7 +308,6 @@ def training(
         log_every=job.log_every,
         writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, context.device),
         checkpoint_every=job.checkpoint.every,
-        save_or_stop=job.checkpoint.on_error == "stop",
         config=text,
         warmup=WarmUp(
             steps=max(
@@ -322,8 +318,6 @@ def training(
             compiles=mode is not None,
             numerics=Numerics(job.numerics, folder) if job.numerics else None,
             profile=Profile(folder / "profile", context) if job.profile else None,
-            ceiling_steps=job.clock.ceiling,
-            link_seconds=job.clock.link,
         ),
         load=load,
         layout=layout,
@@ -371,7 +365,7 @@ def checked_task(
     names: of the classes.
     """
     task = built_task(job)
-    trial_of(job, model, task, context).evaluation(examples, prepare, job.batch_size, names)
+    trial_of(job, model, task, context).evaluation(examples, prepare, names)
     return task
 
 
@@ -396,7 +390,7 @@ def built_task(job: DictConfig) -> Task:
     if target is None:
         task: Task = make(options, "task")
     else:
-        require_usable(loss := make(own, "task.loss"), target)
+        require_untrained("task.loss", target, loss := make(own, "task.loss"))
         try:
             task = make(options, "task", _partial_=True)(loss=loss)
         except TypeError as error:
@@ -414,17 +408,16 @@ def own_loss(job: DictConfig) -> str | None:
 
 
 def initial_state(
-    job: DictConfig, model: nn.Module, amp: Amp, context: RankContext, per_epoch: int, score: Score
+    job: DictConfig, model: nn.Module, amp: Amp, context: RankContext, per_epoch: int
 ) -> State:
     """The state of the run before its first step.
 
-    model: placed and wrapped already. per_epoch: optimizer steps in an epoch. score: of its task.
+    model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
     """
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
     with open_dict(options), open_dict(scheduling):  # an option need not have these keys
         groups = options.pop("groups", None)
         per, warmup = scheduling.pop("per", "epoch"), scheduling.pop("warmup", 0)
-        metric = scheduling.pop("metric", "loss")
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
@@ -438,16 +431,13 @@ def initial_state(
     name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)
-    if metric == "score":
-        takes = get_object(scheduling._target_)
-        scheduling = OmegaConf.create(following(score, takes, containers(scheduling)))
     scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
     scaler = amp.grad_scaler(context.device, skip)
     return State(
         model,
         optimizer,
-        schedule(scheduler, optimizer, per, warmup, metric),
+        schedule(scheduler, optimizer, per, warmup),
         scaler,
         Average(model, job.ema, job.ema_warmup),
         LossTracker(optimizer, scaler, context.device, skip),

@@ -27,7 +27,6 @@ from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_lin
 from ninefold.files import write_json
 from ninefold.places import CONF
 from ninefold.secrets import redact, redacted
-from ninefold.task.classification import draw
 from ninefold.train import build
 from ninefold.train.initial import copy_into
 from ninefold.train.kernels import require_one_kind
@@ -37,7 +36,7 @@ ASSUMED = {"amp": "fp32", "task": "classification"}  # of a file without a confi
 
 
 def evaluate(spec: RunSpec) -> None:
-    """Evaluate a checkpoint; rank 0 writes evaluation.json and the confusion matrix.
+    """Evaluate a checkpoint; rank 0 writes evaluation.json.
 
     Raises Failure.
     """
@@ -85,8 +84,6 @@ def evaluate(spec: RunSpec) -> None:
         if context.rank != 0:
             return
         scores, score = result.scores, scoring(task)
-        if scores.table is not None:
-            draw(spec.folder / "confusion.png", scores.table, list(scores.each), scores.counted)
         content = {
             "accuracy": result.accuracy,
             "loss": result.loss,
@@ -97,6 +94,7 @@ def evaluate(spec: RunSpec) -> None:
             "scores": scores.figures,
             "figures": scores.kinds,
             "per_class": dict(scores.each),
+            "confusion": None if scores.table is None else scores.table.tolist(),
             "checkpoint": str(found.path),
             "weights": found.weights,
             "load": str(found.report),

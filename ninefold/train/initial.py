@@ -19,7 +19,7 @@ from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line
-from ninefold.model import Input, Pretrained
+from ninefold.model import Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
 from ninefold.train.freeze import below
@@ -74,14 +74,13 @@ def copy_into(live: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
 
 
 def _loaded(model: nn.Module, job: Mapping[str, Any]) -> list[str]:
-    here = images(job)
     if (init := job["init"]) is not None:
         without = below(list(model.state_dict()), job["init_without"], "init_without")
-        return _from_file(model, init, here, bool(job["init_partial"]), without)
-    return _pretrained(model, job["model"]["net"], here)
+        return _from_file(model, init, bool(job["init_partial"]), without)
+    return _pretrained(model, job["model"]["net"])
 
 
-def _pretrained(model: nn.Module, net: Mapping[str, Any], here: Input | None) -> list[str]:
+def _pretrained(model: nn.Module, net: Mapping[str, Any]) -> list[str]:
     """Load the weights that `net` names, which the launcher has fetched."""
     asked = untrusted.pretrained(net)
     module = untrusted.fetching(str(net["_target_"]))
@@ -99,19 +98,17 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any], here: Input | None) ->
         )
     names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
     drawn = f"; drawn from the seed: {', '.join(names)}" if names else ""
-    return [f"The initial weights are {found.name}{drawn}.", *differing(found.input, here)]
+    return [f"The initial weights are {found.name}{drawn}."]
 
 
 def _from_file(
     model: nn.Module,
     init: str,
-    here: Input | None,
     partial: bool,
     without: Sequence[str],
 ) -> list[str]:
     path = manifest.named(Path(init))
-    content = read(path, "init")
-    tensors, which = chosen(content, None)
+    tensors, which = chosen(read(path, "init"), None)
     fitting = aligned(tensors, model.state_dict().keys())
     report = load_weights(model, {k: v for k, v in fitting.items() if k not in without})
     report = replace(report, missing=[name for name in report.missing if name not in without])
@@ -126,7 +123,7 @@ def _from_file(
             f"choose the right file or model{keep if report.loaded else ''}",
         )
     notes = [f"The initial weights are those of {path} ({which}).", *left_out(report, without)]
-    return [redact(one_line(note)) for note in notes] + differing(_images_of(content), here)
+    return [redact(one_line(note)) for note in notes]
 
 
 def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
@@ -140,57 +137,6 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
         )
         if names
     ]
-
-
-def images(job: Mapping[str, Any]) -> Input | None:
-    """Return the images that the model of a job takes, as far as its configuration tells."""
-    try:
-        dataset, size = job["dataset"], job["model"]["input_size"]
-        sides = (size, size) if size else dataset["shape"][-2:]
-        mean, std = (dataset[key] and _rounded(dataset[key]) for key in ("mean", "std"))
-        return Input(mean, std, (int(sides[0]), int(sides[1])))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return None  # the examples are no images, or it is damaged
-
-
-def _images_of(content: Mapping[str, Any]) -> Input | None:
-    """Return the images of a checkpoint's model; None for another program's."""
-    try:
-        return images(untrusted.parse(content["config"]))
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.4g}") for value in values]
-
-
-def differing(theirs: Input | None, here: Input | None) -> list[str]:
-    """Sentences about images that are prepared in another way here than those of the weights."""
-    if theirs is None or here is None:
-        return []
-    notes = []
-    if any(_each(getattr(theirs, n)) != _each(getattr(here, n)) for n in ("mean", "std")):
-        before, now = (
-            " ".join(
-                f"dataset.{name}={'null' if values is None else _rounded(values)}"
-                for name, values in (("mean", given.mean), ("std", given.std))
-            )
-            for given in (theirs, here)
-        )
-        notes.append(f"The weights were trained with {before}, this run has {now}.")
-    if theirs.size and here.size and tuple(theirs.size) != tuple(here.size):
-        before, now = ("x".join(map(str, size)) for size in (theirs.size, here.size))
-        notes.append(f"The weights were trained on images of {before} pixels, this run has {now}.")
-    return notes
-
-
-def _each(values: Sequence[float] | None) -> list[float] | None:
-    """A number for each channel; one number if it is the same for all."""
-    if values is None:
-        return None
-    rounded = _rounded(values)
-    return rounded[:1] if len(set(rounded)) == 1 else rounded
 
 
 def restore(
@@ -217,8 +163,7 @@ def restore(
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]
-        same = names_in(groups) == names_in(state.optimizer.param_groups)
-        if not same and not _by_position(groups, text):
+        if names_in(groups) != names_in(state.optimizer.param_groups):
             said = "its optimizer has other groups of parameters, or in another order"
             raise CheckpointError("resume", path, said, SAME_ORDER)
         state.restore(saved, parallel, context)
@@ -235,12 +180,3 @@ def restore(
             else f"{type(error).__name__}: {said}",
             "resume with the configuration that wrote it",
         ) from error
-
-
-def _by_position(groups: Sequence[Mapping[str, Any]], text: str) -> bool:
-    """Whether groups without names, which an earlier version saved, are in the model's order.
-
-    It kept the order in which a function of the user's returned them.
-    """
-    of_a_function = isinstance(untrusted.parse(text)["optimizer"].get("groups"), Mapping)
-    return not of_a_function and not any("param_names" in group for group in groups)

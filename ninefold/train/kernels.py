@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.grad import conv3d_weight
 
 from ninefold.dataset.arrays import specs
 from ninefold.engine.amp import Amp
@@ -102,34 +101,6 @@ def notes(
     if benchmark and device.type == "cpu":
         found.append("cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs.")
     return found
-
-
-def volume_notes(model: nn.Module, dtype: str, device: torch.device) -> list[str]:
-    """A sentence if gradients of 3-D convolutions in `dtype` may be wrong on this CPU."""
-    convolves = any(isinstance(module, nn.Conv3d) for module in model.modules())
-    if device.type != "cpu" or dtype != "bfloat16" or not convolves or computes_small_volumes():
-        return []
-    return [
-        "In bfloat16 this CPU computes the weight gradients of 3-D convolutions from memory that "
-        "was never set where their input has 2 voxels along an axis: losses differ from run to run "
-        "and may become NaN. Use amp=fp32, or a model whose smallest volume is larger."
-    ]
-
-
-def computes_small_volumes() -> bool:
-    """Return whether weight gradients of bfloat16 convolutions of 2x2x2 voxels are right.
-
-    It is not with torch 2.15 on processors with AVX-512 but without instructions for bfloat16,
-    where oneDNN adds what the memory held before.
-    """
-    random = torch.Generator().manual_seed(0)
-    shapes = (4, 32, 2, 2, 2), (64, 32, 3, 3, 3), (4, 64, 2, 2, 2)
-    inputs, weight, upstream = (torch.randn(shape, generator=random) for shape in shapes)
-    expected = conv3d_weight(inputs, weight.shape, upstream, padding=1)
-    left = [torch.full((50_000 + 997 * n,), float("nan")) for n in range(40)]
-    del left  # memory that was never set is likely to be this
-    found = conv3d_weight(inputs.bfloat16(), weight.shape, upstream.bfloat16(), padding=1)
-    return torch.allclose(found.float(), expected, rtol=0.1, atol=1.0)
 
 
 def keep_freed() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -28,7 +27,6 @@ def parameter_groups(
     """
     names = [name for name, _ in model.named_parameters()]
     left = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    trained = list(left)
     found = []
     for number, group in enumerate(groups or ()):
         glob = str(group["match"])
@@ -37,8 +35,8 @@ def parameter_groups(
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                f"{wrong(glob, names, trained)}; {suggestion(glob, names)}; correct "
-                "the glob or remove the group",
+                "it matches no parameter that is trained and that no earlier group has taken; "
+                f"{suggestion(glob, names)}; correct the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
         found.append({**options, "params": [left.pop(name) for name in matching]})
@@ -130,12 +128,10 @@ def require_same_groups(
 def require_options(
     groups: Sequence[Mapping[str, Any]] | None, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number,
-    and for an optimizer whose step needs a closure.
+    """Raise ConfigError for an option in `groups` that the optimizer lacks, or that is no number.
 
     torch keeps any option of a group, and looks at none.
     """
-    _require_plain_step(optimizer)
     known = optimizer.defaults
     for number, group in enumerate(groups or ()):
         for option in sorted({*group} - {"match"}):
@@ -156,31 +152,8 @@ def require_options(
                 )
 
 
-def _require_plain_step(optimizer: torch.optim.Optimizer) -> None:
-    """Raise ConfigError if `optimizer.step()` cannot be called without arguments, as LBFGS'."""
-    parameters = inspect.signature(optimizer.step).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [p.name for p in parameters if p.kind in positional and p.default is p.empty]
-    if needed:
-        raise ConfigError(
-            "optimizer",
-            type(optimizer).__name__,
-            f"its step needs an argument ({', '.join(needed)}); optimizers that compute a step "
-            "from the gradients of one batch are allowed; choose another",
-        )
-
-
 def _is_at_least_0(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
-
-
-def wrong(glob: str, names: Sequence[str], trained: Sequence[str]) -> str:
-    """Why a group has no parameters. names: of the model's. trained: of those not frozen."""
-    if not any(fnmatchcase(name, glob) for name in names):
-        return "it matches no parameter"
-    if not any(fnmatchcase(name, glob) for name in trained):
-        return "all parameters that it matches are frozen"
-    return "earlier groups have taken all parameters that it matches"
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

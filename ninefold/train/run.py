@@ -6,34 +6,27 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import (
-    Parallel,
     RankContext,
     device_names,
     gather,
-    local_part,
-    size_of,
 )
-from ninefold.measure.devices import gpu_memory
 from ninefold.measure.environment import environment
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
 from ninefold.train import build, cuda_graph, kernels
-from ninefold.train.training_run import TrainingRun, closing, wait_for_writer
+from ninefold.train.training_run import TrainingRun, closing
 
-KINDS = ("parameters", "gradients", "optimizer", "buffers")  # of memory
 SELECTED_ON_TEST = (
     "best.pt and patience were selected on the test set: dataset.val=0.1 keeps a validation split."
 )
@@ -52,7 +45,7 @@ def train(spec: RunSpec, stop: Stop) -> None:
                 (spec.folder / FILE).unlink(missing_ok=True)
         with closing(run):
             evaluations = loop.train(run)
-            wait_for_writer(run)
+            run.writer.wait()
             result = ended(spec, run, notes, evaluations, began_at)
             if run.context.rank != 0:
                 return
@@ -86,7 +79,6 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
             context.device,
             contiguous=run.parallel.shards,
         ),
-        *kernels.volume_notes(run.state.model, run.amp.dtype, context.device),
     ]
     if context.local_size > job.threads:
         found.append(
@@ -106,11 +98,10 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
 
     Every process must call it; rank 0's is complete.
     """
-    context, state, job, amp = run.context, run.state, run.job, run.amp
+    context, job, amp = run.context, run.job, run.amp
     threads = run.parallel.all_reduce_sum(
         torch.tensor(torch.get_num_threads(), device=context.device)
     )
-    traffic = run.parallel.traffic(state.model, context, run.accumulate)
     return {
         **identity(job.choices, job),
         "dtype": amp.dtype,
@@ -139,16 +130,8 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         "score_better": run.score.better,
         "score_margin": run.score.margin,
         "compile_seconds": run.warmup.compile_seconds,
-        "link": asdict(run.warmup.link) if run.warmup.link else {},
-        "compute_seconds": run.warmup.compute_seconds,
         "peak_memory_bytes": peak_memory(run),
         "load": load_of_devices(run),
-        "driver_memory_bytes": driver_memory(run),
-        "memory_bytes": memory_by_kind(
-            state.model, state.optimizer, state.average.named(), run.parallel, context
-        ),
-        "traffic_bytes": None if traffic is None else traffic.sent,
-        "messages": None if traffic is None else traffic.messages,
         "notes": notes,
         "overrides": spec.overrides,
         "environment": environment_of(spec, context) if context.rank == 0 else {},
@@ -173,8 +156,6 @@ def ended(
     if val is None:
         notes.append(SELECTED_ON_TEST)
     known = conditions(spec, run, notes)
-    if spec.shares_process:
-        known["driver_memory_bytes"] = []  # it holds what other jobs left
     if spec.shares_process and context.device.type == "cpu":
         known["peak_memory_bytes"] = []
         why = "its process ran other jobs too (launch.inline=true in a sweep)"
@@ -182,7 +163,6 @@ def ended(
     elif steps == began_at > 0:
         known["peak_memory_bytes"] = []
         notes.append("It was resumed at its end: its peak memory and phases are not known.")
-    energy = total_joules(run, run.clock.joules)
     per_epoch = run.batches.steps_per_epoch
     partial = clock.seconds - sum(run.state.epoch_seconds)
     return Result(
@@ -209,9 +189,6 @@ def ended(
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
         queued_seconds=clock.queued_seconds,
-        ceiling_images_per_second=run.warmup.ceiling_images_per_second,
-        energy_joules=energy,
-        energy_source=None if energy is None else run.clock.meter.source,
     )
 
 
@@ -260,16 +237,6 @@ def in_epochs(steps: int, per_epoch: int) -> float:
     return steps / per_epoch if steps % per_epoch else steps // per_epoch
 
 
-def total_joules(run: TrainingRun, joules: float) -> float | None:
-    """Energy of all devices, of which this process counted `joules`; None if one is not known.
-
-    Every process must call it.
-    """
-    mine = torch.tensor(joules, dtype=torch.float64, device=run.context.device)
-    total = float(run.parallel.all_reduce_sum(mine))
-    return total if math.isfinite(total) else None
-
-
 def peak_memory(run: TrainingRun) -> list[int]:
     """Bytes: the allocator's peak on each GPU, or each process's peak resident set on a CPU.
 
@@ -289,45 +256,9 @@ def load_of_devices(run: TrainingRun) -> list[float]:
     return [] if any(map(math.isnan, found)) else found
 
 
-def driver_memory(run: TrainingRun) -> list[int]:
-    """Bytes that the driver counts for this run's process on each GPU; empty if one is not known.
-
-    Every process must call it.
-    """
-    mine = torch.tensor([gpu_memory(index) for index in run.context.gpus], dtype=torch.float64)
-    found = gather(mine.to(run.context.device), run.parallel, run.context).flatten().tolist()
-    return [] if any(map(math.isnan, found)) else list(map(int, found))
-
-
 def of_all_devices(run: TrainingRun, gpus: Iterable[float], cpu: float) -> list[float]:
     """A number for each device of the run, by ranks; `gpus` and `cpu` are for this process's."""
     of_gpus = iter(gpus)
     mine = [next(of_gpus) if device.type == "cuda" else cpu for device in run.context.devices]
     values = torch.tensor(mine, dtype=torch.float64, device=run.context.device)
     return [float(value) for value in gather(values, run.parallel, run.context).flatten()]
-
-
-def memory_by_kind(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    average: Mapping[str, Tensor],
-    parallel: Parallel,
-    context: RankContext,
-) -> dict[str, int]:
-    """Bytes that the largest process holds between steps, for each of KINDS; gradients in a step.
-
-    optimizer: of its state, which it has after a step, and of the moving averages.
-    Every process must call it.
-    """
-    states = [value for state in optimizer.state.values() for value in state.values()]
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    kinds: list[Iterable[object]] = [
-        model.parameters(),
-        trained,
-        [*states, *average.values()],
-        model.buffers(),
-    ]
-    sizes = [sum(size_of(local_part(t)) for t in kind if isinstance(t, Tensor)) for kind in kinds]
-    rows = gather(torch.tensor(sizes, device=context.device), parallel, context)
-    largest = rows[int(rows.sum(dim=1).argmax())]
-    return dict(zip(KINDS, largest.tolist(), strict=True))

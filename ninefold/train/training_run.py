@@ -21,7 +21,7 @@ from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, 
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
-from ninefold.errors import ProcessNotEnded, ResourceError, located, one_line
+from ninefold.errors import ProcessNotEnded, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -41,7 +41,6 @@ class TrainingRun(Training):
     job: the frozen job, an OmegaConf. amp: the precision, settled.
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
-    save_or_stop: whether a checkpoint that cannot be written ends the run.
     config: the frozen job, YAML, stored in checkpoints.
     warmup: the undone steps before the training.
     load: how busy the devices are while the clock runs.
@@ -61,7 +60,6 @@ class TrainingRun(Training):
     log_every: int
     writer: Writer
     checkpoint_every: int | None
-    save_or_stop: bool
     config: str
     warmup: WarmUp
     load: Load
@@ -96,7 +94,7 @@ class TrainingRun(Training):
             return
         with self.clock.paused():
             if failed:
-                wait_for_writer(self)
+                self.writer.wait()
             if logs:
                 stops = log_step(self) or stops
             if stops:
@@ -177,7 +175,8 @@ def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
     Every process must call it. With `must` it is on disk when this returns. One that is due while
     the one before is being written waits for that if it is the `best`, the last one or a `must`,
     and is left out otherwise.
-    Raises NumericsError if a parameter is not finite, and ResourceError as `wait_for_writer` does.
+    Raises NumericsError if a parameter is not finite, and ResourceError if a checkpoint could not
+    be written.
     """
     if not (best or must or run.finished) and being_written(run):
         run.left_out += 1
@@ -187,10 +186,10 @@ def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
     require_finite_tensors(run, content["model"])
     if run.context.rank != 0 and not run.writer.spread:
         return
-    wait_for_writer(run)
+    run.writer.wait()
     run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
     if must:
-        wait_for_writer(run, must)
+        run.writer.wait()
 
 
 def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> None:
@@ -224,36 +223,20 @@ def finite(values: Tensor) -> bool:
     return bool(values.sum().isfinite()) or bool(values.isfinite().all())
 
 
-def wait_for_writer(run: TrainingRun, must: bool = False) -> None:
-    """Wait until the latest checkpoint is on disk.
-
-    Raises ResourceError if it could not be written and `must` be, or checkpoint.on_error=stop;
-    otherwise prints a warning.
-    """
-    try:
-        run.writer.wait()
-    except ResourceError as error:
-        if must or run.save_or_stop:
-            raise
-        log.warning("%s", error)
-        if run.context.rank == 0:
-            print(f"{error}".replace("error:", "warning:", 1), file=sys.stderr, flush=True)
-
-
 @contextmanager
 def closing(run: TrainingRun) -> Iterator[None]:
     """At the end, also after a failure, finish the latest checkpoint and close the loggers.
 
     They get `run.result`, or None after a failure. A logger that cannot be closed is a warning:
-    the result is written already. Raises ResourceError as `wait_for_writer` does, unless another
-    exception ends the run.
+    the result is written already. Raises ResourceError if a checkpoint could not be
+    written, unless another exception ends the run.
     """
     try:
         try:
             yield
-            wait_for_writer(run)
+            run.writer.wait()
         except OSError:  # for example a full disk: the checkpoint's own error says more
-            wait_for_writer(run, must=True)
+            run.writer.wait()
             raise
     except BaseException:
         try:

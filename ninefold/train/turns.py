@@ -25,18 +25,21 @@ from ninefold.config.spec import RunSpec
 from ninefold.engine.divergence import mean_loss
 from ninefold.engine.loop import stepper
 from ninefold.engine.parallel import RankContext
+from ninefold.engine.parallel.none import Single
 from ninefold.engine.training import Step
 from ninefold.machine import available_memory
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train.run import announce, conditions, facts, in_epochs, total_joules
+from ninefold.train.run import announce, conditions, facts, in_epochs
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import one_thread
 from ninefold.tree import Tree
 
+WARM_UP_SECONDS = 1.0  # of warm-up steps, after which two of them suffice
+
 WITHOUT_FILES: dict[str, Any] = {
-    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None, "clock.ceiling": 0,
+    "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None,
 }  # fmt: skip
 
 
@@ -57,20 +60,20 @@ def take_turns(spec: RunSpec) -> None:
             announce(run, notes)
         run.forward.train()
         step = repeated(run, stepper(run))
+        run.warmup.enough = WARM_UP_SECONDS
         run.before_training(step)
         if spec.tries_one_thread:
             notes += one_thread(run, step, run.warmup.compiles)
         batches = endless(run)
-        joules, steps = 0.0, 0
-        launcher.send({"stoppable": make_stoppable(), "free": free_memory(context)})
+        steps = 0
+        launcher.send(ready(run))
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
-            seconds, spent = timed(run, step, batches, message["steps"])
+            seconds = timed(run, step, batches, message["steps"])
             if message["counted"]:
-                joules, steps = joules + spent, steps + message["steps"]
+                steps += message["steps"]
             launcher.send({"seconds": seconds / message["steps"]})
-        energy = total_joules(run, joules)
         result = Result(
             status="ok",
             **conditions(spec, run, notes),
@@ -80,11 +83,29 @@ def take_turns(spec: RunSpec) -> None:
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
             queued_seconds=run.clock.queued_seconds,
-            energy_joules=energy,
-            energy_source=None if energy is None else run.clock.meter.source,
         )
         launcher.send({"result": result if context.rank == 0 else None})
         launcher.recv()  # until the launcher kills this process
+
+
+def ready(run: TrainingRun) -> dict[str, Any]:
+    """What the launcher is told when this process waits for its first turn.
+
+    stoppable: whether it may be stopped meanwhile. free: see `free_memory`. processes: ids of this
+    one and of those that read for it. step_seconds: of a warm-up step. alone: whether it does
+    what one process without a strategy does. computes: of runs of one strategy, those that have
+    the same of these repeat each other's work.
+    """
+    children = [child.pid for child in multiprocessing.active_children()]
+    amp, device = run.amp, run.context.device
+    return {
+        "stoppable": make_stoppable(),
+        "free": free_memory(run.context),
+        "processes": [os.getpid(), *filter(None, children)],
+        "step_seconds": run.warmup.step_seconds,
+        "alone": isinstance(run.parallel, Single) or run.parallel.no_op(run.context),
+        "computes": (amp.dtype, amp.full_float32(device), amp.scaler and amp.dtype == "float16"),
+    }
 
 
 def without_files(
@@ -102,10 +123,10 @@ def timed(
     step: Step,
     batches: Iterator[tuple[Tree, Tree]],
     count: int,
-) -> tuple[float, float]:
-    """Take `count` steps; return their seconds on the inner clock, and the joules."""
+) -> float:
+    """Take `count` steps; return their seconds on the inner clock."""
     clock = run.clock
-    before = clock.seconds, clock.joules
+    before = clock.seconds
     clock.start()
     for inputs, targets in islice(batches, count):
         step(inputs, targets)
@@ -113,7 +134,7 @@ def timed(
         run.state.step += 1
         run.after_step()
     clock.stop()
-    return clock.seconds - before[0], clock.joules - before[1]
+    return clock.seconds - before
 
 
 def repeated(run: TrainingRun, step: Step) -> Step:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
@@ -14,16 +15,15 @@ import torch
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import gather
 from ninefold.engine.training import Step, Training
-from ninefold.measure.link import Link, time_link
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
 from ninefold.tree import Tree
 
-LONE_STEPS = 5, 500  # steps without communication: at least, at most
 MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
 TRIED_SECONDS = 0.5  # after which there are no more than the least
+MAX_TRIED_SECONDS = 2.0  # after which one with each suffices
 MUCH_FASTER = 2  # times, from which on the one thread is recommended
 
 
@@ -32,37 +32,32 @@ class WarmUp:
     """The undone steps before a training, and what they have measured.
 
     steps: how many warm caches, buffers and kernels. compiles: whether they compile the network.
+    enough: seconds of these steps after which two of them suffice, if they compile nothing.
     numerics: records what the first steps compute. profile: records some more steps.
-    ceiling_steps: on one batch that is on the device already.
-    link_seconds: of timing all-reduces, and steps without communication.
 
+    step_seconds: of the last of these steps; None: there was none.
     compile_seconds: of compiling the network.
-    ceiling_images_per_second: of training without reading data.
-    link: latency and bandwidth of all-reduces. compute_seconds: of a step without communication.
     """
 
     steps: int
     compiles: bool = False
+    enough: float = math.inf
     numerics: Numerics | None = None
     profile: Profile | None = None
-    ceiling_steps: int = 0
-    link_seconds: float = 0
+    step_seconds: float | None = None
     compile_seconds: float | None = None
-    ceiling_images_per_second: float | None = None
-    link: Link | None = None
-    compute_seconds: float | None = None
 
 
 def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) -> None:
     """Take the steps that are `asked` for and undo them: caches, buffers and kernels stay warm.
 
-    The numerics come first, then the warm-up steps, the profile, the ceiling and the steps without
-    communication. Then model, optimizer, scaler, schedule and random generators are restored.
+    The numerics come first, then the warm-up steps and the profile. Then model, optimizer, scaler,
+    schedule and random generators are restored.
 
     warm: called before that, when the optimizer has its state.
     """
     numerics = asked.numerics if run.state.step == 0 else None
-    if not any((asked.steps, asked.profile, numerics, asked.ceiling_steps, asked.link_seconds)):
+    if not any((asked.steps, asked.profile, numerics)):
         return
     before = run.state.capture(run.parallel, run.context)
     seconds = []
@@ -80,63 +75,27 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
                 numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
+            # Two, as DistributedDataParallel regroups its buckets after the first.
+            if (
+                len(seconds) > 1
+                and not asked.compiles
+                and slowest(run, sum(seconds)) > asked.enough
+            ):
+                break
+        asked.step_seconds = seconds[-1] if seconds else None
         if asked.profile is not None:
             with run.graph.off():
                 asked.profile.record(batches, step)
-        if asked.ceiling_steps:
-            rate = ceiling(run, asked.ceiling_steps, step, *next(batches))
-            asked.ceiling_images_per_second = rate
-        if asked.link_seconds:
-            asked.link = time_link(asked.link_seconds, run.parallel, run.context)
-            if not run.parallel.shards:  # its parameters have to be gathered
-                asked.compute_seconds = alone(run, asked.link_seconds, step, batches)
     if asked.compiles:  # what these steps took beyond the time of the last one
         asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     warm()
     run.state.restore(before, run.parallel, run.context)
 
 
-def ceiling(run: Training, count: int, step: Step, inputs: Tree, targets: Tree) -> float:
-    """Images per second of training repeatedly on one batch that is on the device already."""
-    for _ in range(2):  # without warm-up the very first is slow, and a graph is recorded after it
-        step(inputs, targets)
-    run.context.synchronize()
-    began = time.perf_counter()
-    for _ in range(count):
-        step(inputs, targets)
-    run.context.synchronize()
-    seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
-    slowest = float(gather(seconds, run.parallel, run.context).max())
-    return count * run.batch_size / slowest
-
-
-def alone(run: Training, lasting: float, step: Step, batches: Iterator[tuple[Tree, Tree]]) -> float:
-    """Seconds of a step without communication, while all processes take such steps together.
-
-    As in training, a process begins a step when the slowest has ended the one before: it is told so
-    by an all-reduce of one number, whose own time is taken off. Each process goes on with the
-    gradients of its own examples alone. Every process must call it.
-
-    lasting: seconds that such steps are taken for.
-    """
-    least, most = LONE_STEPS
-    sign = torch.zeros(1, device=run.context.device)
-
-    def seconds_of(count: int, steps: bool = True) -> float:
-        run.context.synchronize()
-        began = time.perf_counter()
-        for _ in range(count):
-            if steps:
-                step(*next(batches))
-            run.parallel.all_reduce_sum(sign)
-        run.context.synchronize()
-        seconds = torch.tensor(time.perf_counter() - began, device=run.context.device)
-        return float(gather(seconds, run.parallel, run.context).max()) / count
-
-    with run.graph.off(), run.parallel.accumulating(run.forward, last=False):
-        each = seconds_of(least)
-        count = min(max(least, round(lasting / each)), most)
-        return max(0.0, seconds_of(count) - seconds_of(count, steps=False))
+def slowest(run: Training, seconds: float) -> float:
+    """The largest of the processes' `seconds`. Every process must call it."""
+    found = torch.tensor(seconds, device=run.context.device)
+    return float(gather(found, run.parallel, run.context).max())
 
 
 def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
@@ -158,8 +117,9 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
             began = time.perf_counter()
             step(inputs, targets)
             seconds[count].append(time.perf_counter() - began)
-            enough = sum(map(sum, seconds.values())) > TRIED_SECONDS
-            if enough and number >= 2 * MIN_STEPS - 1 and count == 1:
+            tried = sum(map(sum, seconds.values()))
+            enough = tried > TRIED_SECONDS and number >= 2 * MIN_STEPS - 1
+            if count == 1 and (enough or tried > MAX_TRIED_SECONDS):
                 break
     torch.set_num_threads(threads)
     run.state.restore(before, run.parallel, run.context)

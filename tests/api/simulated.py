@@ -9,12 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from ninefold.api.rounds import Rounds
+from ninefold.api.rounds import LOOKS, Rounds, Took
 from ninefold.api.times import Times, times
-from ninefold.result import TIMING_LOOKS
 from ninefold.stats.verdicts import Settings
 
-SETTINGS = Settings(looks=len(TIMING_LOOKS))
+SETTINGS = Settings(looks=len(LOOKS))
 
 
 @dataclass
@@ -88,7 +87,7 @@ def timed(
         name: partial(machine.step, name, seconds, name == last) for name, seconds in steps.items()
     }
     rounds = Rounds(
-        list(steps), minutes, 0.04, False, lambda found: times(found, (), settings, None).known
+        list(steps), minutes, 0.1, False, lambda found: times(list(steps), found, settings).known
     )
     while rounds.block is not None:
         found = []
@@ -98,6 +97,6 @@ def timed(
             began = machine.now
             for _ in range(turn.timed):
                 calls[turn.name]()
-            found.append((machine.now - began) / turn.timed)
+            found.append(Took((machine.now - began) / turn.timed))
         rounds.took(found, machine.now)
-    return times({n: rounds.values()[n] for n in steps}, rounds.turns(), settings, None)
+    return times(list(steps), rounds.counted(), settings)

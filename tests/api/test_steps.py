@@ -16,13 +16,15 @@ from torch import nn
 
 import ninefold
 from ninefold.api import devices
+from ninefold.api.rounds import LOOKS
 from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.api.times import times
 from ninefold.errors import ConfigError
-from ninefold.result import TIMING_LOOKS
+from ninefold.stats.turns import TurnLog, counted
 from ninefold.stats.verdicts import Settings
 from tests.conftest import ROOT
+from tests.kit import same
 
 SHORT: dict[str, Any] = {"minutes": 0.01, "show": False}
 
@@ -64,17 +66,6 @@ class Training:
         )
 
 
-def equal(first: Any, second: Any) -> bool:
-    """Whether nested values are equal, tensors and arrays bitwise."""
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(equal(first[k], second[k]) for k in first)
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    if isinstance(first, torch.Tensor | np.ndarray):
-        return first.dtype == second.dtype and bool((first == second).all())
-    return bool(first == second)
-
-
 @pytest.mark.parametrize("trained", [0, 3])
 def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
     mine = Training()
@@ -85,9 +76,9 @@ def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
         {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
     )
     assert found.rounds > 0
-    assert equal(mine.state(), before)
+    assert same(mine.state(), before)
     ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
-    assert not equal(mine.state(), before)
+    assert not same(mine.state(), before)
 
 
 def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() -> None:
@@ -103,7 +94,7 @@ def test_what_a_step_raises_is_raised_with_its_name_and_the_state_is_put_back() 
         ninefold.time_steps({"works": mine.step, "fails": fails}, restore=mine.things, **SHORT)
     assert raised.value is error
     assert error.__notes__ == ["ninefold.time_steps: in the step 'fails'"]  # type: ignore[attr-defined]
-    assert equal(mine.state(), before)
+    assert same(mine.state(), before)
 
 
 def ends() -> Generator[None, None, None]:
@@ -219,43 +210,51 @@ def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:
     assert devices.in_use(fake) == [0, 1]
 
 
-SETTINGS = Settings(looks=len(TIMING_LOOKS))
+SETTINGS = Settings(looks=len(LOOKS))
 
 
-def found(ratio: float, noise: float = 0.001, busy: float | None = None) -> ninefold.Times:
-    draw = np.random.default_rng(0)
-    rows = {"<a>": 1.0, "b": ratio}
-    values = {
-        name: {n: each * float(np.exp(noise * draw.standard_normal())) for n in range(6)}
-        for name, each in rows.items()
-    }
-    return times(values, (), SETTINGS, busy)
+def found(
+    ratio: float, noise: float = 0.001, busy: float = 0.0, late: int = 0, rounds: int = 6
+) -> ninefold.Times:
+    """What is told of two steps. busy: others' share in the turns of the first `late` rounds."""
+    draw, log = np.random.default_rng(0), TurnLog()
+    for number in range(rounds):
+        for name, each in {"<a>": 1.0, "b": ratio}.items():
+            seconds = each * float(np.exp(noise * draw.standard_normal()))
+            log.add(name, number, seconds, 1, others=busy if number < late else 0.0)
+    return times(("<a>", "b"), counted(log.turns), SETTINGS)
 
 
 def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:
     assert found(1.5).sentence.startswith("In this process <a> is the fastest: b's time is 1.50")
     assert found(1.0).sentence.startswith("In this process no step is shown to be the fastest: ")
     assert "takes the same time within 2 %" in found(1.0).sentence
-    open_ = found(1.5, noise=0.5)
-    assert open_.sentence.startswith("In this process it is not decided after 6 rounds")
+    open_ = found(1.2, noise=0.2)
+    assert open_.sentence.startswith("In this process it is not decided after 5 rounds")
     assert not open_.settled
     assert open_.best == "<a>"
     assert open_.chance < 0.95
-    one = times({"a": {0: 1.0}, "b": {0: 2.0}}, (), SETTINGS, None)
-    assert (one.best, one.settled) == (None, False)
-    assert "in this process is not known yet" in one.sentence
-    assert "Other programs used 31 % of the CPU time" in found(1.5, busy=0.31).sentence
-    assert "Other programs" not in found(1.5, busy=0.04).sentence
+    none = found(1.0, rounds=0)
+    assert (none.best, none.settled) == (None, False)
+    assert "in this process is not known yet" in none.sentence
+    beside = found(1.5, busy=0.31, late=6).sentence
+    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside
+    bursts = found(1.5, busy=0.31, late=2).sentence
+    assert "33 % of the turns were disturbed and left out." in bursts
+    assert "disturbed" not in found(1.5, busy=0.04, late=6).sentence
     without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     assert "in this process" in without.sentence.lower()
     assert "restore= would put it back" in without.sentence
 
 
 def test_a_baseline_that_is_as_fast_is_named() -> None:
-    values = {"a": {n: 1.0 + n / 1e4 for n in range(6)}, "b": dict.fromkeys(range(6), 1.001)}
-    for baseline in values:
-        settings = Settings(looks=len(TIMING_LOOKS), baseline=baseline)
-        assert times(values, (), settings, None).best == baseline
+    log = TurnLog()
+    for number in range(6):
+        log.add("a", number, 1.0 + number / 1e4, 1)
+        log.add("b", number, 1.001, 1)
+    for baseline in ("a", "b"):
+        settings = Settings(looks=len(LOOKS), baseline=baseline)
+        assert times(("a", "b"), counted(log.turns), settings).best == baseline
 
 
 def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +265,10 @@ def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.Monke
     assert "<a>" not in of._repr_html_()
     timed = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     rows = timed.rows()
-    assert list(rows[0]) == ["step", "round", "turn", "order", "seconds", "steps"]
+    assert list(rows[0]) == [
+        *("step", "round", "turn", "order", "seconds", "steps", "begin", "end", "others"),
+        "left_out",
+    ]
     assert [row["order"] for row in rows] == list(range(len(rows)))
     assert timed.to_frame().to_dict("records") == rows
     monkeypatch.setitem(sys.modules, "pandas", None)

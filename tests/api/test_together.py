@@ -1,33 +1,47 @@
-"""`ninefold.time_steps` in the processes of a torchrun."""
+"""`ninefold.time_steps` in the ranks of one job."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch import distributed, nn
 
-from tests.conftest import ROOT
+import ninefold
+from ninefold.errors import ConfigError
+from tests.parallel.ranks import on_ranks
+
+
+def timed() -> dict[str, Any]:
+    """DDP steps that take turns, of which `slow` sleeps on rank 1 alone: what this rank saw."""
+    distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    net = nn.parallel.DistributedDataParallel(nn.Linear(8, 1))
+    taken: list[str] = []
+
+    def step(name: str, seconds: float) -> None:
+        taken.append(name)
+        time.sleep(seconds)
+        net(torch.randn(4, 8)).sum().backward()
+
+    steps = {"quick": lambda: step("quick", 0.01), "slow": lambda: step("slow", 0.03 * rank)}
+    found = ninefold.time_steps(steps, minutes=0.1)
+    with pytest.raises(ConfigError, match=r"^error: steps=a, b"):
+        ninefold.time_steps({"a": steps["quick"], f"b{rank}": steps["slow"]}, minutes=0.1)
+    distributed.destroy_process_group()
+    return {"taken": taken, "seconds": dict(found.seconds), "rows": found.rows(),
+            "busy": found.busy}  # fmt: skip
 
 
 @pytest.mark.slow
 def test_ranks_take_the_same_turns_a_turn_is_the_slowest_ranks_and_rank_0_prints(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [sys.executable, *run, "-m", "tests.api.ranks", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=240,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    assert first["taken"] == second["taken"]
-    assert first["rows"] == second["rows"]
+    first, second = on_ranks(2, timed, tmp_path)
+    assert first == second
     assert first["seconds"]["quick"] >= 0.01
     assert first["seconds"]["slow"] >= 0.03
-    assert first["busy"] == second["busy"]
-    assert done.stdout.count("rocess") == 1  # the sentence
-    for seen in (first, second):
-        assert seen["refused"].startswith("error: steps=a, b")
+    assert capfd.readouterr().out.count("rocess") == 1  # the sentence

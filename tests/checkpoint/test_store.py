@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
 import pickle
-import resource
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,34 +46,6 @@ def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> 
 # What is saved
 
 
-def test_what_was_saved_last_is_the_newest_without_a_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
-    for step in (1, 2, 3):
-        checkpoints.save(content(step), best=False)
-        assert checkpoints.newest() == tmp_path / "checkpoints" / "last.pt"
-        assert require_whole(checkpoints.newest()) == step
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_checkpoint_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=1)
-    given = {
-        **content(7),
-        "half": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
-        "nothing": None,
-        "plain": [1, 2.5, "three", {"four": True}],
-    }
-    checkpoints.save(given, best=False)
-    found = read(tmp_path / "last.pt")
-    assert found["half"].dtype == torch.bfloat16
-    assert torch.equal(found["half"], given["half"])
-    assert {k: found[k] for k in ("nothing", "plain")} == {
-        k: given[k] for k in ("nothing", "plain")
-    }
-
-
 def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1, 2, best=1)
     listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
@@ -88,34 +57,7 @@ def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path: Path) -
         assert checkpoints.verifies(tmp_path / name)
 
 
-@pytest.mark.parametrize("keep", [1, 2, 3])
-def test_so_many_step_checkpoints_stay_as_are_kept(tmp_path: Path, keep: int) -> None:
-    saved(tmp_path, *range(1, 6), keep=keep)
-    steps = {f"step-{step:08d}.pt" for step in range(6 - keep, 6)}
-    assert names(tmp_path) == steps | {"last.pt", "manifest.json"}
-
-
-def test_the_best_stays_while_others_come_and_go(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, *range(1, 6), keep=1, best=2)
-    assert require_whole(tmp_path / "best.pt") == 2
-    assert checkpoints.verifies(tmp_path / "best.pt")
-    assert require_whole(checkpoints.newest()) == 5
-
-
-def test_a_better_one_takes_the_place_of_the_best(tmp_path: Path) -> None:
-    saved(tmp_path, 1, 2, 3, best=2)
-    saved(tmp_path, 4, best=4)
-    assert require_whole(tmp_path / "best.pt") == 4
-
-
 # Damage
-
-
-def test_the_best_is_taken_where_it_is_the_newest_that_is_left(tmp_path: Path) -> None:
-    checkpoints = saved(tmp_path, 1, 2, 3, best=3)
-    (tmp_path / "last.pt").unlink()
-    (tmp_path / "step-00000003.pt").unlink()
-    assert checkpoints.newest() == tmp_path / "best.pt"
 
 
 def test_a_best_that_was_being_replaced_is_not_taken_for_a_newer_one(tmp_path: Path) -> None:
@@ -128,21 +70,6 @@ def test_a_best_that_was_being_replaced_is_not_taken_for_a_newer_one(tmp_path: P
     assert checkpoints.newest() == tmp_path / "last.pt"
     (tmp_path / "last.pt").unlink()
     assert require_whole(checkpoints.newest()) == 2
-
-
-@pytest.mark.parametrize("steps", [(), (1, 2)], ids=["nothing was saved", "all are missing"])
-def test_a_folder_with_nothing_usable_is_a_checkpoint_error(
-    tmp_path: Path, steps: tuple[int, ...]
-) -> None:
-    folder = tmp_path / "run" / "checkpoints"
-    folder.mkdir(parents=True)
-    checkpoints = saved(folder, *steps)
-    for path in folder.glob("*.pt"):
-        path.unlink()
-    with pytest.raises(CheckpointError, match="no checkpoint in it can be used") as caught:
-        checkpoints.newest()
-    assert caught.value.code == 3
-    assert str(tmp_path / "run") in str(caught.value)
 
 
 MANIFEST = {"format": 2, "files": {}}
@@ -317,25 +244,6 @@ def test_a_folder_that_cannot_be_made_is_a_resource_error(tmp_path: Path, found:
     assert str(caught.value).startswith(f"error: checkpoint={folder}: ")
 
 
-def test_a_file_that_may_not_grow_is_a_resource_error_and_the_earlier_checkpoint_stays(
-    tmp_path: Path,
-) -> None:
-    saved(tmp_path, 1)
-    before = names(tmp_path)
-
-    def save_too_much() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
-        try:
-            Checkpoints(tmp_path, keep=2).save(content(2, size=2**16), best=True)
-        except ResourceError as error:
-            os._exit(error.code if "File too large" in str(error) else 99)
-
-    assert exit_code(fork(save_too_much)) == 5
-    assert newest_step(tmp_path) == 1
-    assert names(tmp_path) == before
-
-
 # Foreign and hostile files
 
 
@@ -428,12 +336,6 @@ def test_what_is_no_format_of_ours_is_read(tmp_path: Path, format: Any) -> None:
     assert read(path)["format"] == format
 
 
-def test_a_checkpoint_error_names_the_key_that_was_given(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"^error: resume=") as caught:
-        read(tmp_path / "missing.pt", "resume")
-    assert caught.value.code == 3
-
-
 @pytest.mark.parametrize(
     "text", ["[]", "{}", "null", "not json", '{"files": []}', '{"files": ["file.pt"]}']
 )
@@ -497,28 +399,6 @@ def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path: Path, scaler: boo
     if scaler:
         assert advance(other, 7) == expected
         assert same(other.capture(Single(), ALONE), run.capture(Single(), ALONE))
-
-
-def test_what_was_captured_does_not_change_with_the_run() -> None:
-    run, other = fresh(0), fresh(1)
-    advance(run, 3)
-    captured = run.capture(Single(), ALONE)
-    before = copy.deepcopy(captured)
-    advance(run, 3)
-    run.epoch_seconds.append(1.0)
-    other.restore(captured, Single(), ALONE)
-    advance(other, 3)
-    other.epoch_seconds.append(1.0)
-    assert same(captured, before)
-
-
-def test_an_optimizer_without_a_state_is_restored_to_none() -> None:
-    run = fresh(0)
-    captured = run.capture(Single(), ALONE)
-    advance(run, 3)
-    run.restore(captured, Single(), ALONE)
-    assert not run.optimizer.state_dict()["state"]
-    assert run.scaler.get_scale() == 16.0
 
 
 def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_fault(

@@ -47,16 +47,6 @@ def test_a_prefix_inside_a_name_is_dropped_as_well() -> None:
     assert same(model.state_dict(), theirs)
 
 
-def test_the_prefixes_that_torch_itself_writes_are_dropped() -> None:
-    theirs = small(1)
-    wrapped = nn.DataParallel(torch.compile(nn.DataParallel(theirs)))  # type: ignore[arg-type]
-    found = wrapped.state_dict()
-    assert all(key.startswith("module._orig_mod.module.") for key in found)
-    model = small(0)
-    assert load_weights(model, found).complete
-    assert same(model.state_dict(), theirs.state_dict())
-
-
 @pytest.mark.parametrize("key", [None, "model", "state_dict", "model_state_dict"])
 def test_weights_are_found_bare_or_under_a_usual_key(tmp_path: Path, key: str | None) -> None:
     theirs = small(1).state_dict()

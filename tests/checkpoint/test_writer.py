@@ -10,7 +10,6 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint.store import Checkpoints, read
-from ninefold.checkpoint.writer import ALIGNED, AsyncWriter, Staging, lock
+from ninefold.checkpoint.writer import AsyncWriter, Staging, lock
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource, LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
@@ -151,21 +150,6 @@ def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough() -> None:
     assert staging._block is not block
 
 
-def test_parts_of_one_block_are_aligned_apart_and_of_exactly_their_bytes() -> None:
-    given = tensors()
-    staging = Staging(CPU)
-    copies = [copy for copy in staging.copy(given).values() if copy.nbytes]
-    spans = sorted((copy.data_ptr(), copy.data_ptr() + copy.nbytes) for copy in copies)
-    assert all(start % ALIGNED == 0 for start, _ in spans)
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    assert staging._block is not None
-    assert spans[-1][1] - spans[0][0] == staging._block.size
-    for name, copy in staging.copy(given).items():
-        assert copy.untyped_storage().nbytes() == copy.nbytes == given[name].nbytes
-        assert (copy.dtype, copy.shape) == (given[name].dtype, given[name].shape)
-        assert copy.stride() == torch.empty_like(given[name]).stride()
-
-
 @pytest.mark.gpu
 def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path) -> None:
     given = {name: value.cuda() for name, value in tensors().items()} | {"host": torch.randn(9)}
@@ -201,7 +185,7 @@ def test_where_memory_cannot_be_locked_checkpoints_are_staged_as_well_and_it_is_
 # In a run
 
 
-def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
+def a_run(folder: Path) -> TrainingRun:
     """One small layer that has been trained for no step."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -232,7 +216,6 @@ def a_run(folder: Path, save_or_stop: bool = True) -> TrainingRun:
         patience=None,
         log_every=100,
         checkpoint_every=0,
-        save_or_stop=save_or_stop,
         warmup=WarmUp(steps=1),
         load=Load(),
         layout="contiguous_format",
@@ -284,14 +267,6 @@ def test_a_run_does_not_end_well_without_a_checkpoint_that_could_not_be_written(
         train(run)
 
 
-def test_a_run_that_is_to_go_on_warns_of_each_checkpoint_that_could_not_be_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "checkpoints").write_bytes(b"")
-    train(a_run(tmp_path, save_or_stop=False))
-    assert capsys.readouterr().err.count("warning: checkpoint=") == 2
-
-
 def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
@@ -341,31 +316,6 @@ def test_steps_do_not_wait_for_a_disk_that_is_slower_than_they_are(
     assert gated.saved[:2] == [1, 4]  # the first evaluation is the best so far
     assert gated.saved[-1] == 8
     assert len(gated.saved) + run.left_out == 8
-
-
-def test_a_run_goes_on_exactly_from_the_checkpoint_before_those_left_out(
-    tmp_path: Path, gated: Gated
-) -> None:
-    (tmp_path / "whole").mkdir()
-    torch.manual_seed(0)
-    whole = a_run(tmp_path / "whole")
-    train(whole)
-    torch.manual_seed(0)
-    run, _ = gated_run(tmp_path, gated, number=4)
-    run.last_step = 4
-    train(run)
-    assert gated.saved == [1, 4]
-    for path in ("last.pt", "step-00000004.pt", "best.pt"):  # as if it had been killed before
-        (gated.folder / path).unlink()
-    again = replace(a_run(tmp_path / "again"), writer=AsyncWriter(gated, CPU))
-    again.state.restore(read(gated.newest()), Single(), ALONE)
-    assert again.state.step == 1
-    train(again)
-    for ours, theirs in zip(whole.state.model.parameters(), again.state.model.parameters(),
-                            strict=True):  # fmt: skip
-        assert torch.equal(ours, theirs)
-    assert again.state.epoch_seconds
-    assert again.state.best_accuracy == whole.state.best_accuracy
 
 
 def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:

@@ -58,14 +58,6 @@ def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_
     assert "dataset.classes=4" in four.stderr
 
 
-@pytest.mark.slow
-def test_a_study_of_counted_classes_is_resumed(shell: Shell, photos: Path) -> None:
-    sweep = ["train.py", "-m", *job_of(photos), "seed=0,1", "max_steps=1"]
-    ends = ("hydra.sweep.dir=study", "study.resume=study")
-    for done in one_after_another(shell, *([*sweep, end] for end in ends)):
-        assert done.returncode == 0, done.stderr
-
-
 def test_exif_turns_images_as_they_say_only_if_it_is_asked_to(photos: Path) -> None:
     plain, turned = (
         Folder(str(photos), shape=(3, 16, 16), exif=exif).load("train").inputs[np.arange(1)][0]

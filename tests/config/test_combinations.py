@@ -31,24 +31,6 @@ def test_each_row_refuses_its_example_in_one_line_of_three_parts(row: Combinatio
 
 
 @pytest.mark.parametrize(
-    ("field", "job"),
-    [
-        ("model.input_channels", {"dataset": IMAGES, "model": {"input_channels": 1}}),
-        (
-            "model.memory_format",
-            {"dataset": IMAGES, "model": {"memory_format": "channels_last_3d"}},
-        ),
-        ("task.classes", {"dataset": IMAGES, "task": {"classes": None}}),
-        ("task.ignore", {"dataset": {"ignore": 255}, "task": {"ignore": None}}),
-        ("graph", {"graph": True, "optimizer": {**ADAMW, "_target_": "torch.optim.NAdam"}}),
-    ],
-    ids=str,
-)
-def test_a_combination_is_found_in_the_sections_of_a_job(field: str, job: dict[str, Any]) -> None:
-    assert [failure.field for failure in problems(job)] == [field]
-
-
-@pytest.mark.parametrize(
     "asked",
     [{}, {"study.ask": ["time"], "hydra/launcher": "basic"}, {"launch.inline": True}],
     ids=str,

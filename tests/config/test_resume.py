@@ -120,16 +120,6 @@ def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
-@pytest.mark.slow
-def test_auto_goes_on_under_torchrun(shell: Shell, begun: Path) -> None:
-    run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
-    interrupted(run)
-    done = shell.torchrun(*JOB, "parallel=ddp", "resume=auto", "max_steps=4")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("resume=auto: resuming") == 1
-    assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
-
-
 def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Path) -> None:
     run = copied(begun, "plain", shell.folder / "run")
     command = [*JOB, "max_steps=4", "hydra.run.dir=run"]
@@ -137,12 +127,6 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Pa
     assert done.returncode == 0, done.stderr
     assert "the job was requeued: resuming run" in done.stdout
     assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
-
-
-def test_auto_goes_on_in_no_sweep(shell: Shell) -> None:
-    sweep = shell.train("-m", "resume=auto", "hydra.sweep.dir=s")
-    assert sweep.returncode == 2
-    assert sweep.stderr.startswith("error: resume=auto: a sweep makes new runs;")
 
 
 def test_a_checkpoint_of_an_earlier_version_which_has_no_names_of_parameters_is_resumed_bitwise(
@@ -190,28 +174,6 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     assert (job["log_every"], job["max_steps"], job["threads"]) == (1, 2, 1)
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_processes_in_the_same_order(shell: Shell) -> None:
-    """It begins with two, goes on with one, and with two again, as a run with two throughout."""
-    begin = ["train.py", *JOB, "parallel=ddp", "amp=scaler", "parallel.processes=2"]
-    done = one_after_another(
-        shell, [*begin, "max_steps=5", "hydra.run.dir=run"],
-        ["train.py", "resume=run", "parallel.processes=1", "max_steps=10"],
-        [*begin, "max_steps=15", "hydra.run.dir=straight"],
-    )  # fmt: skip
-    assert [each.returncode for each in done] == [0, 0, 0], done
-    run = shell.folder / "run"
-    said(run, 1, 2)
-    again = shell.train("resume=run", "parallel.processes=2", "max_steps=15")
-    assert again.returncode == 0, again.stderr
-    said(run, 2, 1)
-    told = [sorted(result(shell.folder / name)["overrides"]) for name in ("run", "straight")]
-    assert told[0] == told[1], "runs of the same job are those of one cell"
-    assert metrics(run, "loss") == pytest.approx(
-        metrics(shell.folder / "straight", "loss"), abs=0.03
-    )
-
-
 @pytest.mark.parametrize(
     ("begun", "resumed", "together"),
     [
@@ -228,13 +190,6 @@ def test_a_resumed_run_has_the_overrides_of_one_command_with_all_of_them(
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
     assert resume.all_overrides(tmp_path, resumed) == together
-
-
-def said(run: Path, processes: int, before: int) -> None:
-    """It ran on so many processes, and says that it was on others `before`."""
-    assert result(run)["processes"] == processes
-    (note,) = (note for note in result(run)["notes"] if "instead of" in note)
-    assert f"{processes} process(es) instead of {before}" in note
 
 
 def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, begun: Path) -> None:

@@ -65,15 +65,6 @@ def test_options_of_other_names_and_copies_of_ours_are_fine(own: Path) -> None:
     assert lines("--config-dir", str(own), "model=mine") == []
 
 
-@pytest.mark.parametrize("place", ["file://nowhere", "pkg://no_such_package.conf"])
-def test_a_place_that_is_not_there_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = lines(f"hydra.searchpath=[{place}]")
-    assert line.startswith(f"error: hydra.searchpath={place}: there is no such ")
-    monkeypatch.setenv("NINEFOLD_CONFIG_DIR", place.removeprefix("file://"))
-    (line,) = lines()
-    assert line.startswith("error: NINEFOLD_CONFIG_DIR=")
-
-
 @pytest.mark.parametrize("how", WAYS)
 def test_a_folder_of_ones_own_leaves_the_studies_where_they_are(own: Path, how: str) -> None:
     found = compose("train", flags_of([how.format(own), "experiments=nine_way", "model=mine"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.config.untrusted import edited, for_evaluation, parse
+from ninefold.config.untrusted import edited, for_evaluation
 from ninefold.errors import CheckpointError
 
 JOB = """
@@ -77,19 +77,3 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
         with pytest.raises(CheckpointError, match=re.escape(said)) as refused:
             for_evaluation(text, Path("x.pt"), {}, trusted=True)
         assert "add trust=true" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("place", "before", "now"),
-    [
-        ("amp", "ninefold.amp.Amp", "ninefold.engine.amp.Amp"),
-        ("parallel", "ninefold.parallel.ddp.DDP", "ninefold.engine.parallel.ddp.DDP"),
-        ("dataset", "ninefold.dataset.volumes.Volumes", "ninefold.volumes.volumes.Volumes"),
-        ("model", "ninefold.dataset.volumes.Volumes", "ninefold.dataset.volumes.Volumes"),
-        ("amp", "mynet.amp.Amp", "mynet.amp.Amp"),
-    ],
-)
-def test_a_class_of_ours_that_has_moved_is_read_under_its_present_name(
-    place: str, before: str, now: str
-) -> None:
-    assert parse(f"{place}: {{_target_: {before}}}") == {place: {"_target_": now}}

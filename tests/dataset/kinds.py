@@ -77,12 +77,6 @@ class VAE(nn.Module):
         return self.decode(mu + noise * (logvar / 2).exp()).sigmoid(), mu, logvar
 
 
-def elbo(output: tuple[Tensor, Tensor, Tensor], target: Tensor) -> Tensor:
-    recon, mu, logvar = output
-    kept = F.binary_cross_entropy(recon, target, reduction="none").sum(1)
-    return kept - 0.5 * (1 + logvar - mu.square() - logvar.exp()).sum(1)
-
-
 class ImageAndRow(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -92,14 +86,4 @@ class ImageAndRow(nn.Module):
         assert image.dtype == torch.float32
         assert image.max() <= 1
         found: Tensor = self.head(torch.cat([self.conv(image).mean((2, 3)), row], 1))
-        return found
-
-
-class Line(nn.Module):
-    def __init__(self, inputs: int, outputs: int = 1) -> None:
-        super().__init__()
-        self.layer = nn.Linear(inputs, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x.reshape(len(x), -1)).squeeze(1)
         return found

@@ -37,26 +37,8 @@ class Digits(Dataset[Any]):
         return image, int(self.labels[number])
 
 
-class Rare(Dataset[Any]):
-    """Items of which number 13 alone draws, from `random` or from `numpy`, and may raise for it."""
-
-    def __init__(self, source: str, limit: float = 1) -> None:
-        self.source, self.limit = source, limit
-
-    def __len__(self) -> int:
-        return 64
-
-    def __getitem__(self, number: int) -> tuple[Any, float]:
-        drawn = 0.0
-        if number == 13:
-            drawn = random.random() if self.source == "random" else float(np.random.rand())
-        if drawn > self.limit:
-            raise ValueError(f"{drawn:.6f} was drawn")
-        return np.zeros((1, 1), np.float32), drawn
-
-
 class Slow(Digits):
-    """The same, at some milliseconds an item."""
+    """Digits, at some milliseconds an item."""
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         time.sleep(0.005)
@@ -159,10 +141,8 @@ def made(kind: str, number: int) -> Any:
         "pair": lambda: ((row, row * 2), {"sum": row.sum(), "class": sign}),
         "words": lambda: {"ids": tokens, "mask": tokens > 3, "label": sign, "name": "x"},
         "next": lambda: ((tokens[:-1], tokens[1:]), tokens[1:]),
-        "tokens": lambda: (tokens[:-1], tokens[1:]),
         "alone": lambda: row.sigmoid(),
         "image and row": lambda: ({"image": image, "row": row}, sign),
-        "scalar": lambda: (float(row[0]), float(row[1])),
         "less": lambda: ({"x_cont": row}, row[:3]),
         "longer": lambda: ({"x_cont": torch.zeros(7), "x_cat": numbers}, row[:3]),
         "float categories": lambda: ({"x_cont": row, "x_cat": numbers / 2}, row[:3]),

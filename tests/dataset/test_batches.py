@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from torchvision.transforms import Compose, Resize, ToTensor
 from ninefold.dataset import Examples, preparation
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
-from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
+from ninefold.engine.batches import Batches, epoch_order, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
@@ -37,12 +36,10 @@ def epoch(
     return epoch_of(HostSource(examples), prepare, context, epoch, start)
 
 
-def evaluated(count: int, size: int, context: RankContext = ALONE, **options: Any) -> list[Any]:
-    return list(shard(HostSource(numbered(count)), size, ImagePreparation(1, **options), context))
-
-
-def test_an_epoch_visits_each_example_once() -> None:
-    assert sorted(epoch_order(0, 0, 101)) == list(range(101))
+def evaluated(count: int, size: int, context: RankContext) -> list[Any]:
+    """Batches of an evaluation, by what moves the examples of a training."""
+    prepare = ImagePreparation(1, flip=True, crop=2)
+    return list(shard(HostSource(numbered(count)), size, prepare, context))
 
 
 def test_no_two_seeds_or_epochs_share_an_order() -> None:
@@ -77,13 +74,6 @@ def test_the_examples_that_fill_no_batch_wait_for_another_order() -> None:
     assert len(seen.unique()) == 40
 
 
-def test_each_batch_holds_its_examples_own_pixels_and_labels() -> None:
-    examples = numbered(16)
-    for inputs, targets in epoch(examples):
-        assert torch.equal(inputs, torch.from_numpy(examples.inputs[targets.numpy()]) / 255)
-        assert targets.dtype == torch.int64
-
-
 def test_a_batch_reports_its_phases_in_order() -> None:
     said: list[str] = []
     batches = Batches(HostSource(numbered(16)), 8, 0, ImagePreparation(1), ALONE)
@@ -96,12 +86,6 @@ def test_a_set_smaller_than_a_batch_is_refused() -> None:
     with pytest.raises(DataError, match=r"batch_size=8: larger than the training set; 7 examples"):
         Batches(HostSource(numbered(7)), 8, 0, ImagePreparation(1), ALONE)
     assert Batches(HostSource(numbered(8)), 8, 0, ImagePreparation(1), ALONE).steps_per_epoch == 1
-
-
-def test_the_draws_of_an_example_do_not_depend_on_its_batch() -> None:
-    together = random_bits(1, 2, np.arange(100))
-    for rows in (np.array([7]), np.array([99, 7, 3]), np.arange(100)[::-1], np.arange(0)):
-        assert np.array_equal(random_bits(1, 2, rows), together[rows])
 
 
 def test_no_two_seeds_epochs_or_examples_share_their_draws() -> None:
@@ -220,16 +204,11 @@ def test_the_memory_format_asked_for_is_delivered(
     assert torch.equal(ours, plain)
 
 
-def test_preparing_leaves_the_examples_as_they_were() -> None:
-    examples = numbered(16)
-    before = examples.inputs.copy()
-    epoch(examples, flip=True, crop=2, mean=[0.5], std=[0.5])
-    assert np.array_equal(examples.inputs, before)
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 33])
-def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_size: int) -> None:
+def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(
+    count: int, world_size: int
+) -> None:
     examples, seen = numbered(count), []
     for context in ranks(world_size):
         for inputs, targets in evaluated(count, 4, context):
@@ -240,30 +219,6 @@ def test_the_shards_of_all_processes_hold_each_example_once(count: int, world_si
 
 def test_the_batch_size_of_an_evaluation_is_global() -> None:
     assert [len(targets) for _, targets in evaluated(20, 8, ranks(2)[1])] == [4, 4, 2]
-
-
-def test_an_evaluation_is_never_augmented() -> None:
-    ((inputs, _),) = evaluated(8, 8, flip=True, crop=2)
-    assert torch.equal(inputs, torch.from_numpy(numbered(8).inputs) / 255)
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "shape", "processes", "size"),
-    [
-        (64, (3, 32, 32), 1, 1024),
-        (64, (3, 32, 32), 4, 4096),
-        (5000, (3, 32, 32), 1, 5000),
-        (64, (3, 64, 64), 1, 341),
-        (64, (3, 227, 227), 1, 64),
-        (2, (1, 96, 96, 96), 2, 8),
-    ],
-)
-def test_small_examples_are_evaluated_in_larger_batches_on_cuda_alone(
-    batch_size: int, shape: tuple[int, ...], processes: int, size: int
-) -> None:
-    values = math.prod(shape)
-    for device, expected in ((torch.device("cuda", 0), size), (CPU, batch_size)):
-        assert evaluation_batch(batch_size, values, RankContext(0, processes, device)) == expected
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

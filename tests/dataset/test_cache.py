@@ -20,7 +20,7 @@ from ninefold.dataset import Split, cache
 from ninefold.dataset.cache import Files, kept, key_of, make, mapped, reader
 from ninefold.dataset.cache_folder import damage, write
 from ninefold.dataset.folder import Folder
-from ninefold.errors import DataError, ResourceError
+from ninefold.errors import DataError
 from tests.dataset.kit import photos
 
 SPLITS: tuple[Split, ...] = ("train", "test")
@@ -171,14 +171,6 @@ def test_a_damaged_cache_is_made_again_with_a_warning(
     assert re.search(f"warning: .*: {wrong}; it is made again\n", capfd.readouterr().err)
     assert damage(Path(files["meta.json"]).parent) is None
     assert len(left(root)) == 1
-
-
-def test_too_little_room_is_refused_before_an_image_is_read(root: Path) -> None:
-    for path in root.rglob("*.png"):
-        path.write_bytes(b"no image")  # reading one fails with another error
-    with pytest.raises(ResourceError, match=r"dataset.cache=disk: 342.\d GiB are needed; "):
-        made(folder(root, cache="disk", shape=[3, 60_000, 60_000]))
-    assert left(root) == []
 
 
 @pytest.mark.parametrize("threads", [1, 2])

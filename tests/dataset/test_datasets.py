@@ -140,46 +140,18 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-FolderWith = Callable[[str, bytes], str]
-
-
-@pytest.fixture
-def folder_with(tmp_path: Path) -> Iterator[FolderWith]:
-    """Makes a CIFAR-10 folder of one file, removed at the end."""
-    root = tmp_path / "set"
-
-    def make(name: str, data: bytes) -> str:
-        root.mkdir()
-        (root / name).write_bytes(data)
-        return str(root)
-
-    yield make
-    shutil.rmtree(root)
-
-
-@pytest.mark.parametrize("layout", [BINARY, PYTHON])
-def test_cifar10_is_read_in_the_order_of_its_files(cifar10: Path, layout: str) -> None:
+@pytest.mark.parametrize("place", [BINARY, PYTHON, "."])
+def test_cifar10_is_read_in_the_order_of_its_files_from_both_layouts_and_from_their_root(
+    cifar10: Path, place: str
+) -> None:
     contents = [records(0), records(1)]
-    train = CIFAR10(str(cifar10 / layout)).load("train")
+    train = CIFAR10(str(cifar10 / place)).load("train")
     assert (train.inputs.shape, train.inputs.dtype) == ((50_000, 3, 32, 32), np.uint8)
     for number, content in enumerate(CONTENTS[1:]):
         part = slice(number * COUNT, (number + 1) * COUNT)
         assert np.array_equal(train.targets[part], contents[content][:, 0])
         assert np.array_equal(train.inputs[part].reshape(COUNT, -1), contents[content][:, 1:])
     assert train.targets.dtype == np.int64
-
-
-def test_both_layouts_of_cifar10_give_the_same_test_set_from_the_root_and_from_the_folder(
-    cifar10: Path,
-) -> None:
-    first, *others = (
-        CIFAR10(str(root), limit=11).load("test")
-        for root in (cifar10, cifar10 / BINARY, cifar10 / PYTHON)
-    )
-    assert len(first) == COUNT
-    for other in others:
-        assert np.array_equal(other.inputs, first.inputs)
-        assert np.array_equal(other.targets, first.targets)
 
 
 def test_a_missing_folder_is_a_data_error_that_says_where_was_looked(tmp_path: Path) -> None:
@@ -200,13 +172,15 @@ def test_a_missing_folder_is_a_data_error_that_says_where_was_looked(tmp_path: P
     ],
 )
 def test_a_binary_file_that_is_not_whole_or_not_the_set_is_a_data_error(
-    folder_with: FolderWith, lost: int, message: str
+    tmp_path: Path, lost: int, message: str
 ) -> None:
-    root = folder_with("test_batch.bin", b"\xff" * (3073 * COUNT - lost))
+    path, found = tmp_path / "test_batch.bin", CIFAR10(str(tmp_path))
+    path.write_bytes(b"\xff" * (3073 * COUNT - lost))
     with pytest.raises(DataError, match=message):
-        CIFAR10(root).load("test")
+        found.load("test")
     with pytest.raises(DataError, match=r"data_batch_1 cannot be read .*No such file"):
-        CIFAR10(root).load("train")
+        found.load("train")
+    path.unlink()  # 30 MB
 
 
 PIXELS = np.zeros((2, 3072), np.uint8)
@@ -224,12 +198,12 @@ PIXELS = np.zeros((2, 3072), np.uint8)
 )
 @pytest.mark.parametrize("share", [0, 0.5, 0.99, 1])
 def test_a_pickle_that_is_cut_short_or_of_something_else_is_a_data_error(
-    folder_with: FolderWith, batch: Any, share: float
+    tmp_path: Path, batch: Any, share: float
 ) -> None:
     data = pickle.dumps(batch, protocol=2)
-    root = folder_with("test_batch", data[: int(len(data) * share)])
+    (tmp_path / "test_batch").write_bytes(data[: int(len(data) * share)])
     with pytest.raises(DataError, match=r"test_batch (cannot be read|is not whole)"):
-        CIFAR10(root).load("test")
+        CIFAR10(str(tmp_path)).load("test")
 
 
 # Folders of images
@@ -366,10 +340,6 @@ Spoil = Callable[[Path], object]
 DOG = "train/dog"
 SPOILED: dict[str, tuple[Spoil, str]] = {
     "no root": (shutil.rmtree, "no such folder; looked for /"),
-    "an empty root": (
-        lambda root: (shutil.rmtree(root), root.mkdir()),
-        "it holds no folder train; found nothing; .*train/CLASS/IMAGE",
-    ),
     "no train": (
         lambda root: shutil.rmtree(root / "train"), "it holds no folder train; found test;"
     ),
@@ -393,16 +363,9 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a pipe": (
         lambda root: os.mkfifo(root / DOG / "x.png"), r"dog/x.png .*\(it is no regular file\)"
     ),
-    "a class that leads to itself": (
-        lambda root: (root / "train" / "c").symlink_to("c"), "train/c cannot be read; Too many lev"
-    ),
     "a decompression bomb": (
         lambda root: (root / DOG / "x.png").write_bytes(png_header(30_000, 30_000)),
         r"dog/x.png .*\(Image size \(900000000 pixels\) exceeds limit",
-    ),
-    "16 bits": (
-        lambda root: Image.new("I;16", (12, 12), 1).save(root / DOG / "x.png"),
-        r"dog/x.png .*mode I;16, have more than 8 bits",
     ),
 }  # fmt: skip
 
@@ -431,15 +394,3 @@ def test_a_folder_that_is_not_as_configured_is_refused(
     for look in (wrong.prepare, lambda: wrong.load("train")):
         with pytest.raises(DataError, match=message):
             look()
-
-
-@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".ppm"])
-def test_a_file_cut_short_is_refused_when_it_is_decoded(pictures: Path, ending: str) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
-    path = added(pictures, Image.fromarray(pixels), ending)
-    whole = path.read_bytes()
-    decoded(pictures, path)
-    for share in (0.5, 0.9):
-        path.write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(DataError, match=rf"{path} is no usable image"):
-            decoded(pictures, path)

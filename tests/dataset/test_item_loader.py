@@ -24,11 +24,10 @@ from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
 from tests.conftest import ROOT, Shell, metrics, wait_until
 from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
-from tests.dataset.test_mapped import MINE, RUN
 from tests.faults.runs import STRATEGY, last_step
 from tests.forks import exit_code, fork
 
-BOTH = ("train", "test")
+MINE, BOTH = "tests.dataset.mine", ("train", "test")
 
 
 @pytest.fixture(autouse=True)
@@ -77,11 +76,6 @@ def test_random_items_are_the_same_with_any_number_of_worker_processes(workers: 
         assert same(read(workers, start=start), read(0, start=start))
     second = RankContext(1, 2, torch.device("cpu"))
     assert same(read(workers, context=second), read(0, context=second))
-
-
-def test_items_without_draws_are_the_same_with_processes_and_without() -> None:
-    plain = read(0, moves=False)
-    assert same(read(2, moves=False), plain)
 
 
 def test_processes_read_a_users_class_if_it_is_asked_for_them() -> None:
@@ -197,21 +191,22 @@ def test_too_many_worker_processes_are_one_line() -> None:
 # Real commands
 
 
-def replaced(options: list[str], by: str) -> list[str]:
-    """`options` with this one in the place of that of the same key."""
-    return [*(each for each in options if each.partition("=")[0] != by.partition("=")[0]), by]
+def job(train: str) -> list[str]:
+    """A run on items of a class of tests.dataset.mine, such as `Slow, count: 96`."""
+    return [
+        "dataset=mapped", f"dataset.train={{_target_: {MINE}.{train}}}", "dataset.classes=10",
+        f"dataset.test={{_target_: {MINE}.Digits, count: 40}}", "dataset.shape=[1,8,8]",
+        "batch_size=16", "epochs=3", "log_every=1", "logger=jsonl", "checkpoint.every=2",
+        "clock.warmup=0", "device=cpu", *STRATEGY["none"], "loader.workers=2",
+    ]  # fmt: skip
 
 
 def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of_them(
     shell: Shell,
 ) -> None:
     """As from a terminal or a scheduler, which send it to the workers too."""
-    slow = "dataset.train={_target_: tests.dataset.mine.Slow, count: 96}"
-    options = [*replaced([*RUN, *STRATEGY["none"]], slow), "dataset.classes=10"]
     run = shell.folder / "run"
-    process = shell.start(
-        str(ROOT / "train.py"), *options, "loader.workers=2", f"hydra.run.dir={run}"
-    )
+    process = shell.start(str(ROOT / "train.py"), *job("Slow, count: 96"), f"hydra.run.dir={run}")
     wait_until(lambda: (run / "metrics.jsonl").exists() and metrics(run, "loss"), process)
     started = shell.processes()
     assert len(started) >= 5  # launcher, forkserver, rank, two workers
@@ -229,9 +224,7 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
 def test_a_worker_that_ends_ends_a_run_with_one_line_and_a_crash_leaves_its_stack_in_the_log(
     shell: Shell, how: str, code: int, said: str
 ) -> None:
-    failing = f"dataset.train={{_target_: tests.dataset.mine.Failing, how: {how}}}"
-    options = [*replaced([*RUN, *STRATEGY["none"]], failing), "dataset.classes=10"]
-    done = shell.train(*options, "loader.workers=2", "hydra.run.dir=run")
+    done = shell.train(*job(f"Failing, how: {how}"), "hydra.run.dir=run")
     assert done.returncode == code
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: loader.workers=2: a worker process ")

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from ninefold.config import data
 from ninefold.dataset.cache import make, reader
@@ -18,11 +17,8 @@ from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError, Failure
-from ninefold.task.own_loss import OwnLoss
-from ninefold.train.trial import Trial
 from ninefold.tree import leaves
-from tests.dataset import kinds
-from tests.dataset.kit import ALONE, CPU, epoch, ranks
+from tests.dataset.kit import ALONE, CPU, epoch
 from tests.dataset.mine import made
 from tests.faults.refusals import LINE
 
@@ -72,15 +68,6 @@ def test_the_order_of_keys_in_an_item_does_not_matter() -> None:
     for (some, _), (more, _) in zip(one, other, strict=True):
         assert list(more) == ["x_cont", "x_cat"]
         assert all(torch.equal(some[key], more[key]) for key in some)
-
-
-def test_two_processes_have_the_rows_of_one_in_every_tensor() -> None:
-    dataset = items("pair")
-    whole, *parts = (batches(dataset, context) for context in (ALONE, *ranks(2)))
-    for batch, *some in zip(whole, *parts, strict=True):
-        for rank, part in enumerate(some):
-            for all_rows, rows in zip(leaves(batch), leaves(part), strict=True):
-                assert torch.equal(all_rows[rank::2], rows)
 
 
 def test_an_item_alone_is_its_own_target() -> None:
@@ -174,24 +161,6 @@ def test_what_does_not_go_with_the_items_is_one_line(
 
 def test_items_that_are_pairs_need_no_keys() -> None:
     items("features", keys=["x_cont", "y"]).prepare()
-
-
-@pytest.mark.parametrize(
-    ("kind", "model", "expected"),
-    [
-        ("features", kinds.Words(), r"it does not take what an item has .*takes ids, mask; return"),
-        ("pair", kinds.Words(), "fails in evaluation mode on examples of"),
-        ("words", kinds.Features(), r"inputs are \['ids', 'mask'\], the network takes x_cont"),
-    ],
-)
-def test_a_network_that_does_not_take_the_inputs_is_one_line(
-    kind: str, model: nn.Module, expected: str
-) -> None:
-    found = items(kind, keys=WORDS if kind == "words" else None).load("train").first(2)
-    trial = Trial(model, None, "own", OwnLoss(nn.MSELoss()), "own_loss", None, ALONE)
-    with pytest.raises(ConfigError, match=expected) as caught:
-        trial.evaluation(found, ImagePreparation(channels=None), 2)
-    assert "\n" not in str(caught.value)
 
 
 def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path: Any) -> None:

@@ -22,8 +22,7 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, DataError, ResourceError
-from ninefold.signals import SIGNALS
-from tests.dataset.kit import ALONE, CPU, children, epoch, files, labeled, nothing, same
+from tests.dataset.kit import ALONE, CPU, epoch, labeled, nothing, same
 
 GPU = torch.device("cuda", 0)
 EXAMPLES = labeled(103, 3, 6, 6, classes=None)
@@ -82,13 +81,6 @@ def test_a_batch_is_not_overwritten_while_it_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_loading_draws_nothing_from_torchs_random_state(workers: int) -> None:
-    before = torch.get_rng_state()
-    of(workers)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_error_arrives_as_it_was_raised(workers: int) -> None:
     failure = DataError("dataset.root", "x", "image 40 is broken; found; mend it")
 
@@ -136,23 +128,6 @@ def test_leaving_an_epoch_ends_its_loader_threads(leave: Callable[[], None]) -> 
     leave()
     assert loader_threads() == []
     assert time.monotonic() - began < 4
-
-
-def test_reading_ahead_starts_no_process_and_leaves_signals_and_files_as_they_were() -> None:
-    """So that a GPU's process, which is slow to fork, is not forked at each epoch."""
-
-    def state() -> list[object]:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-        return [children(), mask, *(signal.getsignal(n) for n in (*SIGNALS, signal.SIGCHLD))]
-
-    before, opened = state(), files()  # of which other tests' may be closed at any time
-    for _ in range(3):
-        with closing(gathered([INPUTS], BATCHES, 2)) as source:
-            next(source)
-            assert len(loader_threads()) == 2
-            assert state() == before
-            assert len(list(source)) == len(BATCHES) - 1
-    assert files() <= opened
 
 
 def test_a_loader_thread_that_cannot_be_started_is_a_resource_error() -> None:

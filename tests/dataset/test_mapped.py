@@ -17,20 +17,11 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import shard
 from ninefold.errors import ConfigError, DataError
-from tests.conftest import Shell, metrics
 from tests.dataset import mine
 from tests.dataset.kit import ALONE, epoch
 from tests.dataset.mine import made
-from tests.faults.runs import STRATEGY, fault, fired, last_step, one_after_another, state_hash
 
 MINE = "tests.dataset.mine"
-TRAIN = f"dataset.train={{_target_: {MINE}.Digits, count: 96}}"
-TEST = f"dataset.test={{_target_: {MINE}.Digits, count: 40, seed: 1}}"
-NAMED = ["dataset=mapped", TRAIN, TEST, "task._target_=tests.faults.inject.Task",
-         "model.net._target_=tests.faults.net.Net"]  # fmt: skip
-RUN = [*NAMED, "dataset.shape=[1,8,8]", "batch_size=16", "epochs=3", "optimizer=sgd",
-       "optimizer.lr=0.05", "clock.warmup=2", "clock.sample=0", "log_every=1",
-       "logger=jsonl", "checkpoint.every=2", "device=cpu"]  # fmt: skip
 
 
 def item(kind: str, **more: Any) -> Mapped:
@@ -123,6 +114,7 @@ def test_black_and_white_masks_are_not_taken_for_void() -> None:
 
 def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_next() -> None:
     found, rows = noise().load("train"), np.arange(50)
+    assert len({tuple(words) for words in items.seeds(0, 1, rows)}) == 50  # each has its own
     first = found.in_epoch(0, 1).inputs[rows]
     again = found.first(20).in_epoch(0, 1).inputs[np.array([13])]  # another batch, another limit
     np.testing.assert_array_equal(again[0], first[13])
@@ -132,36 +124,6 @@ def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_nex
     assert val is not None
     (inside,) = train.in_epoch(0, 1).inputs[np.array([5])]
     assert any((inside == image).all() for image in first)
-
-
-@pytest.mark.parametrize("source", ["random", "numpy"])
-def test_an_item_that_alone_draws_has_draws_of_its_own_whatever_was_read_before(
-    source: str,
-) -> None:
-    node = {"_target_": f"{MINE}.Rare", "source": source}
-
-    def drawn(batches: list[list[int]]) -> float:
-        targets = Mapped(train=node, test=node, shape=(1, 1, 1)).load("train").targets
-        found = {
-            n: v for rows in batches for n, v in zip(rows, targets[np.array(rows)], strict=True)
-        }
-        return float(found[13])
-
-    number, generator = items.seeds(0, 0, np.array([13]))[0], random.getstate()
-    with items.generators(0, 0):
-        items.seed_by(number)
-        expected = random.random() if source == "random" else float(np.random.rand())
-    assert random.getstate() == generator
-    for batches in ([[13]], [[0, 1], [13, 2], [3]], [[2, 3, 13, 4]], [[13], [13]]):
-        assert drawn(batches) == np.float32(expected), batches
-    # An error that comes from a draw is that of the item's own draw too.
-    for limit, fails in ((expected - 1e-6, True), (expected + 1e-6, False)):
-        again = Mapped(train={**node, "limit": limit}, test=node, shape=(1, 1, 1)).load("train")
-        if fails:
-            with pytest.raises(DataError, match=f"{expected:.6f} was drawn"):
-                again.targets[np.arange(64)]
-        else:
-            assert again.targets[np.arange(64)][13] == np.float32(expected)
 
 
 def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> None:
@@ -210,27 +172,3 @@ def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
         ImagePreparation(1, flip=True)(images, torch.zeros(2, 5, 4, 4), corners)
     with pytest.raises(ConfigError, match=r"dataset.flip=true: its items are not moved"):
         item("points", flip=True).prepare()
-
-
-@pytest.mark.parametrize("strategy", ["none", pytest.param("ddp2", marks=pytest.mark.slow)])
-def test_a_run_killed_within_an_epoch_and_resumed_ends_where_the_uninterrupted_one_does(
-    shell: Shell, strategy: str
-) -> None:
-    """Killed with loader workers, and resumed without any."""
-    options, mark = [*RUN, *STRATEGY[strategy]], shell.folder / "mark"
-    env = fault(f"kill_rank{int(strategy == 'ddp2')}", "write", 0, 26, mark)
-    done = shell.train(*options, "loader.workers=2", "hydra.run.dir=stopped", env=env)
-    assert done.returncode not in (0, 2, 4), done.stderr
-    assert fired(mark) == 1
-    stopped = shell.folder / "stopped"
-    assert 6 < last_step(stopped) < 12, "not within the second epoch"
-    commands = [
-        ["train.py", "resume=stopped", "loader.workers=0", *NAMED],
-        ["train.py", *options, "hydra.run.dir=whole"],
-    ]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
-    whole = shell.folder / "whole"
-    assert state_hash(stopped) == state_hash(whole)
-    assert metrics(stopped, "loss") == metrics(whole, "loss")
-    assert len(set(metrics(whole, "loss"))) == 18

@@ -14,10 +14,10 @@ import torch
 
 from benchmarks import ours
 from ninefold.config import untrusted
-from ninefold.dataset import Examples, Rows, Selected, resident
-from ninefold.dataset.loader import HostSource, LoaderPlan
+from ninefold.dataset import Examples
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, to_device
-from ninefold.dataset.resident import Resident, resident_bytes, source_of
+from ninefold.dataset.resident import Resident, resident_bytes
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
 from tests.conftest import Shell, result
@@ -68,22 +68,6 @@ def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) 
     assert list(shard(few, 14, prepare, ranks(4)[3])) == []
 
 
-def test_a_set_is_copied_to_the_device_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    examples, read = labeled(), []
-
-    class Seen(Selected):
-        def read(self, rows: Rows) -> Any:
-            read.append(len(rows))
-            return super().read(rows)
-
-    inputs = Seen(examples.inputs, np.arange(43))
-    monkeypatch.setattr(resident, "PIECE", 10 * 3 * 8 * 10)
-    found = Resident.copied(Examples(inputs, examples.targets), CPU)
-    assert read[1:] == [10, 10, 10, 10, 3]
-    assert np.array_equal(found.inputs.numpy(), examples.inputs)
-    assert np.array_equal(found.targets.numpy(), examples.targets)
-
-
 BYTES = 43 * (3 * 8 * 10 + 8)
 SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
 
@@ -105,14 +89,6 @@ def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_
     asked: object, sets: list[Examples], device: torch.device, memory: tuple[int, int], size: int
 ) -> None:
     assert resident_bytes(asked, sets, device, memory) == size
-
-
-def test_the_line_about_the_loader_says_what_is_on_the_gpu() -> None:
-    how = LoaderPlan(0, False, 0, 0, ("uint8", "int64"), resident=184_000_000)
-    assert str(how).startswith("loader: 184 MB of examples are copied to the GPU once ")
-    assert isinstance(source_of(SET, how, CPU), Resident)
-    how = LoaderPlan(2, False, 0, 0, ("uint8", "int64"))
-    assert source_of(SET, how, CPU) == HostSource(SET, 2)
 
 
 def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:

@@ -93,15 +93,3 @@ def test_a_run_selects_on_its_validation_split_and_measures_both(shell: Shell) -
     assert found["val_accuracy"] == val[-1]
     assert found["accuracy"] == metrics(folder, "test_accuracy")[-1]
     assert not any("test set" in note for note in found["notes"])
-
-
-def test_a_run_without_a_validation_split_says_that_it_selected_on_the_test_set(
-    shell: Shell,
-) -> None:
-    done = shell.train("epochs=2", "dataset.limit=200", "hydra.run.dir=run", "logger=quiet")
-    assert done.returncode == 0, done.stderr
-    found = result(shell.folder / "run")
-    assert found["selection"] == "test"
-    assert found["val_count"] is None
-    assert found["best_accuracy"] == max(metrics(shell.folder / "run", "test_accuracy"))
-    assert any("dataset.val=0.1 keeps a validation split" in note for note in found["notes"])

@@ -10,6 +10,7 @@ import pytest
 
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.main import Command
+from tests.conftest import Shell
 from tests.faults.refusals import Done
 
 
@@ -17,6 +18,14 @@ from tests.faults.refusals import Done
 def references(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where uninterrupted runs are kept, for all tests to compare with."""
     return tmp_path_factory.mktemp("references")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two steps, alone in its folder."""
+    shell = Shell(tmp_path_factory.mktemp("trained"))
+    shell.train("max_steps=2", "hydra.run.dir=older", "logger=quiet", "clock.warmup=0", code=0)
+    return shell.folder / "older"
 
 
 @pytest.fixture

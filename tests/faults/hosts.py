@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ninefold.process import poll_until
@@ -57,22 +56,6 @@ class Hosts:
         # Not `ip netns exec`, which hides /sys/fs/cgroup from what it starts.
         enter = ["nsenter", f"--target={self._holders[host].pid}", "--net", "--uts", "--mount"]
         return [*enter, "env", f"--chdir={folder}", *command]
-
-    def cut(self) -> None:
-        run(*self.on("nodea", "ip", "link", "set", CABLE, "down"))
-
-    def mend(self) -> None:
-        run(*self.on("nodea", "ip", "link", "set", CABLE, "up"))
-
-    @contextmanager
-    def limited(self, rate: str) -> Iterator[None]:
-        """Limit the cable to `rate`, such as 20mbit, in both directions while the block runs."""
-        limit = ["tbf", "rate", rate, "burst", "256kb", "latency", "500ms"]
-        for host in ADDRESSES:
-            run(*self.on(host, "tc", "qdisc", "replace", "dev", CABLE, "root", *limit))
-        yield
-        for host in ADDRESSES:
-            run(*self.on(host, "tc", "qdisc", "del", "dev", CABLE, "root"))
 
     def _hold(self, host: str) -> None:
         script = (

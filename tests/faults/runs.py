@@ -7,7 +7,6 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -120,47 +119,28 @@ def reference(folder: Path, options: list[str]) -> Path:
     """An uninterrupted run of `options`; made once in `folder`."""
     run = folder / hashlib.sha256(" ".join(options).encode()).hexdigest()[:12]
     if not (run / "result.json").exists():
-        done = Shell(folder).train(*options, f"hydra.run.dir={run}")
-        assert done.returncode == 0, done.stderr
+        Shell(folder).train(*options, f"hydra.run.dir={run}", code=0)
     return run
 
 
 def finished(shell: Shell, folder: Path, start: list[str], options: list[str]) -> Path:
     """Bring a run to its end by `start`; return the uninterrupted run of `options` in `folder`."""
-    done = shell.train(*start)
-    assert done.returncode == 0, done.stderr
+    shell.train(*start, code=0)
     return reference(folder, options)
 
 
-def run_commands(
-    folder: Path, commands: list[list[str]], *harms: str, env: Mapping[str, str] | None = None
-) -> list[dict[str, Any]]:
-    """The exit codes and outputs of `commands`, run in `folder` in one process.
-
-    harms: what is done to the code first, in a new interpreter.
-    """
-    asked, target = folder / "commands.json", folder / "outcomes.json"
-    asked.write_text(json.dumps(commands))
-    script = Path(__file__).with_name("commands.py")
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        Shell(folder).run(
-            *map(str, (script, asked, target)), *harms,
-            env={**NO_NETWORK, **(env or {})}, stdout=out, stderr=err, fresh=bool(harms),
-        )  # fmt: skip
-        err.seek(0)
-        said = err.read()
-    outcomes = json.loads(target.read_text())
-    assert isinstance(outcomes, list)
-    assert len(outcomes) == len(commands), (outcomes[-1:], said)
-    return outcomes
-
-
 def one_after_another(
-    shell: Shell, *commands: Sequence[str], env: Mapping[str, str] | None = None
+    shell: Shell,
+    *commands: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    code: int | None = None,
 ) -> list[subprocess.CompletedProcess[str]]:
-    """What `commands` came to: lists of a script of ours and its arguments."""
-    given = {**NO_NETWORK, **(env or {})}
-    done = [shell.run(str(ROOT / script), *words, env=given) for script, *words in commands]
+    """What `commands` came to: lists of a script of ours and its arguments.
+
+    code: the exit code that each must have.
+    """
+    options: Any = {"env": {**NO_NETWORK, **(env or {})}, "code": code}
+    done = [shell.run(str(ROOT / script), *words, **options) for script, *words in commands]
     assert not shell.survivors()
     return done
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,8 +33,6 @@ MpiDefault=none
 ReturnToService=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
 KillWait=20
 MinJobAge=300
 JobRequeue=1
@@ -45,7 +42,6 @@ SlurmdParameters=config_overrides
 NodeName=nodea NodeAddr=10.77.0.1 CPUs=4
 NodeName=nodeb NodeAddr=10.77.0.2 CPUs=4
 PartitionName=low Nodes=nodea,nodeb Default=YES PriorityTier=1 MaxTime=60 GraceTime=20 State=UP
-PartitionName=high Nodes=nodea,nodeb PriorityTier=10 MaxTime=60 State=UP
 AccountingStorageType=accounting_storage/none
 """
 
@@ -181,9 +177,3 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         yield made
     finally:
         made.stop()
-
-
-if __name__ == "__main__":  # python -m tests.faults.slurm FOLDER COMMAND...: to try something
-    with cluster(Path(sys.argv[1])) as one:
-        command = one.on("nodea", *sys.argv[2:], folder=Path.cwd())
-        raise SystemExit(subprocess.call(command, env={**os.environ, **one.environment()}))

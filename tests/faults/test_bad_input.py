@@ -22,24 +22,14 @@ import pytest
 import torch
 from PIL import Image
 
-from ninefold.engine.amp import Amp, verify
-from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main as report
 from tests.conftest import ROOT, Shell
-from tests.faults.refusals import Done, cut_short, refused, timed
+from tests.dataset.kit import photos
+from tests.faults.refusals import Done, refused
 
 TWO = ("parallel=ddp", "launch.cpu_processes=2")
 INLINE = ("launch.inline=true", "logger=quiet", "clock.warmup=0")
 SLOW = pytest.mark.slow
-
-
-@pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of two steps, alone in its folder."""
-    shell = Shell(tmp_path_factory.mktemp("older"))
-    done = shell.train("max_steps=2", "hydra.run.dir=older", "logger=quiet")
-    assert done.returncode == 0, done.stderr
-    return shell.folder / "older"
 
 
 @pytest.fixture
@@ -70,22 +60,17 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("model.net={_target_:torch.nn.Flatten,start_dim:2}", 2, "model.net={", "or ++model.net="),
     ("hydra.foo=1", 2, "hydra.foo=1: ", "--cfg hydra"),
     ("epochs=two", 2, "epochs=two: ", "whole number"),
-    ("epochs=", 2, "epochs=: ", "whole number"),
     ("epochs=-1", 2, "epochs=-1: ", "at least 0"),
-    ("optimizer.lr=nan", 2, "optimizer.lr=nan: ", "above 0"),
     ("amp=fp8", 2, "amp=fp8: ", "autocast, bf16, fp32"),
     ("experiments=nine_wey", 2, "experiments=nine_wey: ", "did you mean nine_way"),
     ("optimizer.lr=???", 2, "optimizer.lr=???: ", "Missing mandatory value"),
     ("optimizer.lr=${nothing}", 2, "optimizer.lr=${nothing}: ", "'nothing' not found"),
-    ("epochs=1 epochs=x", 2, "epochs=x: ", "whole number"),
-    ("seed=0,1", 2, "seed=0,1: ", "add -m"),
-    ("epochs=-1 batch_size=0 amp=fp8 epohcs=1", 2,
-     ("epochs=-1: ", "batch_size=0: ", "amp=fp8: ", "epohcs=1: "), ""),
+    ("seed=0,1", 2, "seed=0,1: ", "To sweep over it, add --multirun"),
+    ("epochs=-1 batch_size=0 amp=fp32", 2, ("epochs=-1: ", "batch_size=0: "), ""),
     # Groups, sections and keys that are taken away or are something else
-    ("model=null", 2, "model=null: ", "alexnet, convnet, gpt"),
-    ("model=[convnet]", 2, "model=[convnet]: ", "did you mean convnet?"),
-    ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "no such option"),
-    ("~dataset", 2, "dataset=~: ", "cannot be taken away"),
+    ("model=null", 2, "arguments=model=null", "Config group override must be a string"),
+    ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "Could not load 'logger/nowhere'"),
+    ("~model", 2, "model=nothing: ", "alexnet, convnet, gpt"),
     ("~epochs", 2, "epochs=nothing: ", "it is missing"),
     ("logger.jsonl=null", 2, "logger.jsonl=null: ", "~logger.jsonl"),
     ("optimizer._target_=5", 2, "optimizer._target_=5: ", "dotted name"),
@@ -95,14 +80,13 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("", 2, "override='': ", "key=value"),
     ('seed="a', 2, 'seed="a: ', "key=value"),
     ("epochs=١", 2, "epochs=١: ", "a whole number of at least 0"),
-    ("model.net.width=7s", 2, "model.net.width=777", "5000 characters"),
+    ("model.net.width=7s", 2, "arguments=model.net.width=777", "5000 digits"),
     ("--mutlirun", 2, "arguments=--mutlirun: ", "unrecognized"),
     ("seed=0 -m epochs=1", 2, "arguments=epochs=1: ", "flags are allowed before all key=value"),
     ("--config-dir nope", 2, "config=?: ", "nope' not found"),
-    ("-m --cfg job", 2, "arguments=-m --cfg: ", "Only one of"),
+    ("-m --cfg job", 2, "arguments=-m --cfg job: ", "Only one of"),
     # Processes and devices
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
-    ("parallel=dp parallel.processes=2", 2, "parallel.processes=2: ", "parallel=ddp"),
     ("parallel=ddp parallel.processes=2", 2, "launch.inline=true: ", "2 proc"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
@@ -111,13 +95,15 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("task.classes=null", 2, "task.classes=null: ", "dataset.classes is 10"),
     ("model=resnet18 dataset=synthetic dataset.shape=[4,8,8]", 2, "model.input_channels=3: ",
      "4 channels"),
-    # Losses and loaders
-    ("loader.share=0", 2, "loader.share=0: ", "not allowed"),
+    ("dataset=folder dataset.root=older dataset.cache=ram", 2, "dataset.cache=ram: ", "disk is"),
+    ("dataset=folder dataset.root=older dataset.cache=disk dataset.cache_dir=null", 2,
+     "dataset.cache_dir=null: ", "a folder is"),
+    ("task=segmentation dataset=masks dataset.root=older dataset.ignore=11 task.ignore=0", 2,
+     "task.ignore=0: ", "the same number"),
+    # Losses
     ("task.loss={label_smoothing:0.1}", 2, "task.loss={'label_smoothing': 0.1}: ", "not allowed"),
     # Sweeps
     ("-m seed=range(0)", 2, "seed=range(0): ", "it has no values"),
-    ("-m seed=range(0,1,0)", 2, "seed=range(0,1,0): ", "its step is 0"),
-    ("-m +hydra.sweeper.params={seed:'range(0)'}", 2, "seed=range(0): ", "it has no"),
     ("-m resume=auto hydra.sweep.dir=s", 2, "resume=auto: ", "a sweep makes new runs"),
     # Evaluations
     ("evaluate", 2, "ckpt=???: ", "nothing is given"),
@@ -129,7 +115,6 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
      ("batch_size=0: ", "load.partial=1: "), ""),
     # Resuming
     ("resume=nowhere", 2, "resume=nowhere: ", "config.yaml"),
-    ("resume=older hydra.run.dir=x", 2, "hydra.run.dir=x: ", "leave hydra.run.dir out"),
     ("hydra.run.dir=older", 2, "hydra.run.dir=older: ", "resume=older"),
     ("resume=older seed=3 model=resnet18", 2, "resume=older: ", "model"),
 ]  # fmt: skip
@@ -164,12 +149,12 @@ LATE = [
 def test_a_mistake_that_a_worker_finds_is_one_line_whatever_the_number_of_processes(
     shell: Shell, older: Path, words: str, code: int, field: str, hint: str, more: tuple[str, ...]
 ) -> None:
-    refused(timed(shell.train, words, *more), code, field, hint=hint)
+    refused(shell.train(words, *more), code, field, hint=hint)
 
 
 @SLOW
 def test_a_sweep_under_torchrun_is_refused(shell: Shell) -> None:
-    done = timed(shell.torchrun, "-m", "parallel=ddp", "seed=0,1")
+    done = shell.torchrun("-m", "parallel=ddp", "seed=0,1")
     assert "error: hydra.mode=MULTIRUN:" in done.stderr
     assert done.stderr.count("error: ") == 1
 
@@ -180,18 +165,9 @@ def test_a_sweep_under_torchrun_is_refused(shell: Shell) -> None:
 @pytest.mark.gpu
 def test_more_processes_than_gpus_is_one_line(shell: Shell, older: Path) -> None:
     wanted = torch.cuda.device_count() + 1
-    done = timed(shell.train, "parallel=ddp", f"parallel.processes={wanted}", "device=cuda",
+    done = shell.train("parallel=ddp", f"parallel.processes={wanted}", "device=cuda",
                  f"batch_size={8 * wanted}")  # fmt: skip
     refused(done, 2, f"parallel.processes={wanted}", hint="more processes than GPUs")
-
-
-@pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
-def test_a_grad_scaler_that_disables_itself_is_an_error() -> None:
-    amp, cpu = Amp(dtype="bfloat16", scaler=True), torch.device("cpu")
-    scaler = amp.grad_scaler(cpu)
-    scaler._enabled = False  # as torch does where the scaler's device is missing
-    with pytest.raises(ConfigError, match=r"^error: amp.scaler=True: the GradScaler disabled"):
-        verify(amp, scaler, cpu)
 
 
 AGENT = {
@@ -206,7 +182,6 @@ AGENT = {
     [
         ({}, "MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port 1 ", 7),
         ({"MASTER_ADDR": "nowhere.invalid"}, "MASTER_ADDR=nowhere.invalid", 7),
-        ({"LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}, "LOCAL_RANK=unset", 2),
         ({"TORCHELASTIC_RUN_ID": ""}, "WORLD_SIZE=2", 2),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else str(value),
@@ -215,7 +190,7 @@ def test_an_environment_that_is_not_torchruns_is_one_line(
     shell: Shell, older: Path, change: dict[str, str], field: str, code: int
 ) -> None:
     env = {name: value for name, value in {**AGENT, **change}.items() if value}
-    done = timed(shell.train, "parallel=ddp", "max_steps=1", env=env)
+    done = shell.train("parallel=ddp", "max_steps=1", env=env)
     refused(done, code, field)
     assert os.listdir(shell.folder) == ["older"]
 
@@ -228,38 +203,11 @@ def test_a_port_where_another_service_listens_is_one_line(
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         port = str(silent.getsockname()[1])
         env = {**AGENT, "RANK": rank, "LOCAL_RANK": rank, "MASTER_PORT": port}
-        done = timed(shell.train, "parallel=ddp", "max_steps=1", env=env)
+        done = shell.train("parallel=ddp", "max_steps=1", env=env)
     refused(done, 7, f"MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port {port} ")
 
 
-@SLOW
-def test_a_strategy_that_wants_other_processes_than_torchrun_started_is_one_line(
-    shell: Shell, older: Path
-) -> None:
-    for wanted in ("parallel=none", "parallel=ddp parallel.processes=4"):
-        done = timed(shell.torchrun, *wanted.split())
-        assert done.returncode != 0
-        lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        assert len(lines) == 1, done.stderr
-        assert lines[0].startswith("error: parallel.processes=")
-        assert "torchrun started 2" in lines[0]
-    assert os.listdir(shell.folder) == ["older"]
-
-
 # Data
-
-
-def images(root: Path, classes: int = 2) -> Path:
-    """A small set in folders, six images of each class in train and test."""
-    random = np.random.default_rng(0)
-    for split in ("train", "test"):
-        for label in range(classes):
-            folder = root / split / f"class{label}"
-            folder.mkdir(parents=True)
-            for number in range(6):
-                pixels = random.integers(0, 256, (40, 40, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{number}.jpg")
-    return root
 
 
 def _emptied(root: Path) -> None:
@@ -283,19 +231,19 @@ IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "found s; set dataset.root=",
     ),
     "a corrupt image": (
-        lambda root: (root / "train" / "class0" / "3.jpg").write_bytes(b"\xff\xd8\xff" + b"x" * 99),
-        "3.jpg is no usable image",
+        lambda root: (root / "train" / "cat" / "03.jpg").write_bytes(b"\xff\xd8\xff" + b"x" * 99),
+        "03.jpg is no usable image",
     ),
-    "an unreadable file": (lambda root: _dangling(root / "train" / "class1" / "3.jpg"), "3.jpg"),
+    "an unreadable file": (lambda root: _dangling(root / "train" / "dog" / "03.jpg"), "03.jpg"),
     "images of 16 bits": (
         lambda root: Image.fromarray(np.zeros((9, 9), np.uint16)).save(
-            root / "train" / "class0" / "9.png"
+            root / "train" / "cat" / "9.png"
         ),
         "9.png",
     ),
     "a class that links to itself": (
-        lambda root: (root / "train" / "class2").symlink_to("class2"),
-        "class2 cannot be read",
+        lambda root: (root / "train" / "eel").symlink_to("eel"),
+        "eel cannot be read",
     ),
 }
 
@@ -304,20 +252,11 @@ IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_folder_of_images_with_a_fault_is_one_line(
     tmp_path: Path, command: Callable[..., Done], make: Callable[[Path], object], hint: str
 ) -> None:
-    make(images(tmp_path / "set"))
+    make(photos(tmp_path / "set", {"train": 6, "test": 6}, ending=".jpg"))
     done = command(tmp_path, "train", *INLINE, "dataset=folder", "dataset.root=set",
                    "dataset.classes=2", "dataset.shape=[3,8,8]", "batch_size=4")  # fmt: skip
     refused(done, 4, "dataset.root=set", hint=hint)
     assert os.listdir(tmp_path) == ["set"]
-
-
-@SLOW
-def test_an_image_cut_short_is_one_line(shell: Shell, older: Path) -> None:
-    cut_short(images(shell.folder / "set") / "train" / "class0" / "3.jpg")
-    done = timed(shell.train, "dataset=folder", "dataset.root=set", "dataset.classes=2",
-                 "dataset.shape=[3,8,8]", "batch_size=4", "loader.workers=1", *TWO,
-                 "epochs=2")  # fmt: skip
-    refused(done, 4, "dataset.root=", hint="3.jpg is no usable image")
 
 
 # A run folder that is broken
@@ -380,26 +319,6 @@ def test_a_report_of_nothing_is_one_line(
     refused(Done(arguments, code, *capsys.readouterr()), 2, field)
 
 
-UNREADABLE = [b"", b"[]", b"{", b"\xff", b'{"status": 5}', b'{"status": "ok", "seed": "x"}']
-
-
-@SLOW
-def test_results_that_cannot_be_read_are_listed_and_hide_no_other(
-    shell: Shell, older: Path
-) -> None:
-    for number, content in enumerate(UNREADABLE):
-        (shell.folder / "sweep" / f"broken{number}").mkdir(parents=True)
-        (shell.folder / "sweep" / f"broken{number}" / "result.json").write_bytes(content)
-    shutil.copytree(older, shell.folder / "sweep" / "good")
-    env = {"PYTHONPATH": str(ROOT)}
-    done = timed(shell.run, "-m", "ninefold.report", "sweep", env=env)
-    assert (done.returncode, done.stderr) == (0, "")
-    rows = (shell.folder / "sweep" / "report" / "runs.csv").read_text()
-    for number in range(len(UNREADABLE)):
-        assert f"broken{number},unreadable," in rows
-    assert "good,ok," in rows
-
-
 # Resources
 
 
@@ -416,8 +335,6 @@ def under(shell: Shell, setup: str, *overrides: str, **options: Any) -> Done:
 SMALL = ("max_steps=2", "logger=quiet", "clock.warmup=0", "hydra.run.dir=disk/run")
 DISKS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "full at once": ("size=4k", "file=", TWO),
-    "full at the checkpoint": ("size=100k", "checkpoint=", TWO),
-    "no inodes at the checkpoint": ("size=10M,nr_inodes=12", "", ()),
     "read-only": ("ro", "file=", ()),
 }
 
@@ -429,7 +346,7 @@ def test_a_disk_that_takes_no_more_is_one_line(
     shell: Shell, older: Path, options: str, field: str, more: tuple[str, ...]
 ) -> None:
     (shell.folder / "disk").mkdir()
-    done = timed(under, shell, f"mount -t tmpfs -o {options} tmpfs disk", *SMALL, *more)
+    done = under(shell, f"mount -t tmpfs -o {options} tmpfs disk", *SMALL, *more)
     refused(done, 5, field)
 
 
@@ -437,16 +354,16 @@ def test_a_disk_that_takes_no_more_is_one_line(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
 def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell) -> None:
     setup = "mount -t tmpfs -o size=4k tmpfs /dev/shm; head -c 4096 /dev/zero > /dev/shm/full"
-    done = timed(under, shell, setup, "max_steps=2")
-    refused(done, 5, "file=/dev/shm", hint="launch.inline=true")
-    done = timed(under, shell, setup, "max_steps=2", "launch.inline=true")
+    done = under(shell, setup, "max_steps=2")
+    refused(done, 5, "file=?", hint="see that /dev/shm has room")
+    done = under(shell, setup, "max_steps=2", "launch.inline=true")
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("path", ["a-file", pytest.param("/proc/nowhere", marks=SLOW)])
 def test_a_run_folder_that_cannot_be_made_is_one_line(shell: Shell, older: Path, path: str) -> None:
     (shell.folder / "a-file").touch()
-    refused(timed(shell.train, f"hydra.run.dir={path}"), 5, f"file={path}")
+    refused(shell.train(f"hydra.run.dir={path}"), 5, f"file={path}")
 
 
 @SLOW
@@ -455,7 +372,7 @@ def test_a_log_on_a_full_disk_is_no_reason_to_stop(shell: Shell, older: Path) ->
         "mkdir disk run\nmount -t tmpfs -o size=4k tmpfs disk\nprintf %4096s > disk/run.log\n"
         "touch run/run.log\nmount --bind disk/run.log run/run.log"
     )
-    done = timed(under, shell, setup, "hydra.run.dir=run", "max_steps=1")
+    done = under(shell, setup, "hydra.run.dir=run", "max_steps=1")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -469,8 +386,8 @@ def test_a_log_on_a_full_disk_is_no_reason_to_stop(shell: Shell, older: Path) ->
 def test_an_address_space_too_small_for_torch_is_one_line(
     shell: Shell, older: Path, kilobytes: int
 ) -> None:
-    done = timed(under, shell, f"ulimit -v {kilobytes}")
-    refused(done, 5, f"memory={kilobytes // 1024} MiB", hint="ulimit -v")
+    done = under(shell, f"ulimit -v {kilobytes}")
+    refused(done, 5, "memory=exhausted", hint="ulimit -v")
 
 
 @SLOW
@@ -485,5 +402,5 @@ def test_an_address_space_too_small_for_torch_is_one_line(
 def test_a_run_that_does_not_fit_memory_is_one_line(
     shell: Shell, older: Path, arguments: str
 ) -> None:
-    done = timed(under, shell, "ulimit -v 6000000", "dataset=synthetic", *arguments.split())
+    done = under(shell, "ulimit -v 6000000", "dataset=synthetic", *arguments.split())
     refused(done, 5, "memory=exhausted")

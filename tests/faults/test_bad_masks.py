@@ -16,7 +16,7 @@ from ninefold.dataset.masks import LOOKED_AT, Masks
 from ninefold.errors import ConfigError, DataError
 from tests.conftest import Shell
 from tests.dataset.scenes import CLASSES, VOID, write
-from tests.faults.refusals import Key, cut_short, mistaken, mistakes, refused, refuses, timed
+from tests.faults.refusals import cut_short, refuses
 
 MASK, IMAGE = "trainannot/scene_001.png", "train/scene_001.png"
 Spoil = Callable[[Path], object]
@@ -141,29 +141,6 @@ def many(root: Path) -> Path:
 
 SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]", "model=unet",
                 "model.net.width=4", "model.net.depth=2", "batch_size=2")  # fmt: skip
-KEYS: list[Key] = [
-    ("dataset.classes=2 dataset.ignore=11", 4, "dataset.root=", "0 to 1 and ignore=11", True),
-    ("dataset.classes=3 dataset.ignore=null dataset.crop=8", 2, "dataset.crop=8", "ignore", True),
-    ("dataset.classes=3 dataset.ignore=11 dataset.values=[0,0,1]", 2, "dataset.values=[0, 0, 1]",
-     "different whole numbers", False),
-    ("dataset.classes=3 dataset.ignore=11 task.ignore=0", 2, "task.ignore=0", "the same", False),
-    ("dataset.classes=3 dataset.ignore=11 dataset.val=0.5", 4, "dataset.val=0.5",
-     "has a validation split", False),
-]  # fmt: skip
-
-
-@mistakes(KEYS)
-def test_a_mistake_in_the_keys_is_one_line(
-    shell: Shell, root: Path, options: str, code: int, field: str, hint: str
-) -> None:
-    mistaken(shell, (*SEGMENTATION, f"dataset.root={root}"), options, code, field, hint)
-
-
-@pytest.mark.slow
-def test_a_model_without_logits_of_pixels_is_one_line(shell: Shell, root: Path) -> None:
-    words = [*SEGMENTATION[:3], "dataset.classes=3", "dataset.ignore=11", "batch_size=2"]
-    done = timed(shell.train, *words, f"dataset.root={root}", "hydra.run.dir=run")
-    refused(done, 2, "task=segmentation")
 
 
 @pytest.mark.parametrize(

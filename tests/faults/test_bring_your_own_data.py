@@ -10,9 +10,8 @@ import pytest
 
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import Failure
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT
 from tests.faults.refusals import LINE
-from tests.faults.runs import one_after_another
 
 MINE = "tests.dataset.mine"
 
@@ -66,33 +65,13 @@ def test_a_class_that_cannot_be_used_is_found_by_the_launcher(
     assert expected in said(caught.value, code)
 
 
-def test_a_mapped_dataset_that_fails_ends_its_run_with_one_line_and_the_traceback_in_the_log(
-    shell: Shell, tmp_path: Path
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken.py").write_text("print('imported')\n1 / 0\n")
-    fine = "dataset.test={_target_: tests.dataset.mine.Item, kind: hwc}"
-    odd = "{_target_: tests.dataset.mine.Item, kind: hwc, odd: 17, odd_kind: raises}"
-    job = ["dataset=mapped", fine, "dataset.shape=[3,6,4]", "dataset.classes=10", "batch_size=10",
-           "device=cpu"]  # fmt: skip
-    commands = [
-        ["train.py", *job, f"dataset.train={odd}", "hydra.run.dir=run"],
-        ["train.py", *job, f"dataset.train={odd}", "parallel=ddp", "launch.cpu_processes=2",
-         "hydra.run.dir=two"],
-        ["train.py", *job, "dataset.train={_target_: broken.D}", "hydra.run.dir=three"],
-        ["train.py", *job, "dataset.train=[1]", "hydra.run.dir=four"],
-    ]  # fmt: skip
-    env = {"PYTHONPATH": str(tmp_path)}
-    one, two, three, four = one_after_another(shell, *commands, env=env)
-    for done, folder in ((one, "run"), (two, "two")):
-        assert (done.returncode, done.stderr.count("\n")) == (4, 1), done.stderr
-        assert LINE.fullmatch(done.stderr.strip())
-        assert "item 17 raised KeyError" in done.stderr
-        logs = [path.read_text() for path in (shell.folder / folder).glob("run*.log")]
-        assert any("KeyError: 'cat'" in log and "Traceback" in log for log in logs)
-    assert (three.returncode, three.stderr.count("\n")) == (4, 1), three.stderr
-    assert "the import of its module raised ZeroDivisionError: division by zero" in three.stderr
-    assert "broken.py:2 in <module>: 1 / 0" in three.stderr
-    assert (four.returncode, four.stderr.count("\n")) == (2, 1), four.stderr
-    assert four.stderr.startswith("error: dataset.train=[1]: ")
-    left = {path.name for path in shell.folder.iterdir() if path.is_dir()}
-    assert not left & {"three", "four"}, "a folder was made"
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Failure) as caught:
+        Mapped(train={"_target_": "broken.D"}, test={"_target_": "broken.D"}).prepare()
+    line = said(caught.value, 4)
+    assert "the import of its module raised ZeroDivisionError: division by zero" in line
+    assert "broken.py:2 in <module>: 1 / 0" in line

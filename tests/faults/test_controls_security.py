@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.runs import run_commands
-from tests.faults.test_hostile_files import CASES, trained
+from tests.conftest import ROOT, Shell
+from tests.faults.test_hostile_files import CASES
 
-__all__ = ["trained"]
 LOADS_ANYTHING = (
     "import torch; load = torch.load; "
     "torch.load = lambda *given, **more: load(*given, **{**more, 'weights_only': False})"
@@ -28,13 +27,10 @@ BUILDS_ANYTHING = (
     ids=["weights_only=False", "no allow-list"],
 )
 def test_without_its_guard_the_canary_is_touched(
-    name: str,
-    harm: str,
-    tmp_path: Path,
-    trained: Path,
+    name: str, harm: str, shell: Shell, trained: Path
 ) -> None:
-    found = CASES[name](tmp_path, trained)
-    run_commands(tmp_path, [found.command])
-    assert not (tmp_path / "canary").exists()
-    run_commands(tmp_path, [found.command], harm)
-    assert (tmp_path / "canary").exists()
+    script, *words = CASES[name](shell.folder, trained).command
+    (shell.folder / "sitecustomize.py").write_text(harm)  # Python imports it before anything else
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    shell.run(str(ROOT / script), *words, env=env, fresh=True)
+    assert (shell.folder / "canary").exists()

@@ -1,7 +1,6 @@
 """Set G: files, folders and names from strangers do nothing; the environment's values stay in it.
 
-Most cases try to make `touch canary` happen, or leave a file where none should be. They run one
-after another in one process, with everything inside it, and each is a test of its own.
+Most cases try to make `touch canary` happen, or leave a file where none should be.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import re
 import shlex
 import shutil
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,16 +26,14 @@ import torch
 from omegaconf import OmegaConf
 
 from ninefold import secrets
-from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import read
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
 from ninefold.engine.task import named
-from ninefold.errors import DataError, FailureReport
 from ninefold.report.__main__ import main as report
 from ninefold.train.evaluate import class_names
 from tests.conftest import Shell, result
-from tests.faults.runs import one_after_another, run_commands
+from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN, wait_for
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
@@ -45,51 +41,20 @@ SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
 
 @dataclass
 class Case:
-    """command: with the case's own folder as the working directory's `NAME`. hint: in its line."""
+    """command: in the folder above the case's own. code: its exit code. hint: in its line."""
 
     command: list[str]
-    codes: tuple[int, ...]
+    code: int
     hint: str
 
 
-Prepare = Callable[[Path, Path], Case]
+Prepare = Callable[[Path, Path], Case]  # of the case's own folder, and that of a run of ours
 CASES: dict[str, Prepare] = {}
 
 
 def case(function: Prepare) -> Prepare:
     CASES[function.__name__] = function
     return function
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run of ours, `run`, in it."""
-    folder = tmp_path_factory.mktemp("trained")
-    (done,) = run_commands(folder, [["train.py", *SMALL, "hydra.run.dir=run"]])
-    assert done["code"] == 0, done
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def outcomes(
-    trained: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> dict[str, tuple[Path, Case, dict[str, Any]]]:
-    """Of every case that is asked for: its folder, what it was to be, and what it came to."""
-    asked = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    names = {item.callspec.params.get("name") for item in asked if hasattr(item, "callspec")}
-    folder = tmp_path_factory.mktemp("cases")
-    cases: dict[str, Case] = {}
-    for name, prepare in CASES.items():
-        if name in names:
-            (folder / name).mkdir()
-            cases[name] = prepare(folder / name, trained)
-    done = run_commands(
-        folder, [each.command for each in cases.values()], env={"NINEFOLD_CANARY": "canary-7c2f"}
-    )
-    return {
-        name: (folder / name, each, outcome)
-        for (name, each), outcome in zip(cases.items(), done, strict=True)
-    }
 
 
 # Checkpoints that carry code
@@ -105,59 +70,19 @@ class Evil:
         return self.call
 
 
-def evaluating(path: Path, hint: str, *more: str, codes: tuple[int, ...] = (3,)) -> Case:
+def evaluating(path: Path, hint: str, *more: str, code: int = 3) -> Case:
     command = ["evaluate.py", f"ckpt={path}", "launch.inline=true",
                f"hydra.run.dir={path.parent}/evaluation", *more]  # fmt: skip
-    return Case(command, codes, hint)
+    return Case(command, code, hint)
 
 
 def touch(folder: Path) -> str:
     return f"touch {folder / 'canary'}"
 
 
-def loading(name: str, value: Callable[[Path], Any]) -> None:
-    """A case whose checkpoint is `value(folder)`, saved by torch."""
-
-    def prepare(folder: Path, run: Path) -> Case:
-        torch.save(value(folder), folder / "x.pt")
-        return evaluating(folder / "x.pt", "cannot be read")
-
-    CASES[name] = prepare
-
-
-def evaluated(folder: Path) -> str:
-    return f"__import__('os').system({touch(folder)!r})"
-
-
-loading("a_pickle_that_calls_a_shell", lambda folder: {"model": Evil(os.system, touch(folder))})
-loading("a_pickle_that_evaluates", lambda folder: {
-    "model": Evil(eval, evaluated(folder)), "x": Evil(exec, evaluated(folder))})  # fmt: skip
-loading("a_tensor_subclass_that_rebuilds_itself_with_a_shell", lambda folder: {
-    "model": {"weight": Evil(
-        torch._tensor._rebuild_from_type_v2,  # type: ignore[attr-defined]
-        os.system, torch.Tensor, (touch(folder),), {})}})  # fmt: skip
-
-
 @case
-def a_tar_of_the_oldest_format(folder: Path, run: Path) -> Case:
-    with tarfile.open(folder / "x.pt", "w") as tar:
-        for name in ("sys_info", "pickle", "storages", "tensors"):
-            data = pickle.dumps(Evil(os.system, touch(folder)))
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return evaluating(folder / "x.pt", "cannot be read")
-
-
-@case
-def a_zip_whose_pickle_loads_from_a_hub(folder: Path, run: Path) -> Case:
-    (folder / "hubconf.py").write_text(f"import os\nos.system({touch(folder)!r})\n")
-    hub = Evil(torch.hub.load, str(folder), "x", "source", "local")
-    torch.save({"model": {}}, folder / "good.pt")
-    with zipfile.ZipFile(folder / "good.pt") as good, zipfile.ZipFile(folder / "x.pt", "w") as bad:
-        for name in good.namelist():
-            data = pickle.dumps(hub) if name.endswith("data.pkl") else good.read(name)
-            bad.writestr(name, data)
+def a_pickle_that_calls_a_shell(folder: Path, run: Path) -> Case:
+    torch.save({"model": Evil(os.system, touch(folder))}, folder / "x.pt")
     return evaluating(folder / "x.pt", "cannot be read")
 
 
@@ -168,35 +93,26 @@ def a_distributed_checkpoint_whose_metadata_is_a_pickle(folder: Path, run: Path)
     return evaluating(folder / "dcp", "no such checkpoint")
 
 
-def listing(name: str, manifest: str) -> None:
-    """A case that resumes a run with this manifest: from no file that it should not list."""
-
-    def prepare(folder: Path, run: Path) -> Case:
-        shutil.copytree(run, folder / "run")
-        (folder / "run" / "checkpoints" / "manifest.json").write_text(manifest)
-        return Case(["train.py", f"resume={folder}/run", "max_steps=2"], (3,), "error: resume=")
-
-    CASES[name] = prepare
-
-
-listing("a_manifest_that_points_elsewhere", json.dumps({"format": 2, "files": {
-    "../../../x.pt": [{"sha256": "0" * 64, "size": 1, "step": 10**9}], "last.pt": "x",
-    "/etc/passwd": 7}}))  # fmt: skip
-for number, text in enumerate(("", "[]", '{"files": ', '{"format": 2, "files": {"last.pt": 5}}')):
-    listing(f"a_manifest_of_nonsense_{number}", text)
+@case
+def a_manifest_that_points_elsewhere(folder: Path, run: Path) -> Case:
+    shutil.copytree(run, folder / "run")
+    entry = {"sha256": "0" * 64, "size": 1, "step": 10**9}
+    files = {"../../../x.pt": [entry], "last.pt": "x", "/etc/passwd": 7}
+    text = json.dumps({"format": 2, "files": files})
+    (folder / "run" / "checkpoints" / "manifest.json").write_text(text)
+    return Case(["train.py", f"resume={folder}/run", "max_steps=2"], 3, "error: resume=")
 
 
 # Checkpoints that are damaged, or of something else
 
 
-def damaged(name: str, change: Callable[[bytes], bytes], hint: str = "cannot be read") -> None:
-    """A case whose checkpoint is ours with its bytes changed."""
-
-    def prepare(folder: Path, run: Path) -> Case:
-        (folder / "x.pt").write_bytes(change((run / "checkpoints" / "last.pt").read_bytes()))
-        return evaluating(folder / "x.pt", hint)
-
-    CASES[name] = prepare
+@case
+def a_flipped_bit(folder: Path, run: Path) -> Case:
+    """Of the largest tensor: the middle of the file is within it."""
+    data = bytearray((run / "checkpoints" / "last.pt").read_bytes())
+    data[len(data) // 2] ^= 4
+    (folder / "x.pt").write_bytes(data)
+    return evaluating(folder / "x.pt", "it is damaged")
 
 
 def holding(name: str, change: Callable[[dict[str, Any]], Any], hint: str, *more: str) -> None:
@@ -209,40 +125,14 @@ def holding(name: str, change: Callable[[dict[str, Any]], Any], hint: str, *more
     CASES[name] = prepare
 
 
-def flipped(data: bytes) -> bytes:
-    """One bit of the largest tensor is another: the middle of the file is within it."""
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
-
-
-def cast(content: dict[str, Any], to: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, Any]:
-    model = {k: to(v) if v.is_floating_point() else v for k, v in content["model"].items()}
-    return {**content, "model": model}
-
-
 def configured(before: str, after: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda content: {**content, "config": re.sub(before, after, content["config"])}
 
 
 BARE = ("model=convnet", "dataset=digits")
-damaged("0_bytes", lambda data: b"")
-damaged("truncated", lambda data: data[: len(data) // 2])
-damaged("HTML", lambda data: b"<html>not found</html>")
-damaged("a_flipped_bit", flipped, "it is damaged")
-holding("a_list", lambda c: [1, 2], "a dictionary is expected")
 holding("another_frameworks", lambda c: {"epoch": 1, "states": []}, "11 missing", *BARE)
-holding("a_missing_key", lambda c: {k: v for k, v in c["model"].items() if "bias" not in k},
-        "4 missing", *BARE)  # fmt: skip
-holding("an_extra_key", lambda c: {**c["model"], "extra": torch.ones(2)},
-        "1 unexpected (extra)", *BARE)  # fmt: skip
-holding("a_tensor_twice", lambda c: {**c["model"], "module.classifier.bias": torch.ones(10)},
-        "1 unexpected (module.classifier.bias)", *BARE)  # fmt: skip
 holding("100_classes", lambda c: {**c["model"], "classifier.bias": torch.ones(100)},
         "1 mismatched (classifier.bias: [100] for [10])", *BARE)  # fmt: skip
-holding("complex", lambda c: cast(c, lambda t: t.to(torch.complex64)), "complex64 for float32")
-holding("float8", lambda c: cast(c, lambda t: t.to(torch.float8_e4m3fn)), "float8_e4m3fn for")
-holding("sparse", lambda c: cast(c, torch.Tensor.to_sparse), "sparse for plain")
-holding("a_newer_format", lambda c: {**c, "format": 99}, "newer format version")
 holding("a_configuration_that_is_a_list", configured(r"(?s)\A.*", "- 1"), "cannot be read")
 holding("a_configuration_of_another_kind", configured(r"(?s)\A.*", "model: 3\nchoices: 5"),
         "its configuration is not used")  # fmt: skip
@@ -265,7 +155,9 @@ def tampered(folder: Path, run: Path, change: Callable[[Any], Any] | str) -> Pat
     return folder / "x.pt"
 
 
-def targeting(name: str, place: str, node: Callable[[Path], Any], hint: str = "names the") -> None:
+def targeting(
+    name: str, place: str, node: Callable[[Path], Any], hint: str = "names the", code: int = 3
+) -> None:
     """A case whose checkpoint has `node(folder)` at the dotted `place` of its configuration."""
 
     def prepare(folder: Path, run: Path) -> Case:
@@ -275,40 +167,21 @@ def targeting(name: str, place: str, node: Callable[[Path], Any], hint: str = "n
                 tree = tree.setdefault(parent, {})
             tree[last] = node(folder)
 
-        return evaluating(tampered(folder, run, change), hint)
+        return evaluating(tampered(folder, run, change), hint, code=code)
 
     CASES[name] = prepare
 
 
-def python_file(folder: Path) -> Path:
-    (folder / "hubconf.py").write_text(f"import os\nos.system({touch(folder)!r})\n")
-    return folder
-
-
-targeting("target_torch_load", "model.net", lambda folder: {
-    "_target_": "torch.load", "f": str(folder / "x"), "weights_only": False})  # fmt: skip
-targeting("target_torch_hub_load", "model.net", lambda folder: {
-    "_target_": "torch.hub.load", "repo_or_dir": str(python_file(folder)), "model": "x",
-    "source": "local"})  # fmt: skip
 targeting("target_open", "model.net", lambda folder: {
     "_target_": "builtins.open", "file": str(folder / "canary"), "mode": "w"})  # fmt: skip
-targeting("target_exit", "model.net", lambda folder: {"_target_": "os._exit", "status": 0})
 targeting("target_alias", "model.net", lambda folder: {
     "_target_": "shutil.os.system", "command": touch(folder)})  # fmt: skip
-targeting("target_posix", "task", lambda folder: {
-    "_target_": "posix.system", "command": touch(folder)})  # fmt: skip
 targeting("target_nested", "model.net.channels", lambda folder: [
     [{"a": {"b": [{"_target_": "os.system", "_args_": [touch(folder)]}]}}]])  # fmt: skip
-targeting("target_partial", "optimizer", lambda folder: {
-    "_target_": "os.system", "_partial_": True})  # fmt: skip
 targeting("target_of_a_logging_handler", "hydra.job_logging", lambda folder: {
     "version": 1, "handlers": {"x": {"()": "os.system", "command": touch(folder)}}})  # fmt: skip
-targeting("target_of_a_logging_class", "hydra.hydra_logging.handlers.x", lambda folder: {
-    "class": "logging.FileHandler", "filename": str(folder / "canary")})  # fmt: skip
 targeting("target_in_disguise", "model.net", lambda folder: {
     " \uff3ftarget\uff3f\u200b": "os.system", "command": touch(folder)})  # fmt: skip
-targeting("target_with_a_blank", "model.net", lambda folder: {
-    "_target_": "torch.optim.AdamW ", "command": touch(folder)})  # fmt: skip
 targeting("target_at_another_place", "model.net", lambda folder: {
     "_target_": "ninefold.logger.jsonl.JSONLines", "run": str(folder)})  # fmt: skip
 targeting("target_by_reference", "model.net", lambda folder: {
@@ -332,24 +205,9 @@ targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "
           "channels_last_3d are allowed")  # fmt: skip
 targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_000,
           "the model takes")  # fmt: skip
-
-
-@case
-def a_name_that_is_an_address(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["model"] = {
-            "net": {"_target_": "ninefold.timm.network", "name": "hf-hub:somebody/net",
-                    "classes": 10, "pretrained": True},
-            "input_channels": 3, "input_size": 32,
-            "memory_format": "contiguous_format"}  # fmt: skip
-
-    return evaluating(tampered(folder, run, change), "timm has no such model", codes=(2,))
-
-
-@case
-def a_width_of_a_thousand_million(folder: Path, run: Path) -> Case:
-    path = tampered(folder, run, lambda tree: tree["model"]["net"].update(width=10**9))
-    return evaluating(path, "", codes=(2, 3, 5))
+targeting("a_download_that_only_a_stranger_wants", "dataset", lambda folder: {
+    "_target_": "ninefold.dataset.cifar10.CIFAR10", "download": True,
+    "root": str(folder / "canary")}, "CIFAR-10 is not there", 4)  # fmt: skip
 
 
 @case
@@ -368,15 +226,6 @@ def brackets_without_end(folder: Path, run: Path) -> Case:
 def a_tag_that_calls(folder: Path, run: Path) -> Case:
     text = f"model: !!python/object/apply:os.system ['{touch(folder)}']"
     return evaluating(tampered(folder, run, text), "cannot be read")
-
-
-@case
-def a_download_that_only_a_stranger_wants(folder: Path, run: Path) -> Case:
-    def change(tree: Any) -> None:
-        tree["dataset"] = {"_target_": "ninefold.dataset.cifar10.CIFAR10", "download": True,
-                           "root": str(folder / "canary")}  # fmt: skip
-
-    return evaluating(tampered(folder, run, change), "CIFAR-10 is not there", codes=(4,))
 
 
 @case
@@ -400,7 +249,7 @@ def resumed(name: str, place: str, value: Callable[[Path], Any], hint: str, *mor
         OmegaConf.update(tree, place, OmegaConf.create({"": value(folder)})._get_node(""))
         path.write_text(OmegaConf.to_yaml(tree))
         command = ["train.py", f"resume={folder}/run", "max_steps=2", *more]
-        return Case(command, (2,) if more else (3,), hint)
+        return Case(command, 2 if more else 3, hint)
 
     CASES[name] = prepare
 
@@ -408,8 +257,6 @@ def resumed(name: str, place: str, value: Callable[[Path], Any], hint: str, *mor
 resumed("resuming_what_names_a_target", "scheduler", lambda folder: {
     "_target_": "shutil.os.system", "_args_": [touch(folder)]},
     "names the target shutil.os.system")  # fmt: skip
-resumed("resuming_what_a_resolver_makes", "scheduler", lambda folder: (
-    "${oc.create:{_target_:os.system}}"), "it refers to something in scheduler")  # fmt: skip
 resumed("resuming_a_target_that_the_user_does_not_repeat", "optimizer._target_", lambda folder: (
     "torch.optim.Adam"), "add trust=true if you made it")  # fmt: skip
 # Which is not what the checkpoint was trained with: a run does not go on as another.
@@ -421,24 +268,9 @@ resumed("resuming_a_target_that_the_user_repeats", "optimizer._target_", lambda 
 # Archives and data
 
 
-@case
-def a_secret_folder_of_an_evaluation(folder: Path, run: Path) -> Case:
-    where = "dataset.root=${oc.env:NINEFOLD_CANARY}"
-    path = run / "checkpoints" / "last.pt"
-    command = ["evaluate.py", f"ckpt={path}", "dataset=cifar10", where, "launch.inline=true"]
-    return Case(command, (4,), "error: dataset.root=${oc.env:NINEFOLD_CANARY}: CIFAR-10 is not")
-
-
-def archive(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Case:
-    root = folder / "data" / "inner"
-    root.mkdir(parents=True)
-    with tarfile.open(root / "cifar-10-python.tar.gz", "w:gz") as tar:
-        for member, data in members:
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={root}",
-               "dataset.download=true", f"hydra.run.dir={folder}/run"]  # fmt: skip
-    return Case(command, (4,), "could not be fetched")
+def training_on_cifar10(folder: Path, root: Path, hint: str, *more: str) -> Case:
+    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={root}", *more]
+    return Case([*command, f"hydra.run.dir={folder}/run"], 4, hint)
 
 
 def member(name: str, link: str | None = None) -> tarfile.TarInfo:
@@ -450,92 +282,82 @@ def member(name: str, link: str | None = None) -> tarfile.TarInfo:
 
 @case
 def an_archive_that_climbs(folder: Path, run: Path) -> Case:
-    return archive(folder, (member("../../canary"), b"x"), (member("canary"), b"x"))
+    root = folder / "data" / "inner"
+    root.mkdir(parents=True)
+    names = ("../../canary", str(folder / "canary"), "out/canary")
+    with tarfile.open(root / "cifar-10-python.tar.gz", "w:gz") as tar:
+        for each in (member("out", str(folder)), *map(member, names)):
+            tar.addfile(each, io.BytesIO())
+    return training_on_cifar10(folder, root, "could not be fetched", "dataset.download=true")
 
 
-@case
-def an_archive_with_an_absolute_path(folder: Path, run: Path) -> Case:
-    return archive(folder, (member(str(folder / "canary")), b"x"))
-
-
-@case
-def an_archive_with_a_link_and_a_file_behind_it(folder: Path, run: Path) -> Case:
-    return archive(folder, (member("out", str(folder)), b""), (member("out/canary"), b"x"))
+def batches(folder: Path, kind: str, write: Callable[[Path], object]) -> Path:
+    """Make the folder `kind` of CIFAR-10, with what `write` makes of each of its files."""
+    (folder / "data" / kind).mkdir(parents=True)
+    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
+        write(folder / "data" / kind / name)
+    return folder / "data"
 
 
 @case
 def a_dataset_whose_pickle_calls_a_shell(folder: Path, run: Path) -> Case:
-    data = folder / "data" / "cifar-10-batches-py"
-    data.mkdir(parents=True)
-    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
-        (data / name).write_bytes(pickle.dumps(Evil(os.system, touch(folder))))
-    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={folder}/data",
-               f"hydra.run.dir={folder}/run"]  # fmt: skip
-    return Case(command, (4,), "cannot be read (it asks for")
+    evil = pickle.dumps(Evil(os.system, touch(folder)))
+    root = batches(folder, "cifar-10-batches-py", lambda path: path.write_bytes(evil))
+    return training_on_cifar10(folder, root, "cannot be read (it asks for")
 
 
 @case
 def a_dataset_that_links_to_a_private_file(folder: Path, run: Path) -> Case:
-    data = folder / "data" / "cifar-10-batches-bin"
-    data.mkdir(parents=True)
-    (folder / "private").write_text("private-9d1e\n" * 500)
-    for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
-        (data / f"{name}.bin").symlink_to(folder / "private")
-    command = ["train.py", *SMALL, "dataset=cifar10", f"dataset.root={folder}/data",
-               f"hydra.run.dir={folder}/run"]  # fmt: skip
-    return Case(command, (4,), "cannot be read")
+    private = folder / "private"
+    private.write_text("private-9d1e\n" * 500)
+    root = batches(
+        folder, "cifar-10-batches-bin", lambda path: path.with_suffix(".bin").symlink_to(private)
+    )
+    return training_on_cifar10(folder, root, "cannot be read")
 
 
 # Names and shells
 
 
-def climbing(folder: Path, *arguments: str, sweep: bool = False) -> Case:
+def climbing(folder: Path, *arguments: str) -> Case:
     """A command that chooses an option out of its group's folder, which is there."""
-    (folder / "conf" / "experiments").mkdir(parents=True)
-    (folder / "conf" / "parallel").mkdir()
+    (folder / "conf" / "parallel").mkdir(parents=True)
     (folder / "conf" / "x.yaml").write_text(
-        "# @package _global_\nepochs: 1\n" if "experiments" in "".join(arguments) else
         "_target_: ninefold.engine.parallel.none.Single\nprocesses: 1\nmax_processes: 1\n"
         "device: cpu\n"
-    )  # fmt: skip
-    options = ["-m"] if sweep else []
-    command = ["train.py", *options, "--config-dir", str(folder / "conf"), *SMALL, *arguments]
-    return Case(command, (2,), "not the name of an option")
+    )
+    command = ["train.py", f"--config-dir={folder / 'conf'}", *arguments, *SMALL]
+    return Case(command, 2, "not the name of an option")
 
 
 @case
 def an_option_out_of_its_folder(folder: Path, run: Path) -> Case:
-    return climbing(folder, "parallel=../x", f"hydra.run.dir={folder}/a/canary")
-
-
-@case
-def a_study_out_of_its_folder(folder: Path, run: Path) -> Case:
-    return climbing(folder, "experiments=../x", f"hydra.run.dir={folder}/a/canary")
+    return climbing(folder, f"hydra.run.dir={folder}/a/canary", "parallel=../x")
 
 
 @case
 def a_sweep_over_options_out_of_their_folder(folder: Path, run: Path) -> Case:
-    return climbing(folder, "parallel=none,../x", f"hydra.sweep.dir={folder}/a/canary", sweep=True)
+    return climbing(folder, "-m", f"hydra.sweep.dir={folder}/a/canary", "parallel=none,../x")
 
 
-def typing(name: str, codes: tuple[int, ...], hint: str, *words: str) -> None:
+def typing(name: str, code: int, hint: str, *words: str) -> None:
     """A case that trains with `words`, in which FOLDER and TOUCH stand for those of the case."""
 
     def prepare(folder: Path, run: Path) -> Case:
         said = [
             word.replace("FOLDER", str(folder)).replace("TOUCH", touch(folder)) for word in words
         ]
-        return Case(["train.py", *SMALL, *said], codes, hint)
+        return Case(["train.py", *SMALL, *said], code, hint)
 
     CASES[name] = prepare
 
 
-typing("a_seed_that_is_a_path_in_a_sweep", (2,), "error: seed=../../../canary: not allowed",
+typing("a_seed_that_is_a_path_in_a_sweep", 2, "error: seed=../../../canary: not allowed",
        "seed=../../../canary", "hydra.sweep.dir=FOLDER/a/b", "-m")  # fmt: skip
-typing("a_value_for_a_shell", (2,), "not allowed", "seed='0;TOUCH;$(TOUCH)'",
+typing("a_value_for_a_shell", 2, "not allowed", "seed='0;TOUCH;$(TOUCH)'",
        "hydra.run.dir=FOLDER/run")  # fmt: skip
-typing("a_folder_for_a_shell", (0,), "", "hydra.run.dir='FOLDER/a;touch canary;$(touch canary)`x`'")
-typing("a_sweep_for_a_shell", (2,), "no such key", "seed=0", "hydra.sweep.dir=FOLDER/s",
+typing("a_folder_for_a_shell", 0, "", "hydra.run.dir='FOLDER/a;touch canary;$(touch canary)`x`'")
+typing("a_sweep_for_a_shell", 2, "no such key", "seed=0", "hydra.sweep.dir=FOLDER/s",
        "+dataset.note='$(TOUCH)'", "-m")  # fmt: skip
 
 
@@ -557,21 +379,20 @@ TRIED = {
     "name",
     [pytest.param(name, marks=[] if name in TRIED else [pytest.mark.slow]) for name in CASES],
 )
-def test_it_does_nothing_but_say_so(
-    name: str, outcomes: dict[str, tuple[Path, Case, dict[str, Any]]]
-) -> None:
-    folder, expected, done = outcomes[name]
-    assert not list(folder.rglob("canary*")), "the canary was touched"
-    assert not list(folder.parent.glob("canary*"))
-    assert done["code"] in expected.codes, done
-    lines = [line for line in done["stderr"].splitlines() if line.startswith("error: ")]
-    assert len(lines) == (done["code"] != 0), done
-    assert "Traceback" not in done["stderr"]
-    assert expected.hint in done["stderr"]
-    assert "\x1b" not in done["stdout"] + done["stderr"]
-    for private in ("canary-7c2f", "private-9d1e"):
-        assert private not in json.dumps(done)
-    if name.startswith("an_archive"):
+def test_it_does_nothing_but_say_so(name: str, shell: Shell, trained: Path) -> None:
+    folder = shell.folder / name
+    folder.mkdir()
+    expected = CASES[name](folder, trained)
+    (done,) = one_after_another(shell, expected.command, env={"NINEFOLD_CANARY": "canary-7c2f"})
+    assert not list(shell.folder.rglob("canary*")), "the canary was touched"
+    assert done.returncode == expected.code, done
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == (done.returncode != 0), done
+    assert "Traceback" not in done.stderr
+    assert expected.hint in done.stderr
+    for private in ("\x1b", "canary-7c2f", "private-9d1e"):
+        assert private not in done.stdout + done.stderr
+    if name == "an_archive_that_climbs":
         left = [path.name for path in (folder / "data").rglob("*")]
         assert left == ["inner", "cifar-10-python.tar.gz"], "it was extracted"
     if name == "a_seed_that_is_a_path_in_a_sweep":
@@ -671,16 +492,6 @@ def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell:
     require_absent(shell.folder / "evaluation", evaluated.stdout, evaluated.stderr)
 
 
-def test_a_failure_holds_no_secret_whoever_prints_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_KNOWN", {})
-    secrets.note("A", "two  words")
-    line = "error: f=${oc.env:A}: x ${oc.env:A}; ${oc.env:A}; ${oc.env:A}"
-    failure = DataError("f", "two  words", "x two words; two  words; two\nwords")
-    assert str(failure) == line
-    told = FailureReport("DataError", ["f", "two  words", "x", "y", "z"], rank=0, time=0.0)
-    assert str(told.failure).startswith("error: f=${oc.env:A}: ")
-
-
 def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -758,7 +569,6 @@ HOSTILE: dict[str, Any] = {
     "an error with fences": {**GOOD, "status": "failed", "error": "``` `` <b>\n# x\n\x1b[2J"},
     "overrides that are mathematics": {**GOOD, "overrides": ["a=$\\frac{", "b=$}"]},
     "lists for numbers": {**GOOD, "train_seconds": [1], "epochs": {}, "seed": "x"},
-    "numbers for lists": {**GOOD, "notes": 7, "devices": 1.5, "peak_memory_bytes": "x"},
     "objects in lists": {**GOOD, "peak_memory_bytes": [{}], "epoch_seconds": [None]},
     "numbers without measure": {**GOOD, "train_seconds": 1e308, "seed": 10**400},
     "negative and empty": {**GOOD, "epochs": 0, "train_seconds": -1e-300, "batch_size": -1},
@@ -789,9 +599,7 @@ def test_a_report_of_a_hostile_result_is_a_report(
     for name, content in (("a", HOSTILE[what]), ("b", GOOD)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(json.dumps(content))
-    began = time.monotonic()
     assert report([str(tmp_path)]) == 0
-    assert time.monotonic() - began < 20
     shown = capsys.readouterr()
     assert shown.err == ""
     assert "\x1b" not in shown.out
@@ -829,16 +637,3 @@ def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds
     assert report([str(sweep)]) == 0
     assert {path.read_text() for path in outside.iterdir()} == {"mine"}
     assert not (sweep / "report").is_symlink()
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["[]", "7", '{"format": 2, "files": {"last.pt": 7}}', "[" * 100_000,
-     '{"format": 2, "files": {"last.pt": [{"sha256": ["x"]}]}}'],
-    ids=range(5),
-)  # fmt: skip
-def test_a_manifest_that_makes_no_sense_lists_nothing(tmp_path: Path, content: str) -> None:
-    torch.save({"model": {}}, tmp_path / "last.pt")
-    (tmp_path / "manifest.json").write_text(content)
-    assert manifest.read(tmp_path) == {}
-    assert read(tmp_path / "last.pt")["model"] == {}

@@ -5,9 +5,7 @@ Disks are filled and made read-only for real, which takes root.
 
 from __future__ import annotations
 
-import random
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -153,39 +151,6 @@ def check_line(stderr: str, line: str | None, phase: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_launcher_killed_at_random_moments_of_its_start_leaves_no_process(shell: Shell) -> None:
-    chance, began, seconds = random.Random(0), time.monotonic(), 0.0
-    for number in range(12):
-        run = shell.folder / f"run{number}"
-        options = [*job("ddp2", "fp32", "epochs=100000"), f"hydra.run.dir={run}"]
-        process = shell.start(str(ROOT / "train.py"), *options)
-        if number == 0:  # how long a start takes here
-            wait_until((run / "metrics.jsonl").exists, process)
-            seconds = time.monotonic() - began
-        else:
-            time.sleep(chance.uniform(0.1, seconds))
-        shell.kill(process)
-
-
-def test_a_second_ctrl_c_ends_the_run_at_once(shell: Shell) -> None:
-    run, mark = shell.folder / "run", shell.folder / "mark"
-    env = fault("freeze_rank1", "step", 0, 9, mark)
-    train = str(ROOT / "train.py")
-    process = shell.start(train, *job("ddp2", "fp32"), f"hydra.run.dir={run}", env=env)
-    wait_until(lambda: fired(mark), process)
-    process.send_signal(signal.SIGINT)
-    time.sleep(1)
-    assert process.poll() is None, "one Ctrl-C leaves time to save"
-    began = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert time.monotonic() - began < 5
-    assert process.returncode == 130
-    assert stderr.startswith("error: signal=SIGINT: the run was stopped; its last checkpoint is in")
-    assert stderr.count("\n") == 1
-
-
-@pytest.mark.slow
 def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("freeze_rank1", "step", 0, 9, mark)
@@ -207,8 +172,7 @@ def test_crashed_workers_are_restarted_from_the_last_checkpoint(
     env = fault("kill_rank1", "step", 0, 9, mark)
     # the fault would fire again in the second attempt, which counts its steps anew: 9 of 10
     options = [*job("ddp2", "fp32"), "launch.max_restarts=2", f"hydra.run.dir={run}"]
-    done = shell.train(*options, env=env)
-    assert done.returncode == 0, done.stderr
+    shell.train(*options, env=env, code=0)
     assert fired(mark) == 2
     assert state_hash(run) == state_hash(reference(references, job("ddp2", "fp32")))
 
@@ -248,26 +212,6 @@ def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> Non
     assert time.monotonic() - began < 30
 
 
-@pytest.mark.slow
-def test_a_run_goes_on_without_a_checkpoint_that_cannot_be_written(
-    shell: Shell, references: Path, disk: Path
-) -> None:
-    run, mark = disk / "run", shell.folder / "mark"
-    env = {**fault("full", "step", 0, 9, mark), "FAULT_DISK": str(disk)}
-    options = job("none", "fp32", "checkpoint.on_error=continue", "checkpoint.every=0")
-    process = shell.start(str(ROOT / "train.py"), *options, f"hydra.run.dir={run}", env=env)
-    filler = disk / "filler"
-    assert process.stderr is not None
-    line = process.stderr.readline()  # of the checkpoint at the end of the second epoch
-    filler.unlink()
-    _, rest = process.communicate(timeout=60)
-    assert line.startswith("warning: checkpoint="), line
-    assert "needed" in line
-    assert str(disk) in line
-    assert process.returncode == 0, rest
-    assert result(run)["status"] == "ok"
-
-
 # Numerics: a number that is not finite is told with its step, wherever it comes from.
 
 
@@ -277,7 +221,6 @@ NUMBERS = {
     "told": ["log_every=5"],
     "skipped fp32": ["amp=fp32", "on_nonfinite=skip"],
     "skipped scaler": ["amp=scaler", "on_nonfinite=skip"],
-    "input": ["dataset.mean=[0.0]", "dataset.std=[1e-44]"],
     "test loss": ["task._target_=tests.faults.inject.InfiniteTest"],
     "overflow scaler": ["amp=scaler", "amp.dtype=float16"],
     "overflow fp32": ["amp=fp32", "on_nonfinite=skip"],
@@ -323,29 +266,12 @@ def test_a_loss_that_is_not_finite_on_one_of_two_processes_is_told_as_well(shell
     check_told(run, done)
 
 
-@pytest.mark.slow
-def test_a_gradient_that_is_not_finite_is_told_by_its_parameter(shell: Shell) -> None:
-    run, mark = shell.folder / "run", shell.folder / "mark"
-    env = fault("poison_1e39", "step", 0, 9, mark)  # a finite loss times inf: gradients overflow
-    done = shell.train(
-        *job("none", "fp32", "log_every=5", "checkpoint.every=0"), f"hydra.run.dir={run}", env=env
-    )
-    assert done.returncode == 6, done.stderr
-    assert re.match(r"error: loss=(nan|inf|-inf): not finite at step (9|10);", done.stderr)
-
-
 @pytest.mark.parametrize("amp", ["fp32", "scaler"])
 def test_a_step_that_is_not_finite_can_be_skipped(numbers: dict[str, Ended], amp: str) -> None:
     run, done = numbers[f"skipped {amp}"]
     assert done.returncode == 0, done.stderr
     assert result(run)["skipped_steps"] == 1
     assert result(run)["grad_scaler"] is (amp == "scaler")
-
-
-def test_input_that_is_not_finite_is_told_at_the_first_step(numbers: dict[str, Ended]) -> None:
-    _, done = numbers["input"]
-    assert done.returncode == 6, done.stderr
-    assert done.stderr.startswith("error: loss=nan: not finite at step 1; all parameters were")
 
 
 def test_a_test_loss_that_is_not_finite_is_an_error_and_never_the_best(

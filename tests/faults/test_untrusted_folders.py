@@ -5,20 +5,16 @@ A command either works or ends with one line, soon; and no file outside of the f
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from extensions.export.tests.made import run_folder
 from ninefold.checkpoint.store import read
 from tests.conftest import Shell
-from tests.faults.refusals import LINE, Done, refused, timed
-from tests.faults.writer import disk
+from tests.faults.refusals import LINE, Done
 
 SMALL = ("launch.inline=true", "max_steps=1", "clock.warmup=0", "logger=quiet")
 STUDY = ("-m", "amp=fp32,autocast", "seed=0", *SMALL, "study.ask=[accuracy]")
@@ -54,8 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run and a study of ours."""
     shell = Shell(tmp_path_factory.mktemp("made"))
     for words in ([*SMALL, "hydra.run.dir=run"], [*STUDY, "hydra.sweep.dir=study"]):
-        done = shell.train(*words)
-        assert done.returncode == 0, done.stderr
+        shell.train(*words, code=0)
     return shell.folder
 
 
@@ -81,10 +76,6 @@ def evaluate(shell: Shell, folder: Path) -> Done:
     )
 
 
-def export(shell: Shell, folder: Path) -> Done:
-    return shell.run("-m", "ninefold.export", f"ckpt={folder}", "format=safetensors")
-
-
 def report(shell: Shell, folder: Path) -> Done:
     return shell.run("-m", "ninefold.report", str(folder))
 
@@ -96,28 +87,19 @@ def begin(shell: Shell, folder: Path) -> Done:
 # What is planted, where, the command that meets it, and the exit code: 0 where it does not matter.
 CASES: list[tuple[str, str, str, Callable[[Shell, Path], Done], int]] = [
     ("link", "run", ".lock", resume, 5),
-    ("link", "run", "run.log", resume, 5),
     ("fifo", "run", "metrics.jsonl", resume, 5),
-    ("endless", "run", "run.log", resume, 5),
-    ("link", "run", ".result.json.tmp", resume, 5),
     ("link", "run", "metrics.jsonl", resume, 0),
     ("huge", "run", "metrics.jsonl", resume, 5),
     ("fifo", "run", "config.yaml", resume, 2),
     ("huge", "run", "config.yaml", resume, 3),
     ("endless", "run", "result.json", resume, 0),
-    ("link", "run", "checkpoints/.manifest.json.tmp", resume, 5),
     ("fifo", "run", "checkpoints/manifest.json", resume, 3),
     ("link", "study", ".lock", resume_study, 5),
     ("link", "study", ".sweep.json.tmp", resume_study, 5),
-    ("fifo", "study", "sweep.json", resume_study, 2),
     ("huge", "study", "sweep.json", resume_study, 2),
     ("link", "run", "new/run.log", evaluate, 5),
-    ("link", "run", "new/confusion.png", evaluate, 5),
     ("link", "run", "new/.hydra/overrides.yaml", evaluate, 5),
     ("link", "run", "new/.hydra/config.yaml", begin, 5),
-    ("link", "run", "export/model.safetensors", export, 2),
-    ("fifo", "run", "export/export.json", export, 0),
-    ("fifo", "study", "report/report.md", report, 5),
     ("link", "study", "report/report.md", report, 0),
     ("endless", "study", "sweep.json", report, 0),
 ]
@@ -138,7 +120,7 @@ def test_what_somebody_left_in_a_folder_is_neither_followed_nor_waited_for(
     folder, victim = foreign(shell, made, of)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     PLANTS[what](folder / name, victim)
-    done = timed(command, shell, folder)
+    done = command(shell, folder)
     assert done.returncode == code, done.stderr
     lines = done.stderr.splitlines()
     if code:
@@ -158,61 +140,3 @@ def test_a_folder_of_checkpoints_that_is_a_link_to_another_disk_is_written_to(
     done = resume(shell, folder)
     assert done.returncode == 0, done.stderr
     assert read(shell.folder / "large" / "last.pt")["step"] == 2
-
-
-# Checkpoints that are larger than they look
-
-
-def deflated(good: Path, bad: Path) -> None:
-    """A copy of a checkpoint whose pickle begins with what unpacks to gigabytes."""
-    with zipfile.ZipFile(good) as source, zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as target:
-        for name in source.namelist():
-            with target.open(name, "w", force_zip64=True) as part:
-                if name.endswith("data.pkl"):
-                    for _ in range(2000):
-                        part.write(bytes(1 << 20))
-                part.write(source.read(name))
-
-
-@pytest.mark.slow
-def test_a_checkpoint_that_claims_more_than_its_file_has_is_refused_in_little_memory(
-    shell: Shell, made: Path
-) -> None:
-    path = shell.folder / "x.pt"
-    deflated(made / "run" / "checkpoints" / "last.pt", path)
-    done = timed(shell.evaluate, f"ckpt={path}", "launch.inline=true")
-    refused(done, 3, "ckpt=", hint="it cannot be read")
-    refused(timed(shell.train, f"init={path}", *SMALL), 3, "init=", hint="it cannot be read")
-
-
-# Exports
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "options"), [("safetensors", "size=100k"), ("onnx", "size=4k"), ("pt2", "nr_inodes=1")]
-)
-def test_an_export_to_a_full_disk_is_one_line_that_names_the_mount(
-    shell: Shell, kind: str, options: str
-) -> None:
-    run_folder(shell.folder / "run")
-    with disk(shell.folder / "m", options):
-        done = shell.run(
-            "-m", "ninefold.export", f"ckpt={shell.folder}/run", f"format={kind}", f"out=m/x.{kind}"
-        )
-        refused(done, 5, f"out={shell.folder}/m/x.{kind}", hint=f"free on {shell.folder}/m; make")
-        assert list((shell.folder / "m").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_recording_without_end_takes_no_memory_and_one_line(shell: Shell, made: Path) -> None:
-    report(shell, made / "study")
-    for what in (endless, fifo, huge):
-        folder = shell.folder / what.__name__
-        shutil.copytree(made / "study" / "report", folder)
-        what(folder / "environment.json", folder)
-        refused(timed(report, shell, folder), 2, "environment.json=")
-    (folder / "environment.json").write_bytes(b"[" * 100_000)
-    refused(timed(report, shell, folder), 2, "environment.json=", hint="nested")
-    (folder / "environment.json").write_text(json.dumps({"sweep": 7}))
-    refused(timed(report, shell, folder), 2, "environment.json=", hint="sweep in it is no dict")

@@ -328,7 +328,7 @@ WAITING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none"))
+@pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none", "step-ddp2"))
 def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
     shell: Shell, what: str, kind: str
 ) -> None:
@@ -353,15 +353,6 @@ def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
 
 
 HOSTILE = ("numpy", "torch", "random", "ninefold", "json", "sitecustomize", "hydra", "tests")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run."""
-    shell = Shell(tmp_path_factory.mktemp("trained"))
-    done = shell.train("max_steps=3", "logger=quiet", *SMALL, "hydra.run.dir=run")
-    assert done.returncode == 0, done.stderr
-    return shell.folder / "run"
 
 
 def command(name: str, trained: Path) -> list[str]:
@@ -399,18 +390,6 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert not canary.exists(), canary.read_text()
     assert process.returncode == 0, stderr
     assert "Traceback" not in stderr
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("given", [{}, {"PYTHONSAFEPATH": "1"}], ids=["plain", "safe"])
-def test_programs_that_a_step_starts_find_modules_as_they_would_without_ninefold(
-    shell: Shell, given: dict[str, str]
-) -> None:
-    run = start(shell, "ddp2", "environment", fresh=True, **given)
-    assert run.end() == 0, run.stderr()
-    assert run.said["environment"].get("PYTHONSAFEPATH") == given.get("PYTHONSAFEPATH")
-    # Of `python -c` it is the working directory, which is ''.
-    assert (run.said["first"] == "''") is not bool(given)
 
 
 # Where the output goes

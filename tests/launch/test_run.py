@@ -218,27 +218,6 @@ def test_a_killed_worker_is_one_line_and_the_exit_code_of_a_lost_resource(shell:
     assert result(shell.folder / "run")["status"] == "failed"
 
 
-@pytest.mark.slow
-def test_under_torchrun_a_signal_saves_to_the_one_run_folder_before_the_end(shell: Shell) -> None:
-    process = shell.start(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        *(TRAIN, *BARE, "threads=2", "parallel=ddp", "epochs=100000", "checkpoint.every=5"),
-    )
-    wait_for(shell.folder / "outputs/runs/*/checkpoints/manifest.json", process)
-    process.terminate()
-    stderr = end(process).stderr
-    (line,) = [line for line in stderr.splitlines() if line.startswith("error: ")]
-    run = only_run(shell.folder)
-    said = (
-        f"error: signal=SIGTERM: the run was stopped; it is saved at step {last_step(run)} in {run}"
-    )
-    assert line.startswith(said)
-    assert [path.name for path in run.glob("result*.json")] == ["result.json"]
-    assert (run / "run.rank1.log").exists()
-    assert shell.train(f"resume={run}", "parallel.processes=2", "epochs=1").returncode == 0
-    assert result(run)["processes"] == 2
-
-
 def test_under_torchrun_the_strategy_must_take_its_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,11 +63,6 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
             "error: deterministic=true: an operation has no deterministic kernel (RuntimeError: p",
         ),
         (
-            RuntimeError("could not create a primitive descriptor for the LSTM forward. Run with"),
-            ConfigError,
-            "error: kernel=oneDNN: this CPU has none for a layer in its precision (could not ",
-        ),
-        (
             OSError(28, "No space left on device", "last.pt"),
             ResourceError,
             "error: file=last.pt: No space left on device; traceback in ",

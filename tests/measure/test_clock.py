@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from ninefold.engine.clock import PHASES, Clock
-from ninefold.measure.devices import Meter
 
 CPU = torch.device("cpu")
 NAP = 0.02
@@ -92,68 +91,6 @@ def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -
         take_step(clock, ("forward",))
     assert clock.phase_seconds(steps) == {}
     assert clock.sampled_steps == 0
-
-
-def test_a_stopped_clock_holds_no_marks_of_the_steps_that_it_sampled() -> None:
-    clock = Clock(torch.device("cpu"), sample=2)
-    clock.start()
-    for _ in range(100):
-        clock.begin_step()
-        clock.mark("data")
-        clock.end_step()
-    clock.stop()
-    assert clock._pending == []
-    assert clock.sampled_steps == 50
-
-
-class Counter:
-    """An energy counter that runs with the time, and knows how often it was read."""
-
-    def __init__(self) -> None:
-        self.reads = 0
-
-    def __call__(self) -> float:
-        self.reads += 1
-        return time.perf_counter()  # a watt
-
-
-def test_energy_is_read_at_the_ends_of_an_epoch_and_not_at_each_pause() -> None:
-    counter = Counter()
-    clock = Clock(CPU, sample=0, meter=Meter("nvml", counter))
-    since = time.perf_counter()
-    clock.start()
-    running = paused = 0.0
-    for _ in range(5):
-        running += nap()
-        with clock.paused():
-            paused += nap()
-    clock.stop()
-    assert counter.reads == 2
-    assert running + paused <= clock.joules <= elapsed(since)
-    outside = nap()
-    clock.start()
-    clock.stop()
-    assert counter.reads == 4
-    assert clock.joules <= elapsed(since) - outside
-
-
-def test_in_a_long_epoch_energy_is_read_often_enough_for_a_counter_that_wraps_around(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ninefold.engine.clock.ENERGY_PERIOD", 2.5 * NAP)
-    counter = Counter()
-    clock = Clock(CPU, sample=0, meter=Meter("rapl", counter))
-    since = time.perf_counter()
-    clock.start()
-    inside = time.perf_counter()
-    for _ in range(6):
-        nap()
-        with clock.paused():
-            pass
-    least = elapsed(inside)
-    clock.stop()
-    assert 3 <= counter.reads <= 4 or elapsed(since) > 9 * NAP  # a busy machine reads it more often
-    assert least <= clock.joules <= elapsed(since)
 
 
 @pytest.mark.gpu

@@ -78,13 +78,10 @@ def flat(tensors: Any) -> Any:
 
 def test_a_run_is_bitwise_the_same_whatever_it_measures_first() -> None:
     found = []
-    measured = (f"numerics={STEPS}", "clock.ceiling=2", "clock.link=0.01", "clock.warmup=0")
-    for more in ((), measured):
+    for more in ((), (f"numerics={STEPS}", "clock.warmup=0")):
         with ours.training(*SMALL, *more) as run:
             train(run)
             found.append(list(run.state.model.parameters()))
-            assert (run.warmup.ceiling_images_per_second is not None) == bool(more)
-            assert (run.warmup.compute_seconds is not None) == bool(more)
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -15,29 +13,9 @@ from torch import Tensor, nn
 
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.dp import DP, GatheredObjective, Replicas
-from ninefold.engine.task import Objective, Scores, Task
+from ninefold.engine.task import Objective, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
-
-
-@dataclass(frozen=True)
-class Points:
-    """Landmarks float32 [n, k, 3], NaN where one is absent; an example without any counts as 0."""
-
-    score = "within"
-
-    def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        there = target.isfinite().all(dim=2)
-        errors = ((output - target.nan_to_num()) ** 2).sum(dim=2) * there
-        return (errors.sum(dim=1) / there.sum(dim=1).clamp(min=1)).mean()
-
-    def measure(self, output: Tensor, target: Tensor) -> Tensor:
-        there = target.isfinite().all(dim=2)
-        close = (output - target).norm(dim=2) < 1
-        return torch.stack([there.sum(), (close & there).sum()])
-
-    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
-        return Scores(float(sums[1] / sums[0]))
 
 
 def classification() -> tuple[nn.Module, Task, Tensor, Tensor]:
@@ -51,13 +29,6 @@ def segmentation() -> tuple[nn.Module, Task, Tensor, Tensor]:
     for number, mask in enumerate(masks):
         mask[:number] = IGNORED  # the last one is void almost everywhere
     return nn.Conv2d(1, 2, 3, padding=1), Segmentation(), torch.randn(7, 1, 6, 6), masks
-
-
-def landmarks() -> tuple[nn.Module, Task, Tensor, Tensor]:
-    points = torch.randn(7, 5, 3)
-    points[0, 1:] = points[3, :2] = points[6] = float("nan")
-    net = nn.Sequential(nn.Linear(4, 15), nn.Unflatten(1, (5, 3)))
-    return net, Points(), torch.randn(7, 4), points
 
 
 class OnCPU:
@@ -107,7 +78,7 @@ def gathered(objective: Objective) -> GatheredObjective:
 
 @pytest.mark.parametrize("loss_in_forward", [True, False])
 @pytest.mark.parametrize("count", [7, 2])  # 3, 3 and 1 for three threads, or 1, 1 and none
-@pytest.mark.parametrize("make", [classification, segmentation, landmarks])
+@pytest.mark.parametrize("make", [classification, segmentation])
 def test_threads_with_unlike_numbers_of_examples_have_the_loss_and_gradients_of_one_pass(
     make: Any, count: int, loss_in_forward: bool
 ) -> None:

@@ -14,7 +14,6 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.errors import ConfigError
 from ninefold.train.build import make
-from tests.conftest import Shell, result
 
 CPU = torch.device("cpu")
 
@@ -25,39 +24,6 @@ def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
     node = OmegaConf.create({"_target_": "ninefold.engine.parallel.Parallel"})
     with pytest.raises(ConfigError, match=r"abstract class Parallel.* join"):
         make(node, "parallel")
-
-
-@pytest.mark.parametrize(
-    ("strategy", "most", "no_op", "backend", "processes"),
-    [("none", 1, False, None, 1), ("dp", 1, True, None, 1), ("ddp", None, False, "gloo", 2)],
-)
-def test_a_result_says_what_a_report_asks_of_a_strategy(
-    shell: Shell,
-    strategy: str,
-    most: int | None,
-    no_op: bool,
-    backend: str | None,
-    processes: int,
-) -> None:
-    """That ddp has two processes on a CPU, which share the threads of the others, included."""
-    done = shell.train(
-        f"parallel={strategy}", "device=cpu", "max_steps=1", "dataset.limit=64", "clock.warmup=0",
-        "logger=quiet", "hydra.run.dir=run", "threads=2",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = result(shell.folder / "run")
-    assert (found["max_processes"], found["no_op"], found["backend"]) == (most, no_op, backend)
-    assert (found["processes"], found["threads"]) == (processes, 2)
-    note = "2 processes share the 2 CPU threads that one process would have."
-    assert (note in found["notes"]) == (processes == 2)
-
-
-def test_a_place_has_one_device_unless_it_is_given_more() -> None:
-    gpus = tuple(torch.device("cuda", index) for index in (2, 3))
-    assert RankContext(0, 1, CPU).devices == (CPU,)
-    assert RankContext(0, 1, CPU).gpus == []
-    assert RankContext(0, 2, gpus[0]).gpus == [2]
-    assert RankContext(0, 1, gpus[0], devices=gpus).gpus == [2, 3]
 
 
 @pytest.mark.parametrize(("threads", "shares"), [(4, [2, 1, 1]), (2, [1, 1, 1])])

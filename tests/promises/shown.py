@@ -22,13 +22,12 @@ from ninefold import __main__ as ninefold
 from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.hydra_internal import BasicSweeper
-from ninefold.config.job import Asked, asked
+from ninefold.config.job import Asked, asked, check
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.export import __main__ as export
 from ninefold.finders import __main__ as finders
 from ninefold.launch.command import composed
-from ninefold.launch.ready import checked
 from ninefold.study import checks, plan
 from tests.forked import ROOT
 
@@ -81,9 +80,8 @@ def command(words: Sequence[str]) -> None:
         run("train", ninefold.compared(arguments))
     elif name == "export" and arguments and ELIDED not in arguments:
         own, rest = export.taken(arguments)
-        require(overrides.of_arguments(rest, "evaluate"))
         config = composed("evaluate", rest, "")
-        export.place(own, checked(asked(config, config.hydra)))
+        export.place(own, check(asked(config, config.hydra)))
     elif name == "finders" and arguments and ELIDED not in arguments:
         own, rest = finders.taken(arguments)
         finders.rates_of(own)
@@ -138,7 +136,7 @@ def covering(runs: Sequence[Sequence[str]]) -> list[Sequence[str]]:
 
 def start(job: Asked, whole: bool) -> None:
     """Check a job, and its data unless they are to be named or downloaded. whole: as typed."""
-    ready = checked(job)
+    ready = check(job)
     data = ready.resolved.get("dataset") or {}
     if whole and not data.get("download") and not STANDS_FOR.fullmatch(str(data.get("root"))):
         ready.settle()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from importlib import import_module
@@ -67,42 +66,6 @@ def test_weights_are_the_same_for_every_cache_loader_and_number_of_processes(
     assert len(found) == 8
     for processes in (1, 2):
         same([run for run in found if result(run)["processes"] == processes])
-
-
-@pytest.mark.slow
-def test_torchrun_and_inline_runs_and_resumed_ones_use_the_cache(
-    shell: Shell, photos: Path
-) -> None:
-    two = (*RUN, "parallel=ddp")
-    plain = shell.train(*two, "parallel.processes=2", "hydra.run.dir=plain")
-    assert plain.returncode == 0, plain.stderr
-    done = shell.torchrun(*two, "dataset.cache=disk", "hydra.run.dir=torchrun")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("cached photos") == 1
-    same([shell.folder / "plain", shell.folder / "torchrun"])
-    alone = shell.train(*RUN, "hydra.run.dir=alone")
-    assert alone.returncode == 0, alone.stderr
-    inline = shell.train(*RUN, "dataset.cache=disk", "launch.inline=true", "hydra.run.dir=inline")
-    assert inline.returncode == 0, inline.stderr
-    begun = shell.train(*RUN, "max_steps=5", "dataset.cache=disk", "hydra.run.dir=resumed")
-    assert begun.returncode == 0, begun.stderr
-    resumed = shell.train("resume=resumed", "max_steps=null")
-    assert resumed.returncode == 0, resumed.stderr
-    same([shell.folder / name for name in ("alone", "inline", "resumed")])
-    evaluated = shell.evaluate("ckpt=resumed", "hydra.run.dir=evaluation")
-    assert evaluated.returncode == 0, evaluated.stderr
-    found = json.loads((shell.folder / "evaluation" / "evaluation.json").read_text())
-    assert found["accuracy"] == result(shell.folder / "resumed")["accuracy"]
-    assert "cached" not in evaluated.stderr  # one pass reads each image once
-    again = shell.evaluate(
-        "ckpt=resumed", "hydra.run.dir=again", "dataset=folder", "dataset.root=photos",
-        "dataset.classes=2", "dataset.shape=[3,12,12]", "dataset.cache=disk",
-        "dataset.cache_dir=other",
-    )  # fmt: skip
-    assert again.returncode == 0, again.stderr
-    assert "cached photos: 90 files" in again.stderr
-    cached = json.loads((shell.folder / "again" / "evaluation.json").read_text())
-    assert (cached["accuracy"], cached["loss"]) == (found["accuracy"], found["loss"])
 
 
 def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(

@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, tables are complete, the README stays short."""
+"""The documentation: links lead somewhere, tables are complete."""
 
 from __future__ import annotations
 
@@ -52,7 +52,3 @@ def test_the_arguments_of_compare_are_documented_with_their_defaults() -> None:
     taken = inspect.signature(ninefold.compare).parameters
     assert list(documented) == list(taken)
     assert documented == {name: parameter.default for name, parameter in taken.items()}
-
-
-def test_the_readme_fits_its_limit_of_130_lines() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 130

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -53,7 +52,9 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 # init
 
 
-def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: Shell) -> None:
+def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
+    shell: Shell,
+) -> None:
     init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
     first, refused, kept, evaluated = one_after_another(
         shell,
@@ -81,48 +82,11 @@ def test_weights_of_a_run_start_one_of_other_classes_but_for_the_head(shell: She
     assert differing(ours, model_of(shell.folder / "digits") | {n: ours[n] for n in heads}) == set()
     assert differing(ours, drawn(shell.folder / "kept")) == ours.keys() - heads
     assert evaluated.returncode == 0, evaluated.stderr
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_without_the_file_that_it_started_with(shell: Shell) -> None:
-    torch.manual_seed(3)
-    network = models.shufflenet_v2_x0_5(num_classes=10)
-    state = {f"net.{k}": v for k, v in network.state_dict().items()}
-    torch.save({"state_dict": state, "epoch": 3}, shell.folder / "w.pth")
-    job = ["train.py", *TEN, *SHUFFLENET, *SMALL, "init=w.pth", "freeze=[conv1,stage2]"]
-    for done in one_after_another(
-        shell,
-        [*job, "max_steps=2", "hydra.run.dir=whole"],
-        [*job, "max_steps=1", "hydra.run.dir=stopped"],
-    ):
-        assert done.returncode == 0, done.stderr
-    (shell.folder / "w.pth").rename(shell.folder / "gone.pth")
-    resumed, missing = one_after_another(
-        shell, ["train.py", "resume=stopped", "max_steps=2"], [*job, "hydra.run.dir=new"]
-    )
+    (shell.folder / "digits").rename(shell.folder / "gone")
+    (resumed,) = one_after_another(shell, ["train.py", "resume=kept", "max_steps=2"])
     assert resumed.returncode == 0, resumed.stderr
-    whole, stopped = (model_of(shell.folder / name) for name in ("whole", "stopped"))
-    assert differing(whole, stopped) == set()
-    frozen = {name for name in whole if name.startswith(("conv1.", "stage2."))}
-    # Its batch normalization too: no statistic of it has seen a batch.
-    assert differing(whole, {k.removeprefix("net."): v for k, v in state.items()}) == (
-        whole.keys() - frozen
-    )
-    content = read(shell.folder / "whole" / "checkpoints" / "last.pt")
-    trained = [name for name, _ in network.named_parameters() if name not in frozen]
-    assert len(content["optimizer"]["state"]) == len(trained)
-    notes, later = (result(shell.folder / name)["notes"] for name in ("whole", "stopped"))
-    (origin,) = [note for note in notes if note.startswith("The initial weights are those of ")]
-    assert origin in later
-    sizes = {name: value.numel() for name, value in network.named_parameters()}
-    part = sum(sizes[name] for name in sizes.keys() & frozen)
-    assert f"freeze: {part:,} of {sum(sizes.values()):,} parameters are not trained." in notes
-    assert missing.returncode == 3
-    assert missing.stderr == (
-        f"error: init=w.pth: no such checkpoint; looked for {shell.folder / 'w.pth'}; name a run "
-        "folder or a file\n"
-    )
-    assert not (shell.folder / "new").exists()
+    later = result(shell.folder / "kept")["notes"]
+    assert f"The initial weights are those of {file} (raw)." in later
 
 
 @pytest.mark.slow
@@ -135,31 +99,23 @@ def test_weights_in_safetensors_can_be_evaluated_and_trained_further(shell: Shel
     content = read(shell.folder / "run" / "checkpoints" / "last.pt")
     whole = {name: value.contiguous() for name, value in content["model"].items()}
     save_file(whole, shell.folder / "w.safetensors")
-    (shell.folder / "bad.safetensors").write_bytes(b"\xff" * 32)
-    evaluated, started, averaged, bad = one_after_another(
+    evaluated, started, averaged = one_after_another(
         shell,
         ["evaluate.py", "ckpt=w.safetensors", "model=convnet", "dataset=digits"],
         ["train.py", *SMALL, *STILL, "init=w.safetensors", "hydra.run.dir=raw"],
         ["train.py", *SMALL, *STILL, "init=run", "hydra.run.dir=averaged"],
-        ["train.py", *SMALL, "init=bad.safetensors", "hydra.run.dir=bad"],
     )
     for each in (evaluated, started, averaged):
         assert each.returncode == 0, each.stderr
     assert differing(model_of(shell.folder / "raw"), content["model"]) == set()
     assert differing(model_of(shell.folder / "averaged"), content["average"]) == set()
-    assert bad.returncode == 3
-    assert bad.stderr.startswith(f"error: init={shell.folder}/bad.safetensors: it cannot be read; ")
 
 
 WRONG: list[tuple[list[str], int, str]] = [
     (["freeze=[layr1]"], 2, "freeze=[layr1]: no parameter begins so; did you mean layer1?; "),
-    (["init_partial=true"], 2, "init_partial=true: there is nothing to load, as init=null; "),
-    (["init_without=[fc]"], 2, "init_without=[fc]: there is nothing to load, as init=null; "),
     (["init=none.pt"], 3, "init=none.pt: no such checkpoint; looked for "),
     (["init=none.pt", "model.net.weights=DEFAULT"], 2,
      "init=none.pt: model.net.weights=DEFAULT names weights too; one of the two is allowed; "),
-    (["model.net.name=resnet5"], 2, "model.net.name=resnet5: torchvision has no such model; "
-     "did you mean resnet50?; "),
 ]  # fmt: skip
 
 
@@ -186,8 +142,7 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     theirs = models.shufflenet_v2_x0_5().state_dict()
     torch.save(theirs, file)
     body = "conv1,stage2,stage3,stage4,conv5"
-    job = ["train.py", *TEN, *SHUFFLENET, "model.net.weights=DEFAULT", *SMALL, *DDP,
-           "dataset.mean=[0.3]", "dataset.std=[0.2]"]  # fmt: skip
+    job = ["train.py", *TEN, *SHUFFLENET, "model.net.weights=DEFAULT", *SMALL, *DDP]
     still = [*job, *STILL, f"freeze=[{body}]", "hydra.run.dir=run"]
     (started,) = one_after_another(shell, still, env={"TORCH_HOME": str(here)})
     assert started.returncode == 0, started.stderr
@@ -198,11 +153,6 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
         "The initial weights are ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1; drawn from the seed: "
         "fc.weight, fc.bias." in notes
     )
-    assert (
-        "The weights were trained with dataset.mean=[0.485, 0.456, 0.406] dataset.std=[0.229, "
-        "0.224, 0.225], this run has dataset.mean=[" in notes
-    )
-    assert "were trained on images of 224x224 pixels, this run has 32x32." in notes
     resumed, evaluated, refused = one_after_another(
         shell,
         ["train.py", "resume=run", "max_steps=2"],
@@ -238,38 +188,3 @@ def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) 
         [rate * 4 / 500 for rate in (1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4)]
     )
     assert sum(len(group["params"]) for group in groups) == len(saved["optimizer"]["state"])
-
-
-# Families of networks
-
-FAMILIES = [
-    ("torchvision", "convnext_tiny"), ("torchvision", "mobilenet_v3_small"),
-    ("torchvision", "vit_b_16"), ("timm", "resnet10t"), ("timm", "vit_tiny_patch16_224"),
-]  # fmt: skip
-TINY = ["dataset=synthetic", "dataset.classes=5", "dataset.shape=[1,32,32]",
-        "dataset.train_count=80", "dataset.test_count=9", "batch_size=4", "clock.warmup=0",
-        "logger=quiet", "optimizer=sgd", "optimizer.lr=1e-3"]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("library", "name"), FAMILIES)
-def test_a_family_trains_and_evaluates_alike_on_one_and_two_processes(
-    shell: Shell, library: str, name: str
-) -> None:
-    job = ["train.py", f"model={library}", f"model.net.name={name}", "model.input_size=32", *TINY,
-           "max_steps=2"]  # fmt: skip
-    evaluate = ["evaluate.py", "ckpt=ddp", "batch_size=4"]
-    for done in one_after_another(
-        shell,
-        [*job, "hydra.run.dir=none"],
-        [*job, *DDP, "amp=autocast", "hydra.run.dir=ddp"],
-        [*evaluate, "hydra.run.dir=one"],
-        [*evaluate, *DDP, "hydra.run.dir=two"],
-    ):
-        assert done.returncode == 0, done.stderr
-    assert result(shell.folder / "none")["steps"] == 2
-    one, two = (
-        json.loads((shell.folder / name / "evaluation.json").read_text()) for name in ("one", "two")
-    )
-    assert (one["count"], one["accuracy"]) == (two["count"], two["accuracy"])
-    assert one["loss"] == pytest.approx(two["loss"], abs=1e-5)

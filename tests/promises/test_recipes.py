@@ -94,11 +94,3 @@ def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(
     done = shell.train("--config-dir", "mine/conf", "optimizer=lamb", "max_steps=2",
                        "hydra.run.dir=lamb")  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-def test_every_recipe_has_its_configuration(mine: Path) -> None:
-    groups = {path.parent.name for path in (mine / "conf").glob("*/*.yaml")}
-    assert groups == {
-        "amp", "dataset", "experiments", "logger", "model", "optimizer", "parallel", "scheduler",
-        "task",
-    }  # fmt: skip

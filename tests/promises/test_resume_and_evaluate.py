@@ -51,7 +51,7 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
         assert set(found["per_class"]) == {str(label) for label in range(10)}
         assert found["weights"] == ("raw" if name == "raw" else "average")
         assert any("moving average" in note for note in found["notes"]) == (name != "raw")
-        assert (shell.folder / name / "confusion.png").read_bytes().startswith(b"\x89PNG")
+        assert sum(map(sum, found["confusion"])) == 360
     one, two, dp, of_best, raw = (evaluation(shell.folder / name) for name in ways)
     assert one["accuracy"] == two["accuracy"] == dp["accuracy"] == trained["accuracy"]
     assert of_best["accuracy"] == trained["best_accuracy"]

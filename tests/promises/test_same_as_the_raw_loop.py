@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +20,19 @@ from benchmarks import ours
 from benchmarks.rivals import raw
 from ninefold.engine.batches import epoch_order
 from ninefold.engine.loop import train
+from tests.dataset import scenes
 
 AMP = ("fp32", "autocast", "scaler")
+COMMON = ("batch_size=16", "threads=1", "checkpoint.every=null", "logger=quiet")
 SMALL = (
-    "dataset=synthetic", "dataset.shape=[3,8,8]", "dataset.train_count=320", "batch_size=16",
-    "model.net.width=8", "threads=1", "checkpoint.every=null", "logger=quiet",
+    "dataset=synthetic", "dataset.shape=[3,8,8]", "dataset.train_count=320", "model.net.width=8",
+    *COMMON,
+)  # fmt: skip
+MASKS = (
+    "task=segmentation", "dataset=masks", f"dataset.classes={scenes.CLASSES}",
+    f"dataset.ignore={scenes.VOID}", "dataset.shape=[3,24,32]", "dataset.mean=null",
+    "dataset.std=null", "dataset.flip=false", "model=unet", "model.net.width=4",
+    "model.net.depth=2", *COMMON,
 )  # fmt: skip
 
 
@@ -40,28 +49,35 @@ class Cast(nn.Module):
         return output.float()
 
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": partial(torch.optim.AdamW, lr=0.001, weight_decay=0.01, fused=True),
-    "sgd": partial(
-        torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.0005, nesterov=True, fused=True
-    ),
+Optimizer = Callable[..., torch.optim.Optimizer]
+ADAMW = partial(torch.optim.AdamW, lr=0.001, weight_decay=0.01, fused=True)
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.0005, nesterov=True, fused=True)
+LOOPS: dict[str, tuple[tuple[str, ...], Optimizer, Callable[[Tensor, Tensor], Tensor]]] = {
+    "adamw": ((*SMALL, "optimizer=adamw"), ADAMW, nn.functional.cross_entropy),
+    "sgd": ((*SMALL, "optimizer=sgd"), SGD, nn.functional.cross_entropy),
+    "masks": (MASKS, ADAMW, partial(raw.masked_loss, void=scenes.VOID)),
 }
 
 
-@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("kind", LOOPS)
 @pytest.mark.parametrize("amp", AMP)
-def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp: str, kind: str) -> None:
+def test_the_final_weights_are_bitwise_those_of_the_raw_loop(
+    amp: str, kind: str, tmp_path: Path
+) -> None:
     """The scale is a power of two, so that what is scaled and unscaled is what it was."""
-    with ours.training(*SMALL, f"amp={amp}", f"optimizer={kind}", "epochs=2") as run:
+    options, make, loss = LOOPS[kind]
+    if options is MASKS:
+        options += (f"dataset.root={scenes.write(tmp_path, counts={'train': 80, 'test': 2})}",)
+    with ours.training(*options, f"amp={amp}", "epochs=2") as run:
         model = copy.deepcopy(run.state.model)
-        optimizer = OPTIMIZERS[kind](model.parameters())
+        optimizer = make(model.parameters())
         called = model if amp == "fp32" else Cast(model)
         examples = ours.examples_of(run.batches.source)
         for epoch in range(2):
             rows = epoch_order(0, epoch, len(examples)).reshape(-1, 16)
-            raw.train(called, optimizer, examples, rows, run.prepare.memory_format)
+            raw.train(called, optimizer, examples, rows, run.prepare.memory_format, loss)
         train(run)
-    assert run.state.step == 40
+    assert run.state.step == 2 * len(rows)
     for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
         assert torch.equal(ours_, theirs)
 
@@ -73,7 +89,7 @@ def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_with
         assert {type(part) for part in model.modules()} >= {nn.Conv2d}
         examples = ours.examples_of(other.batches.source)
         rows = epoch_order(0, 0, len(examples)).reshape(-1, 16)
-        optimizer = OPTIMIZERS["adamw"](model.parameters())
+        optimizer = ADAMW(model.parameters())
         raw.train(model, optimizer, examples, rows, torch.contiguous_format)
         train(run)
     for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):

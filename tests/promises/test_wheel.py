@@ -24,12 +24,6 @@ from tests.conftest import ROOT, Shell, only_run, result, wait_until
 pytestmark = pytest.mark.slow
 
 SHORT = ("max_steps=4", "dataset.limit=256", "launch.cpu_processes=2")
-OTHER_PROGRAM = """
-import hydra
-@hydra.main(version_base="1.3", config_path="conf", config_name="theirs")
-def main(config): print(config)
-main()
-"""
 NET = """
 from torch import nn
 class Net(nn.Sequential):
@@ -74,11 +68,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """A new environment with the wheel, which finds its requirements where these tests do."""
-    return environment(tmp_path_factory.mktemp("a new") / "environment", built)
-
-
-def environment(folder: Path, built: Path) -> Installed:
     (wheel,) = (built / "tree").glob("*.whl")
+    folder = tmp_path_factory.mktemp("a new") / "environment"
     return new_environment(folder, "--no-deps", "--no-index", "--ignore-installed", wheel)
 
 
@@ -206,7 +197,8 @@ def test_extensions_work_in_an_empty_folder_without_a_flag(
 def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     shell: Shell, installed: Installed
 ) -> None:
-    small = ("parallel=none", "amp=fp32,autocast", "dataset.limit=256", "epochs=1")
+    # dp does the work of none on a CPU, so that the answer is decided however busy the machine is.
+    small = ("parallel=none,dp", "amp=fp32", "dataset.limit=256", "epochs=1")
     process = start(
         shell, installed.bin, "ninefold", "compare", *small, "study.time_budget=10",
         "hydra.sweep.dir=a study"
@@ -222,7 +214,7 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     assert done.code == 0, done.err
     assert (shell.folder / "a study" / "report" / "report.html").is_file()
     recorded = json.loads((shell.folder / "a study" / "sweep.json").read_text())["command"]
-    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none ")
+    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none,dp ")
     (line,) = re.findall("^train with it: (.*)$", done.out, re.MULTILINE)
     assert line.startswith("ninefold train ")
     done = pasted(shell, installed.bin, f"{line} max_steps=4 hydra.run.dir=run")
@@ -257,20 +249,6 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Ins
     assert json.loads(found.read_text())["accuracy"] == result(run)["accuracy"]
 
 
-def test_recordings_are_rebuilt_byte_for_byte(shell: Shell, installed: Installed) -> None:
-    recordings = sorted(ROOT.glob("experiments/*/*/environment.json"))[::5]
-    assert recordings
-    for path in recordings:
-        folder = path.parent.relative_to(ROOT)  # which their commands name
-        copy = shutil.copytree(path.parent, shell.folder / folder)
-        assert shell.run("-m", "ninefold.report", str(folder)).returncode == 0
-        by_clone = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
-        assert typed(shell, installed.bin, "ninefold", "report", str(folder)).code == 0
-        for file, content in by_clone.items():
-            assert file.read_bytes() == content, file
-            assert content == (path.parent / file.relative_to(copy)).read_bytes(), file
-
-
 @pytest.mark.parametrize("name", ["mine", "with a space, a : and é"])
 def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     shell: Shell, installed: Installed, name: str
@@ -279,7 +257,8 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "mynet.yaml").write_text(MODEL)
     (folder / "mynet.py").write_text(NET)
-    (folder / "train.py").write_text("raise SystemExit('another train.py was run')")
+    for name in ("train.py", "torch.py"):  # the latter comes after the installed one
+        (folder / name).write_text(f"raise SystemExit('another {name} was run')")
     words = ("ninefold", "train", "--config-dir", "conf", "model=mynet", "parallel=ddp", *SHORT)
     done = typed(shell, installed.bin, *words)
     assert (done.code, done.err) == (0, "")
@@ -290,92 +269,14 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     assert done.err.count("\n") == 1
     done = typed(shell, installed.bin, "ninefold", "evaluate", f"ckpt='{run}'", "trust=true")
     assert (done.code, done.err) == (0, "")
-    (folder / "torch.py").touch()
-    done = typed(shell, installed.bin, *words)
-    assert done.code == 2
-    assert f"error: module={folder}/torch.py: " in done.err
 
 
-def test_other_programs_with_hydra_see_nothing_of_it_nor_it_their_configuration(
-    shell: Shell, installed: Installed
-) -> None:
-    (shell.folder / "conf" / "model").mkdir(parents=True)
-    (shell.folder / "conf" / "theirs.yaml").write_text("a: 1\n")
-    (shell.folder / "conf" / "model" / "convnet.yaml").write_text("b: 2\n")
-    (shell.folder / "app.py").write_text(OTHER_PROGRAM)
-    done = typed(shell, installed.bin, "python", "app.py", "--info", "searchpath")
-    assert done.code == 0
-    assert "ninefold" not in done.out.replace(str(shell.folder), "")
-    done = typed(shell, installed.bin, "ninefold", "train", "--cfg", "job", "model=convnet")
-    assert done.code == 0
-    assert "b: 2" not in done.out
-
-
-def test_a_configuration_that_is_missing_is_said_by_each_command(shell: Shell, built: Path) -> None:
-    found = environment(shell.folder / "venv", built)
-    for folder in ("experiments", "conf"):
-        shutil.rmtree(found.package / folder)
-        for words in (["train"], ["train", "parallel=ddp"], ["evaluate", "ckpt=x"], ["compare"],
-                      ["train", "--help"], ["keys", "x"], ["conf"],
-                      ["export", "ckpt=x", "format=onnx"], ["keys"]):  # fmt: skip
-            done = typed(shell, found.bin, "ninefold", *words)
-            assert done.code == 2, (words, done)
-            assert done.err.startswith(f"error: ninefold={found.package}/"), (words, done)
-            assert done.err.count("\n") == 1
-
-
-def test_back_ports_beside_it_replace_nothing_of_the_standard_library(
-    shell: Shell, built: Path
-) -> None:
-    found = environment(shell.folder / "venv", built)
-    for name in ("typing", "dataclasses", "enum", "signal"):
-        (found.package.parent / f"{name}.py").write_text("raise SystemError('it was imported')")
-    done = typed(shell, found.bin, "ninefold", "train", "parallel=ddp", *SHORT)
-    assert (done.code, done.err) == (0, "")
-
-
-def test_it_runs_from_a_target_folder_that_cannot_be_written_to(shell: Shell, built: Path) -> None:
-    (wheel,) = (built / "tree").glob("*.whl")
-    target = shell.folder / "target"
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, wheel]
-    subprocess.run(pip, check=True)
-    subprocess.run(["chmod", "-R", "a-w", target], check=True)
-    work = shell.folder / "work"
-    work.mkdir()
-    shell.folder = work
-    env = {"PYTHONPATH": str(target)}
-    words = ("-m", "ninefold", "train", "parallel=ddp", *SHORT)
-    done = typed(shell, Path(sys.executable).parent, "python", *words, env=env)
-    assert (done.code, done.err) == (0, "")
-    assert not list(target.rglob("*.tmp"))
-
-
-def test_a_clone_on_pythonpath_comes_before_the_wheel_as_a_whole(
-    shell: Shell, installed: Installed, built: Path
-) -> None:
-    env = {"PYTHONPATH": str(built / "copy")}
-    done = typed(shell, installed.bin, "ninefold", "train", "parallel=ddp", *SHORT, env=env)
-    assert (done.code, done.err) == (0, "")
-    shell.folder = built / "copy" / "docs"  # and one in the working folder takes no part
-    shell.folder = shutil.copytree(built / "copy", installed.bin / "copy", dirs_exist_ok=True)
-    (shell.folder / "ninefold" / "launch" / "worker.py").write_text("raise SystemError")
-    done = typed(shell, installed.bin, "ninefold", "train", "parallel=ddp", *SHORT)
-    assert (done.code, done.err) == (0, "")
-
-
-def test_torchrun_and_joblib_start_the_installed_commands(
-    shell: Shell, installed: Installed
-) -> None:
+def test_torchrun_starts_the_installed_command(shell: Shell, installed: Installed) -> None:
     run = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ninefold")
     words = ("train", "parallel=ddp", "max_steps=4", "dataset.limit=256")
     done = typed(shell, installed.bin, "python", "-m", *run, *words)
     assert done.code == 0, done.err
     assert result(only_run(shell.folder))["processes"] == 2
-    words = ("-m", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "amp=fp32,autocast")
-    done = typed(shell, installed.bin, "ninefold", "train", *words, "max_steps=4",
-                 "hydra.sweep.dir=sweep", "dataset.limit=256")  # fmt: skip
-    assert done.code == 0, done.err
-    assert len(list(shell.folder.glob("sweep/**/result.json"))) == 2
 
 
 def test_a_zip_archive_is_refused_in_one_line(shell: Shell, built: Path) -> None:

@@ -45,8 +45,8 @@ def nine_cells(folder: Path) -> Path:
             runs.append(result(
                 cell.parallel, cell.amp, seed, train_seconds=seconds * chance.gauss(1, 0.002),
                 accuracy=0.9 + common + chance.gauss(0, 0.0003) - 0.03 * (cell == NONE_SCALER),
-                dtype="float32" if cell.amp == "fp32" else "bfloat16", energy_joules=50.0,
-                energy_source="nvml", grad_scaler=cell.amp == "scaler",
+                dtype="float32" if cell.amp == "fp32" else "bfloat16",
+                grad_scaler=cell.amp == "scaler",
             ))  # fmt: skip
     settings = {"report": {"margin": 1.0, "same": 0.02, "target": None}}
     return sweep(

@@ -210,7 +210,7 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times() -> None:
     assert ("times", "not measured in turns") in [(chip.name, chip.text) for chip in answer.chips]
     assert not any("s per epoch" in reason for reason in answer.reasons)
     assert any(
-        "not measured in turns. study.ask=[time] measures" in said for said in answer.caveats
+        "not measured in turns: study.ask=[time] measures" in said for said in answer.caveats
     )
     off = {DDP: -2.0, NONE_AUTOCAST: -0.45}
     known = whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0}, off, spread=0.2))
@@ -476,6 +476,15 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
         answer_of(runs, sweep={**sweep, "timing_ended": "rounds"}, report_folder="x/report").surer
         is None
     )
+
+
+def test_of_those_that_look_as_fast_the_one_with_the_least_memory_is_told() -> None:
+    runs = [
+        replace(run, peak_memory_bytes=[100 if run.parallel == "none" else 200])
+        for run in runs_of({NONE: 5.02, DDP: 5.0, NONE_AUTOCAST: 5.4}, noise=0.1)
+    ]
+    told = {chip.name: chip.text for chip in answer_of(runs).chips}
+    assert told["as fast so far, with the least memory"] == "none, fp32"
 
 
 @pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (10, False), (8, True)])

@@ -54,11 +54,15 @@ def test_a_strangers_study_has_nobody_call_what_it_names(words: list[str]) -> No
         assert recorded({"words": {"cells": cells}}, "none-fp32", own=False) == []
 
 
-def test_words_that_choose_options_and_set_plain_values_are_always_repeated(tmp_path: Path) -> None:
-    words = ["experiments=recommended", "dataset.root=data", "~optimizer.fused", "a=[1,2]"]
-    folder = study(tmp_path, words)
+def test_plain_words_are_always_repeated_and_the_cells_values_stand_for_an_experiment_of_ours(
+    tmp_path: Path,
+) -> None:
+    words = ["dataset.root=data", "~optimizer.fused", "a=[1,2]", "epochs=4"]
+    values = {"epochs": 4, "batch_size": 8, "launch": {"cpu_processes": 2}}
+    of_cell = {"choices": {"parallel": "none", "amp": "fp32"}, "values": values}
+    folder = study(tmp_path, words, study="ours", overlays={"none-fp32": of_cell})
     shown = train_of(report.write(folder))
-    assert shown[2:] == words[1:]  # this study has recorded no values of its experiment
+    assert shown[2:] == ["parallel=none", "amp=fp32", "batch_size=8", *words]
 
 
 def test_folders_are_named_so_that_the_command_works_but_not_published(

@@ -16,6 +16,7 @@ from ninefold.report.answer.tree import Report
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
+from ninefold.report.data.turns import count_turns
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 from tests.report.test_report import entry, result
 
@@ -153,8 +154,12 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
     assert state.cells == ["none-scaler", "ddp-autocast"]
 
 
-def test_after_one_timing_round_nobody_is_told_what_to_use(tmp_path: Path) -> None:
-    answer = read(study(tmp_path, rounds=1)).answer
+def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: Path) -> None:
+    far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
+    answer = read(study(tmp_path / "far", far, rounds=1)).answer
+    assert answer.lead == "Use one process in autocast: 2 times as fast as fp32."
+    close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1}
+    answer = read(study(tmp_path / "close", close, rounds=1)).answer
     assert answer.lead == "Too few timing rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)
 
@@ -184,14 +189,17 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
     assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
 
 
-def test_every_turn_counts_alike_in_the_time_of_a_process() -> None:
+def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
     """Training pays for slow steps, too; `train_seconds` may be another mean of the turns."""
     run = run_of_result({
-        "folder": "timing/0/ddp-fp32", "status": "ok", "turns": 3, "turn_seconds": [5.0, 1.0, 1.2],
-        "steps": 22, "epochs": 2.0, "batch_size": 64, "train_seconds": 22 * 1.1, "no_op": False,
+        "folder": "timing/0/ddp-fp32", "status": "ok", "turns": 4, "steps": 22, "epochs": 2.0,
+        "turn_seconds": [2.8, 1.0, 1.2, 9.0], "turn_others": [0.0, 0.02, 0.0, 0.4],
+        "batch_size": 64, "train_seconds": 22 * 1.1, "no_op": False,
     })  # fmt: skip
-    assert run.train_seconds == pytest.approx(22 * 2.4)
-    assert run.images_per_second == pytest.approx(64 / 2.4)
+    count_turns([run])
+    assert run.train_seconds == pytest.approx(22 * 5 / 3)
+    assert run.images_per_second == pytest.approx(64 * 3 / 5)
+    assert run.turn_left_out == ["", "", "", "other programs"]
 
 
 def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(
@@ -217,14 +225,39 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     assert "a step of ddp, fp32 took 17.9 % longer in turns" in said
 
 
-def test_that_other_programs_used_the_machine_during_turns_is_said(tmp_path: Path) -> None:
-    assert "The machine was busy" not in caveats(study(tmp_path / "quiet", others=0.04))
-    shown = caveats(study(tmp_path / "busy", others=0.32))
-    assert "The machine was busy: other programs used 32 % of its CPU time" in shown
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([0.0, 0.05, 0.0, 0.02, 0.0], ""),
+        ([0.3, 0.05, 0.0, 0.02, 0.0], "20 % of the turns were left out: other programs used the"),
+        ([0.3, 0.25, 0.4, 0.02, 0.0], "Other programs used 25 % of the CPU time throughout."),
+        ([0.6, 0.65, 0.7, 0.62, 0.6], "Other programs used 62 % of the CPU time: this says little"),
+    ],
+)
+def test_each_state_of_the_machine_has_its_sentence(
+    tmp_path: Path, others: list[float], said: str
+) -> None:
+    answer = read(study(tmp_path, others=0.3, turn_others=others)).answer
+    assert said in " ".join(answer.caveats)
+    assert ("of the turns" in " ".join(answer.caveats)) == ("of the turns" in said)
+    assert answer.lead.startswith("Beside other programs: ") == ("says little" in said)
 
 
-def test_after_two_noisy_rounds_an_interval_is_not_known_yet(tmp_path: Path) -> None:
-    [group] = read(study(tmp_path, rounds=2, noise=0.2)).groups
+def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(
+    tmp_path: Path,
+) -> None:
+    shown = caveats(study(tmp_path, others=0.32))
+    assert "Other programs used 32 % of the CPU time during the turns" in shown
+
+
+def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Path) -> None:
+    one = {"turns": 1, "turn_seconds": [0.1]}
+    folder = study(tmp_path, rounds=2, noise=0.2)
+    for path in folder.glob("timing/*/*/result.json"):
+        content = json.loads(path.read_text())
+        first = content["turn_seconds"][:1]
+        path.write_text(json.dumps({**content, **one, "turn_seconds": first}))
+    [group] = read(folder).groups
     wide = [pair for pair in group.pairs.seconds if pair.verdict == "not enough runs"]
     assert any(pair.low is None for pair in wide)
     assert all(pair.low is None or pair.low > 0.01 for pair in group.pairs.seconds)

@@ -7,7 +7,6 @@ import shlex
 import pytest
 
 from ninefold import main, secrets
-from ninefold.config import overrides as messages
 from ninefold.errors import FolderInUse
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
@@ -47,14 +46,6 @@ def test_the_printed_resume_command_can_be_pasted(
         assert sorted(words) == sorted(
             ["-m", "seed=0,1", budget, *given[-2:], f"study.resume={made.folder}"]
         )
-        assert messages.of_arguments(words, "train") == []
-
-
-@pytest.mark.parametrize("flags", [[], ["-m"]])
-def test_a_command_that_names_two_studies_is_refused(flags: list[str]) -> None:
-    given = [*flags, "experiments=nine_way,cifar10_cpu"]
-    (failure,) = messages.of_arguments(given, "train")
-    assert "a command runs one study; give them one after the other" in str(failure)
 
 
 def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(

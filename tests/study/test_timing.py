@@ -19,7 +19,7 @@ from statistics import fmean
 import pytest
 
 from ninefold.study.load import NeighborLoad
-from ninefold.study.turns import Turn, planned_seconds, spread, stretch_steps
+from ninefold.study.turns import Turn, planned_seconds, spread, stretch_steps, turn_counts
 from tests.conftest import ROOT, Shell, result, wait_until
 
 DEFAULTS = {
@@ -178,7 +178,7 @@ def test_a_cell_whose_steps_are_twice_as_fast_with_one_thread_says_so_once(
         if "One CPU thread is faster here" in note
     ]
     assert [name for name, _ in notes] == ["none-fp32"] * told
-    assert "with threads=1, and 2" in "".join(note for _, note in notes) or not told
+    assert "with threads=2. Add" in "".join(note for _, note in notes) or not told
     assert ("Add threads=1 and compare again." in done.stdout) == told
 
 
@@ -335,9 +335,9 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
 
 
 def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
-    assert planned_seconds(180, overhead=2) == 15  # 12 rounds
-    assert planned_seconds(180, overhead=9) == 18  # of which 9 are training
-    assert planned_seconds(48, overhead=9) == 12  # 4 rounds: one more than the first look takes
+    assert planned_seconds(180, overhead=2) == 30  # 6 rounds
+    assert planned_seconds(180, overhead=18) == 36  # of which 18 are training
+    assert planned_seconds(48, overhead=18) == 24  # 2 rounds
     assert planned_seconds(0.0, overhead=9) > 0
 
 
@@ -359,25 +359,21 @@ def test_a_study_that_cannot_be_timed_in_turns_is_refused(
 
 def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
     spin = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-    started = subprocess.Popen([sys.executable, "-c", spin])  # our own, as we have started it
     # Its parent ends at once, so that it is nobody's.
     orphan = ["sh", "-c", f"{sys.executable} -c '{spin}' >/dev/null 2>&1 & echo $!"]
     other = int(subprocess.run(orphan, capture_output=True, check=True).stdout)
     try:
-        ours, all_others = NeighborLoad(), NeighborLoad()
-        with ours.during([other]), all_others.during([]):
-            time.sleep(1.5)
+        ours, all_others, unknown = NeighborLoad(), NeighborLoad(), NeighborLoad()
+        ours.begin([other]), all_others.begin([]), unknown.begin([2**30])
+        time.sleep(1.5)
+        own, every = ours.share(), all_others.share()
     finally:
-        started.kill(), os.kill(other, signal.SIGKILL)
-        started.wait()
-    assert ours.others is not None
-    assert all_others.others is not None
+        os.kill(other, signal.SIGKILL)
+    assert own is not None
+    assert every is not None
     # A share of one CPU: it may have little of it beside other tests.
-    assert all_others.others > ours.others + 0.15 / len(os.sched_getaffinity(0))
-    unknown = NeighborLoad()
-    with unknown.during([2**30]):
-        pass
-    assert unknown.others is None
+    assert every > own + 0.15 / len(os.sched_getaffinity(0))
+    assert unknown.share() is None
 
 
 def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() -> None:
@@ -391,12 +387,17 @@ def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() 
 def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> None:
     assert Turn.of("a", 0.002, 0.04, several=False) == Turn("a", 20, 20)
     assert Turn.of("a", 0.005, 0.04, several=True) == Turn("a", 60, 60)
-    assert Turn.of("a", 1.2, 0.04, several=False) == Turn("a", 1, 2)
+    assert Turn.of("a", 0.6, 0.04, several=False) == Turn("a", 1, 2)
+    assert Turn.of("a", 1.2, 0.04, several=False) == Turn("a", 1, 1)
 
 
-def test_a_long_stretch_has_at_least_40_steps_and_a_second() -> None:
-    assert stretch_steps(0.002) == 500
-    assert stretch_steps(0.1) == 40
+def test_a_long_stretch_has_at_least_40_steps_or_4_seconds_and_a_second() -> None:
+    assert [stretch_steps(s) for s in (0.002, 0.05, 0.2, 5.0)] == [500, 40, 20, 1]
+
+
+def test_turns_are_in_proportion_to_one_over_the_root_of_their_seconds() -> None:
+    assert turn_counts({"short": 0.1, "long": 0.4}, training=3.0) == {"short": 10, "long": 5}
+    assert turn_counts({"short": 3.0, "long": 9.0}, training=1.0) == {"short": 2, "long": 2}
 
 
 @pytest.mark.slow

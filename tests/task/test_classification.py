@@ -61,19 +61,6 @@ def network(classes: int = 5) -> nn.Module:
     return nn.Sequential(*layers)
 
 
-def evaluated(model: nn.Module, found: Examples, batch_size: int = 8) -> Evaluation:
-    task = Classification(5)
-    return evaluate(
-        Objective(model, task).train(model.training),
-        HostSource(found),
-        task=task,
-        batch_size=batch_size,
-        prepare=ImagePreparation(1),
-        parallel=Single(),
-        context=ALONE,
-    )
-
-
 def same_table(evaluation: Evaluation, confusion: Tensor) -> bool:
     table = evaluation.scores.table
     return table is not None and np.array_equal(table, confusion.numpy())
@@ -85,17 +72,6 @@ def expectation(model: nn.Module, found: Examples) -> tuple[float, Tensor]:
     with torch.no_grad():
         output = copy.deepcopy(model).eval()(torch.from_numpy(found.inputs) / 255)
     return task.loss(output.double(), target).item(), task.measure(output, target)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 8, 37, 100])
-def test_an_evaluation_is_exact_for_any_size_of_batch(batch_size: int) -> None:
-    model, found = network(), examples(37)
-    loss, confusion = expectation(model, found)
-    evaluation = evaluated(model, found, batch_size)
-    assert evaluation.count == 37
-    assert same_table(evaluation, confusion)
-    assert evaluation.loss == pytest.approx(loss, rel=1e-5)
-    assert evaluation.accuracy == int(confusion.diagonal().sum()) / 37
 
 
 class Team(Single):
@@ -115,17 +91,19 @@ class Team(Single):
         return total
 
 
-def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluation]:
+def evaluated(
+    model: nn.Module, found: Examples, batch_size: int = 8, size: int = 1
+) -> list[Evaluation]:
     """The evaluation as each of `size` processes gets it."""
     team, task = Team(size), Classification(5)
 
     def work(rank: int) -> Evaluation:
         try:
             return evaluate(
-                Objective(copy.deepcopy(model), task),
+                Objective(copy.deepcopy(model) if size > 1 else model, task).train(model.training),
                 HostSource(found),
                 task=task,
-                batch_size=8,
+                batch_size=batch_size,
                 prepare=ImagePreparation(1),
                 parallel=team,
                 context=RankContext(rank, size, CPU),
@@ -138,13 +116,23 @@ def evaluated_by(size: int, model: nn.Module, found: Examples) -> list[Evaluatio
         return list(pool.map(work, range(size)))
 
 
-@pytest.mark.parametrize(("count", "size"), [(37, 2), (37, 3), (7, 4), (4, 4), (2, 3)])
-def test_an_evaluation_is_the_same_on_any_number_of_processes(count: int, size: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "batch_size", "size"),
+    [
+        *((37, batch_size, 1) for batch_size in (1, 3, 8, 37, 100)),
+        *((37, 8, 2), (37, 8, 3), (7, 8, 4), (4, 8, 4), (2, 8, 3)),
+    ],
+)
+def test_an_evaluation_is_exact_for_any_size_of_batch_and_number_of_processes(
+    count: int, batch_size: int, size: int
+) -> None:
     model, found = network(), examples(count)
     loss, confusion = expectation(model, found)
-    for evaluation in evaluated_by(size, model, found):
+    for evaluation in evaluated(model, found, batch_size, size):
+        assert evaluation.count == count
         assert same_table(evaluation, confusion)
         assert evaluation.loss == pytest.approx(loss, rel=1e-5)
+        assert evaluation.accuracy == int(confusion.diagonal().sum()) / count
 
 
 def test_a_class_without_examples_has_no_accuracy() -> None:
@@ -172,17 +160,3 @@ def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph() -> None:
     evaluated(model, examples(20))
     assert torch.equal(before, torch.get_rng_state())
     assert recorded == [False] * 3
-
-
-def test_an_example_that_is_lost_on_the_way_is_noticed() -> None:
-    task = Classification(5)
-    with pytest.raises(AssertionError, match="4 of 8 examples counted"):
-        evaluate(
-            Objective(network(), task),
-            HostSource(examples(8)),
-            task=task,
-            batch_size=8,
-            prepare=ImagePreparation(1),
-            parallel=Single(),
-            context=RankContext(0, 2, CPU),
-        )

@@ -9,7 +9,6 @@ from torch import Tensor
 from ninefold.engine.task import Task, added, counted
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
-from ninefold.volumes.landmarks import Landmarks
 
 
 @pytest.mark.parametrize("shape", [(1000,), (1,), (0,), (7, 9, 11), (3, 4, 5, 6)])
@@ -28,8 +27,6 @@ def cases() -> dict[str, tuple[Task, Tensor, Tensor]]:
     random = torch.Generator().manual_seed(0)
     masks = torch.randint(0, 5, (6, 20, 20), generator=random, dtype=torch.uint8)
     masks[masks == 4] = 255
-    points = 8 * torch.rand(2, 3, 3, generator=random)
-    points[0, 1] = float("nan")
     return {
         "classes": (
             Classification(5),
@@ -37,16 +34,11 @@ def cases() -> dict[str, tuple[Task, Tensor, Tensor]]:
             torch.randint(0, 5, (40,), generator=random),
         ),
         "masks": (Segmentation(4, 255), torch.randn(6, 4, 20, 20, generator=random), masks),
-        "landmarks": (
-            Landmarks((1.0, 2.0, 3.0)),
-            torch.randn(2, 3, 9, 9, 9, generator=random),
-            points,
-        ),
     }
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["classes", "masks", "landmarks"])
+@pytest.mark.parametrize("name", ["classes", "masks"])
 def test_a_task_measures_on_a_gpu_without_waiting_for_it(name: str) -> None:
     task, output, target = cases()[name]
     expected = task.measure(output, target)

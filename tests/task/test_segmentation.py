@@ -86,23 +86,9 @@ def test_volumes_and_masks_of_16_bits_are_measured_too() -> None:
     assert task.loss(output, target) > 0
 
 
-def dice(logits: Tensor, target: Tensor) -> Tensor:
-    valid = (target != VOID)[:, None]
-    truth = F.one_hot(target.where(target != VOID, 0), CLASSES).movedim(-1, 1) * valid
-    share = logits.softmax(1) * valid
-    both = (share * truth).flatten(1).sum(1)
-    return 1 - 2 * both / (share + truth).flatten(1).sum(1).clamp(min=1)
-
-
 def each_class(logits: Tensor, target: Tensor) -> Tensor:
     truth = F.one_hot(target.where(target != VOID, 0), CLASSES).movedim(-1, 1).float()
     return F.binary_cross_entropy_with_logits(logits, truth, reduction="none")
-
-
-def test_a_loss_of_the_users_choice_may_return_a_number_for_each_example() -> None:
-    output, target = batch()
-    loss = Segmentation(CLASSES, VOID, dice).loss(output, target)
-    assert loss.item() == pytest.approx(dice(output, target.long()).mean().item())
 
 
 def test_a_loss_of_the_users_choice_may_return_a_number_for_each_class_of_each_pixel() -> None:

@@ -120,13 +120,6 @@ def layered(model: nn.Module, decay: float, scaled: bool = True) -> Any:
     return [{"params": first, "weight_decay": 0.0, **slow}]
 
 
-class WithLoss(torch.optim.AdamW):
-    """One of a user's, whose step wants the loss."""
-
-    def step(self, loss: Any, closure: Any = None) -> Any:  # type: ignore[override]
-        return super().step(closure)
-
-
 def foreign(model: nn.Module) -> Any:
     return [{"params": [nn.Parameter(torch.zeros(1))]}]
 
@@ -147,7 +140,7 @@ def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
     ("wrong", "line"),
     [
         (["optimizer.groups=[{match: 'clasifier.w*', lr: 1}]"],
-         r"optimizer\.groups\.0\.match=clasifier\.w\*: it matches no parameter; did you mean cl"),
+         r"optimizer\.groups\.0\.match=clasifier\.w\*: it matches no parameter .*did you mean cl"),
         (["optimizer.groups=[{match: '*', weight_deacy: 0}]"],
          r"optimizer\.groups\.0\.weight_deacy=0: AdamW has no such option; did you mean weight_"),
         (["optimizer.groups=[{match: '*', lr: -1}]"],
@@ -156,7 +149,6 @@ def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
          r"optimizer\.groups=.*: it returned a parameter that is none of the network's; "),
         ([f"optimizer.groups={{_target_: {__name__}.made}}"],
          r"optimizer\.groups=.*: it cannot be built so; "),
-        ([f"optimizer._target_={__name__}.WithLoss"], r".*its step needs an argument \(loss\)"),
         (["optimizer=sgd", "optimizer.momentum=0"], r"optimizer=torch\.optim\.SGD: .*Nesterov"),
         (["+optimizer.foo=1"], r"optimizer=torch\.optim\.AdamW: .*'foo'"),
         (["scheduler.factor=1"], r"scheduler=\S+ReduceLROnPlateau: .*Factor should be < 1"),

@@ -6,7 +6,6 @@ And what is tried changes nothing: no weight, buffer, state or random number.
 from __future__ import annotations
 
 import random
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchvision.models import alexnet, googlenet, resnet18
+from torchvision.models import alexnet, resnet18
 
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
@@ -29,7 +28,7 @@ from ninefold.errors import ConfigError, Failure
 from ninefold.model import Output
 from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
-from ninefold.train.trial import Trial, evaluated_in, parts
+from ninefold.train.trial import Trial
 from tests.conftest import Shell
 from tests.faults.refusals import refused
 
@@ -99,46 +98,23 @@ def step(of: Trial, batch_size: int = 2, inputs: Tensor = INPUTS, accumulate: in
 def evaluate(
     of: Trial, count: int = 65, inputs: Tensor = INPUTS, targets: Tensor = TARGETS
 ) -> None:
-    """In batches of 64: with 65 examples the last one has a single one."""
-    of.evaluation(examples(count, inputs, targets), AsFloats(), 64, "abcde")
+    of.evaluation(examples(count, inputs, targets), AsFloats(), "abcde")
 
 
-def test_what_is_tried_changes_nothing_and_takes_little_time() -> None:
+def test_what_is_tried_changes_nothing() -> None:
     network, task = resnet18(num_classes=10).train(), Own()
-    images, took = torch.rand(2, 3, 64, 64), []
+    images = torch.rand(2, 3, 64, 64)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     drawn = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     tried = trial(network, task)
-    for _ in range(3):
-        began = time.thread_time()
-        step(tried, 2, images)
-        evaluate(tried, inputs=images)
-        took.append(time.thread_time() - began)
-    assert min(took) < 1
+    step(tried, 2, images)
+    evaluate(tried, inputs=images)
     assert (random.getstate(), np.random.get_state()[1].tolist()) == drawn[:2]
     assert torch.equal(torch.get_rng_state(), drawn[2])
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
     assert all(parameter.grad is None for parameter in network.parameters())
     assert network.training
     assert task.calls == 0
-
-
-def keeping(net: nn.Module, output: Tensor) -> Tensor:
-    """Keeps a tensor on the device of the first inputs that it sees."""
-    if not hasattr(net, "kept"):
-        net.kept = torch.zeros(5, device=output.device)
-    return output + net.kept
-
-
-@pytest.mark.parametrize("between", [lambda net, x: x + float(x.sum()) * 0, keeping])
-def test_a_network_that_reads_values_or_keeps_them_is_tried_as_a_copy(between: Any) -> None:
-    network = Net(between)
-    before = network.norm.running_mean.clone()
-    step(trial(network), 64)
-    evaluate(trial(network))
-    assert network.calls == 0
-    assert torch.equal(network.norm.running_mean, before)
-    assert network(INPUTS).device == CPU
 
 
 def test_a_batch_of_one_example_is_tried_where_a_device_computes_one() -> None:
@@ -172,12 +148,6 @@ def test_a_training_step_that_fails_is_told_before(
         step(trial(network, task), 64)
 
 
-def test_a_model_of_torchvision_with_other_outputs_in_training_is_told_before() -> None:
-    network = googlenet(num_classes=5, init_weights=False)
-    with pytest.raises(ConfigError, match=r"^error: model=net: the model's output is not a tensor"):
-        step(trial(network), 64, torch.rand(2, 3, 64, 64))
-
-
 class Pairs(nn.Linear):
     """Returns its output and another one, as torchvision's segmentation models do."""
 
@@ -194,7 +164,7 @@ class Pairs(nn.Linear):
     ("network", "line"),
     [
         (alexnet(num_classes=5), r"model=net: it fails in evaluation mode on .*\[1, 4, 4\]; "),
-        (nn.Bilinear(4, 4, 5), "model=net: it does not take what an item has .*takes input1, inp"),
+        (nn.Bilinear(4, 4, 5), r"model=net: it fails .*missing 1 required .*: 'input2'"),
         (Pairs(OrderedDict), "model=net: the model's output is not a tensor; .* OrderedDict with "
          "the keys out, aux; set model.output"),
         (Pairs(lambda parts: [part for _, part in parts]), "model=net: .* list of 2 parts"),
@@ -223,22 +193,14 @@ def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
         evaluate(own)
 
 
-def of_two_alone(output: Tensor, target: Tensor) -> Tensor:
-    assert len(target) > 1, "one example"
-    return torch.stack([(output.argmax(1) == target).sum(), torch.tensor(len(target))])
-
-
 @pytest.mark.parametrize(
     ("methods", "line"),
     [
         ({"measure": raising(AttributeError("no such"))}, r"`measure` fails .*test_trial.py:\d+"),
-        ({"measure": lambda output, target: output.view(64, -1).sum(0)}, "`measure` fails"),
         ({"measure": lambda output, target: output.argmax(1).numpy() @ [1]}, "`measure` fails"),
-        ({"measure": lambda output, target: 3}, "`measure` returns an object of type int; a tens"),
-        ({"measure": lambda output, target: output.sum(1)}, "depends on the size of a batch; .2."),
-        ({"measure": of_two_alone}, r"`measure` fails .*of 1 example\(s\); .*one example"),
+        ({"measure": lambda output, target: 3}, "`measure` fails .*'int' object has no"),
         ({"scores": raising(ValueError("of mine"))}, r"`scores` fails .*test_trial.py:\d+, ValueE"),
-        ({"scores": lambda sums, names: 0.5}, "`scores` returns an object of type float"),
+        ({"scores": lambda sums, names: 0.5}, "`scores` fails .*'float' object has no"),
         ({"scores": lambda sums, names: Scores(sums[7].item())}, "`scores` fails .*IndexError"),
         ({"scores": lambda sums, names: Scores({}[names[:1]])}, "`scores` fails .*KeyError"),
     ],
@@ -253,25 +215,12 @@ def test_an_evaluation_that_fails_is_told_before(
 @pytest.mark.parametrize(
     "methods",
     [
-        {"measure": of_two_alone},  # no batch has one
         {"scores": lambda sums, names: Scores(1 / 0)},  # as of a class that these have none of
-        {"measure": lambda output, target: F.one_hot(output.argmax(1), 5).sum(0)},
+        {"scores": lambda sums, names: Scores([0.5][int(sums[1]) < 9])},  # as of too few examples
     ],
 )
 def test_an_evaluation_that_may_go_well_is_not_refused(methods: dict[str, Any]) -> None:
-    task = Own(**methods)
-    if "scores" not in methods:
-        task.scores = lambda sums, names: Scores(0.5)  # type: ignore[method-assign]
-    evaluate(trial(task=task), 96)
-
-
-def test_an_evaluation_of_probabilities_is_not_refused_for_outputs_that_are_none() -> None:
-    def measure(output: Tensor, target: Tensor) -> Tensor:
-        assert torch.allclose(output.sum(1), torch.ones(len(output))), "no probabilities"
-        return torch.tensor([1, 1])
-
-    network = Net(lambda net, x: x.softmax(1)).eval()
-    evaluate(trial(network, Own(measure=measure)))
+    evaluate(trial(task=Own(**methods)), 96)
 
 
 def test_classification_refuses_targets_that_are_no_classes() -> None:
@@ -284,22 +233,6 @@ def test_masks_that_are_void_in_the_first_examples_are_not_refused() -> None:
     network = nn.Conv2d(1, 5, 1)
     void = torch.full((2, 4, 4), 255, dtype=torch.uint8)
     evaluate(trial(network, Segmentation(5, 255)), 64, targets=void)
-
-
-def test_weights_of_classes_are_tried_on_the_device_of_the_network() -> None:
-    task = Classification(5, nn.CrossEntropyLoss(weight=torch.ones(5)))
-    network = Net(lambda net, x: net.fail() if not x.is_meta else x)
-    step(trial(network, task, own="torch.nn.CrossEntropyLoss"), 64)
-
-
-def test_the_sizes_of_batches_are_those_that_processes_and_devices_compute() -> None:
-    assert parts(8, 1) == {8}
-    assert parts(7, 3) == {3, 1}
-    assert evaluated_in(96, 32, 1, 1) == {32}
-    assert evaluated_in(97, 32, 1, 1) == {32, 1}
-    assert evaluated_in(97, 32, 2, 1) == {16, 1}  # 49 and 48 examples
-    assert evaluated_in(3, 64, 4, 1) == {1}
-    assert evaluated_in(10, 8, 1, 3) == {3, 2, 1}
 
 
 @pytest.mark.parametrize("method", ["measure", "scores"])

@@ -106,9 +106,8 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
 def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell: Shell) -> None:
     done = shell.run(
         "-m", "ninefold.finders", "what=batch_size", "dataset.limit=128", "dataset.val=0.25",
-        "batch_size=64", "threads=2", "optimizer.lr=0.1,0.2", "hydra.run.dir=found",
+        "batch_size=64", "threads=2", "optimizer.lr=0.1,0.2", "hydra.run.dir=found", code=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     for rate in ("0.1", "0.2"):
         place = lines.index(f"optimizer.lr={rate}")

@@ -116,7 +116,8 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
     [
         ({}, "Use 4 processes (ddp): 2.3 times as fast as one.", Cell("ddp", "fp32", 4)),
         ({"alpha": 0.05, "counts": (1, 2)},
-         "Do not scale out: 2 processes (ddp) take 3.7 times as long.", Cell("none", "fp32")),
+         "Do not scale out: 2 processes (ddp) are 0.27 times as fast as one.",
+         Cell("none", "fp32")),
         ({"weak": True}, "Use 4 processes (ddp): 3.5 times the examples a second of one.",
          Cell("ddp", "fp32", 4)),
         ({"noise": 0.9, "rounds": 3, "counts": (1, 2)},
@@ -134,7 +135,13 @@ def test_a_scaling_study_answers_in_its_own_words(
 def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     found = planted()
     whole = [replace(run, turns=None, turn_seconds=[], accuracy=0.9) for run in found.runs]
+    found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
     answer = reported(replace(found, runs=whole)).answer
+    assert answer.surer is not None
+    command = "python train.py -m seed=0,1 'study.ask=[time,accuracy]'"
+    assert answer.surer.command == command
+    apart = [replace(run, on_hosts=[1, 2]) for run in whole]
+    assert reported(replace(found, runs=apart)).answer.surer is None
     assert answer.lead == "No verdict on more processes: nothing was timed in turns."
     assert (answer.decided, answer.reasons) == (False, [])
     assert answer.table is not None

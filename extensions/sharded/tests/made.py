@@ -74,6 +74,23 @@ def network(seed: int = 0) -> ConvNet:
     return ConvNet(1, 12, width=8)  # rows that 4 divides
 
 
+def plain(
+    model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], lr: float
+) -> tuple[list[float], dict[str, Tensor]]:
+    """The losses and the weights of a network that one process trains on batches."""
+    objective = Objective(model, Classification(10))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    losses = []
+    for each in batches:
+        loss = objective(*each)
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    return losses, model.state_dict()
+
+
 @contextmanager
 def made(model: nn.Module | None = None, **options: Any) -> Iterator[Made]:
     strategy = FSDP(device="cpu", **{"least": 1000, **options})

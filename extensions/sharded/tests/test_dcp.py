@@ -387,7 +387,7 @@ def test_ranks_whose_hosts_share_no_files_are_told_so(tmp_path: Path) -> None:
         with made() as run:
             run.step()
             with pytest.raises(ResourceError, match="a file system that all hosts share") as error:
-                save(run, tmp_path / f"host{run.place.rank}", 1)
+                save(run, tmp_path / f"host{run.context.rank}", 1)
             return "\n" in str(error.value)
 
     assert on_ranks(2, run, tmp_path) == [False, False]

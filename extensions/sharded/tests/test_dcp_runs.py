@@ -33,18 +33,15 @@ COMMANDS = [
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with fsdp, one like it that stopped early and goes on in copies, and what they gave."""
     shell = Shell(tmp_path_factory.mktemp("sharded"))
-    for done in one_after_another(shell, *COMMANDS):
-        assert done.returncode == 0, done.stderr
+    one_after_another(shell, *COMMANDS, code=0)
     return shell.folder
 
 
 def went_on(runs: Path, name: str, *arguments: str) -> Path:
     """A copy of the run that stopped, resumed with these arguments."""
     run = shutil.copytree(runs / "stopped", runs / name, symlinks=True)
-    (done,) = one_after_another(
-        Shell(runs), ["train.py", f"resume={name}", f"max_steps={STEPS}", *arguments]
-    )
-    assert done.returncode == 0, done.stderr
+    command = ["train.py", f"resume={name}", f"max_steps={STEPS}", *arguments]
+    one_after_another(Shell(runs), command, code=0)
     return run
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from extensions.sharded.tests.made import Made, batch, made, network
+from extensions.sharded.tests.made import batch, made, network, plain
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp
 from ninefold.engine.average import Average
 from ninefold.engine.evaluation import evaluate, most_passes
-from ninefold.engine.parallel import RankContext, Traffic, local_part
+from ninefold.engine.parallel import RankContext, local_part
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError
@@ -26,24 +25,10 @@ from ninefold.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.parallel.ranks import on_ranks
-from tests.parallel.test_sent import counted
+from tests.train.test_process_settings import BEGIN, faults, glibc
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
-
-
-def plain(steps: int) -> nn.Module:
-    """The same network after so many steps in one process."""
-    model = network()
-    objective = Objective(model, Classification(10))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    for number in range(steps):
-        loss = objective(*batch(number))
-        assert isinstance(loss, Tensor)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return model
 
 
 SLOW = pytest.mark.slow
@@ -67,7 +52,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
             return run.whole()["model"], held
 
     (saved, held), *others = on_ranks(ranks, run, tmp_path)
-    expected = plain(3).state_dict()
+    _, expected = plain(network(), [batch(number) for number in range(3)], lr=1e-3)
     assert saved.keys() == expected.keys()
     for name, value in saved.items():
         torch.testing.assert_close(value, expected[name], atol=1e-6, rtol=1e-5)
@@ -217,44 +202,6 @@ def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_pat
     assert mine == theirs == first == saved["norm.running_mean"]
 
 
-class Normed(nn.Module):
-    """Normalizes over the batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten())
-        self.head = nn.Linear(8 * 36, 10)
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(images))
-        return logits
-
-
-def test_batch_normalization_keeps_float32_in_autocast_and_learns_as_with_ddp(
-    tmp_path: Path,
-) -> None:
-    def run(strategy: DDP | FSDP) -> Any:
-        with strategy.join() as context:
-            torch.manual_seed(0)
-            model = Normed()
-            wrapped = strategy.wrap(
-                Objective(Amp("bfloat16").wrap(model), Classification(10)), context
-            )
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-            made = Made(strategy, context, model, wrapped, optimizer)
-            losses = [float(made.step(number)) for number in range(4)]
-            return losses, model.get_buffer("body.1.running_mean")
-
-    ddp, fsdp = (
-        on_ranks(2, lambda s=strategy: run(s), tmp_path)
-        for strategy in (DDP(device="cpu"), FSDP(device="cpu", least=100))
-    )
-    for (losses, mean), (expected, _) in zip(fsdp, ddp, strict=True):
-        assert losses == pytest.approx(expected, abs=0.03)
-        assert mean.dtype == torch.float32
-    torch.testing.assert_close(fsdp[0][1], ddp[0][1], atol=0.01, rtol=0.01)  # of rank 0
-
-
 @pytest.mark.parametrize("reshard", [pytest.param(True, marks=SLOW), False])
 def test_training_never_computes_with_weights_of_an_evaluation(
     reshard: bool, tmp_path: Path
@@ -402,50 +349,6 @@ def sized(*shapes: tuple[int, int]) -> nn.Module:
     return nn.Sequential(*(nn.Linear(b, a, bias=False) for a, b in shapes))
 
 
-SIZE = 64 * 64 * 4  # bytes of a layer
-SENT = 3 * 7 * SIZE // 8  # by one of 8 processes: gathered twice, reduced once
-TRAFFIC: list[tuple[dict[str, Any], RankContext, Traffic]] = [
-    ({}, RankContext(0, 8, GPU), Traffic(SENT, 3)),
-    ({"reshard_after_forward": False}, RankContext(0, 8, GPU), Traffic(2 * SENT // 3, 2)),
-    ({}, RankContext(0, 8, CPU), Traffic(4 * SENT // 3, 3)),  # gradients are reduced to all
-    ({"reshard_after_forward": False}, RankContext(0, 8, CPU), Traffic(SENT, 2)),
-    ({}, ALONE, Traffic(0, 0)),
-    ({"replicas": 2}, RankContext(0, 8, GPU), Traffic(3 * 3 * SIZE // 4 + SIZE // 4, 4)),
-    ({"replicas": 8}, RankContext(0, 8, GPU), Traffic(2 * 7 * SIZE // 8, 1)),
-]
-
-
-@pytest.mark.parametrize(("options", "context", "sent"), TRAFFIC, ids=str)
-def test_what_a_step_sends_is_calculated(
-    options: dict[str, Any], context: RankContext, sent: Traffic
-) -> None:
-    assert FSDP(**options).traffic(sized((64, 64)), context) == sent
-    in_units = FSDP(**options, least=64 * 64).traffic(sized((64, 64), (64, 64)), context, 4)
-    assert in_units == Traffic(8 * sent.sent, 8 * sent.messages)
-
-
-def test_frozen_parameters_are_gathered_and_have_no_gradients_and_rows_are_filled_up() -> None:
-    model, context = sized((64, 64), (3, 64)), RankContext(0, 2, GPU)
-    model[0].requires_grad_(False)
-    padded = 4 * 64 * 4
-    found = FSDP(least=64 * 64).traffic(model, context)
-    assert found == Traffic(2 * (SIZE // 2) + 3 * (padded // 2), 2 + 3)
-
-
-STRATEGIES = """
-from ninefold.sharded.fsdp import FSDP
-STRATEGIES = [(2, FSDP(device="cpu", least=1000)), (4, FSDP(device="cpu", least=1000)),
-              (2, FSDP(device="cpu", least=1000, reshard_after_forward=False)),
-              (4, FSDP(device="cpu", least=1000, replicas=2))]
-"""
-
-
-@SLOW
-@pytest.mark.skipif(os.geteuid() != 0, reason="a network of its own takes root")
-def test_what_is_calculated_is_counted_within_2_percent(tmp_path: Path) -> None:
-    assert counted(STRATEGIES, tmp_path) == [pytest.approx(1, abs=0.02)] * 4
-
-
 @pytest.mark.parametrize(
     ("options", "ranks", "said"),
     [({}, 1, "has one process here"), ({"replicas": 4}, 4, "a whole copy"), ({}, 4, None)],
@@ -454,3 +357,9 @@ def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str
     notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)
+
+
+@SLOW
+@glibc
+def test_a_run_gives_back_freed_memory_as_its_parameters_are_gathered_for_a_short_time() -> None:
+    assert faults(BEGIN.format("fsdp")) > 300

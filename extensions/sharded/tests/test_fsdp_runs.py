@@ -23,20 +23,19 @@ JOB = ["model.net.width=8", "threads=1", "log_every=1", "logger=quiet", "clock.w
        "dataset.limit=128", "epochs=9", "ema=0.9", "accumulate=2",
        "clip_grad_norm=1"]  # fmt: skip
 STEPS = 7
-COMMANDS = {
-    "none": ["train.py", *JOB, f"max_steps={STEPS}", "hydra.run.dir=none"],
-    "there": ["train.py", *JOB, "max_steps=3", "hydra.run.dir=there"],
-    "there, on": ["train.py", "resume=there", *FSDP, f"max_steps={STEPS}"],
-    "evaluated": ["evaluate.py", "ckpt=there", *FSDP, "batch_size=50", "hydra.run.dir=evaluated"],
-}
+COMMANDS = [
+    ["train.py", *JOB, f"max_steps={STEPS}", "hydra.run.dir=none"],
+    ["train.py", *JOB, "max_steps=3", "hydra.run.dir=there"],
+    ["train.py", "resume=there", *FSDP, f"max_steps={STEPS}"],
+    ["evaluate.py", "ckpt=there", *FSDP, "batch_size=50", "hydra.run.dir=evaluated"],
+]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run without parallelism, and one that goes on with fsdp."""
     shell = Shell(tmp_path_factory.mktemp("sharded"))
-    for name, done in zip(COMMANDS, one_after_another(shell, *COMMANDS.values()), strict=True):
-        assert done.returncode == 0, (name, done.stderr)
+    one_after_another(shell, *COMMANDS, code=0)
     return shell.folder
 
 
@@ -63,16 +62,8 @@ def test_checkpoints_of_fsdp_are_whole_under_the_plain_names(runs: Path) -> None
             torch.testing.assert_close(their, value, atol=1e-6, rtol=1e-4)
 
 
-def test_results_say_what_processes_hold_and_send(runs: Path) -> None:
-    found, none = result(runs / "there"), result(runs / "none")
-    for kind in ("parameters", "gradients", "optimizer"):
-        whole = none["memory_bytes"][kind]
-        assert found["memory_bytes"][kind] == pytest.approx(whole / 2, rel=0.02)
-    assert (none["traffic_bytes"], none["messages"]) == (0, 0)
-    # Of two micro-batches: half of it gathered twice, and reduced, which is twice as much on gloo.
-    sent = 2 * 4 * none["memory_bytes"]["parameters"] / 2
-    assert found["traffic_bytes"] == pytest.approx(sent, rel=0.02)
-    assert found["messages"] == 2 * 3 * 4  # of four units
+def test_results_say_that_parameters_are_contiguous(runs: Path) -> None:
+    found = result(runs / "there")
     assert found["memory_format"] == "contiguous_format"
     assert any("model.memory_format=auto is contiguous here" in note for note in found["notes"])
 

@@ -231,26 +231,6 @@ def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
     assert "0123456789abcdef" not in line
 
 
-@pytest.mark.slow
-def test_a_run_that_a_signal_stopped_goes_on_in_its_mlflow_run(shell: Shell) -> None:
-    job = ["logger=mlflow", "log_every=5", "epochs=40", "threads=1"]
-    process = shell.start(str(ROOT / "train.py"), *job, "hydra.run.dir=run")
-    path = shell.folder / "run" / "metrics.jsonl"
-    wait_until(lambda: path.exists() and path.read_text().count("\n") >= 20, process)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-    assert process.returncode == 75
-    ((run, stopped, _),) = of_mlflow(shell.folder / "outputs" / "mlflow.db")
-    assert run.info.status == "KILLED"
-    assert stopped == written(shell.folder / "run")
-    done = shell.train("resume=run")
-    assert (done.returncode, done.stderr) == (0, "")
-    ((run, values, count),) = of_mlflow(shell.folder / "outputs" / "mlflow.db")
-    assert run.info.status == "FINISHED"
-    assert values == written(shell.folder / "run")
-    assert count == len(values) > len(stopped)
-
-
 ENDS = """
 import sys
 from pathlib import Path

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +12,6 @@ import pytest
 import torch
 
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.errors import ConfigError
 from ninefold.volumes.nifti import PERCENTILES
 from ninefold.volumes.volumes import Volumes
 from tests.dataset.heads import AFFINE, COUNTS, NAMES, SHAPE, SIDES, dataset, save, turned, write
@@ -184,30 +179,3 @@ def test_units_and_both_versions_of_nifti_are_read(
     )
     apart = found.inputs[ALL].astype(int) - expected.inputs[ALL]
     assert np.abs(apart).max() <= 32  # of 32767: the header's affine is float32
-
-
-def test_a_header_that_nibabel_mends_is_read_without_a_word(
-    tmp_path: Path,
-) -> None:
-    again = write(tmp_path / "set")
-    for path in again.glob("images*/*.nii.gz"):
-        content = bytearray(gzip.decompress(path.read_bytes()))
-        struct.pack_into("<4f", content, 76, 5, -2, 2, 3)  # pixdim: no orientation, a negative one
-        path.write_bytes(gzip.compress(bytes(content)))
-    code = (
-        "import sys; from ninefold.volumes.volumes import Volumes\n"
-        "Volumes(sys.argv[1], classes=3, shape=(1, 18, 18, 14)).prepare()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(again)], capture_output=True, text=True, check=True
-    )
-    assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_volumes_are_neither_resized_nor_moved() -> None:
-    volumes, rows = torch.zeros(1, 1, 4, 4, 4), np.zeros((1, 1), np.int64)
-    with pytest.raises(ConfigError, match="volumes are not resized"):
-        ImagePreparation(1, size=32)(volumes, torch.zeros(1, 3, 3), None)
-    for options in ({"flip": True}, {"crop": 2}):
-        with pytest.raises(ConfigError, match=r"inputs of the shape .* are not moved"):
-            ImagePreparation(1, **options).draws(0, 0, rows, (1, 1, 4, 4, 4), volumes.device)

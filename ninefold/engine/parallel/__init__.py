@@ -75,24 +75,6 @@ class RankContext:
         return max(1, each + (self.local_rank < rest))
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes that a process exchanges with the others in a training step, but for a few numbers.
-
-    sent: bytes that it sends, the mean over the processes.
-    messages: collective operations, each of which has a latency.
-    """
-
-    sent: int = 0
-    messages: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.sent + other.sent, self.messages + other.messages)
-
-    def __mul__(self, times: int) -> Traffic:
-        return Traffic(self.sent * times, self.messages * times)
-
-
 class Parallel(ABC):
     """A parallel strategy. Only `join` and `wrap` must be written; the rest suits one process.
 
@@ -201,18 +183,6 @@ class Parallel(ABC):
         for name, value in average.items():
             value.copy_(saved["average"][name])
 
-    def traffic(
-        self, model: nn.Module, context: RankContext, accumulate: int = 1
-    ) -> Traffic | None:
-        """Calculate what the processes would exchange in a training step at `context`.
-
-        None if the model alone does not tell.
-
-        model: the plain model, before or after `wrap`, also on the meta device.
-        place: may be one with more processes than this run has. accumulate: micro-batches a step.
-        """
-        return Traffic()
-
     def first_steps(self, context: RankContext) -> int:
         """Steps until it adds gradients in the order in which it goes on.
 
@@ -227,11 +197,6 @@ class Parallel(ABC):
     def notes(self, context: RankContext) -> list[str]:
         """Sentences about what has no effect, or another one, at this place."""
         return []
-
-
-def size_of(tensor: Tensor) -> int:
-    """Bytes of the elements of `tensor`, those of other processes included."""
-    return tensor.numel() * tensor.element_size()
 
 
 def local_part(tensor: Tensor) -> Tensor:

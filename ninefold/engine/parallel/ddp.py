@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,9 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ninefold.engine.parallel import RankContext, Traffic, size_of
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import Group, share_buffers
 from ninefold.errors import ConfigError
-
-MIB = 1 << 20
-FIRST_BUCKET, BUCKET = 1 * MIB, 25 * MIB  # DDP's own sizes
 
 
 @dataclass(frozen=True)
@@ -58,33 +54,6 @@ class DDP(Group):
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, Replica)
         return nullcontext() if last else wrapped.parallel.no_sync()
-
-    def traffic(self, model: nn.Module, context: RankContext, accumulate: int = 1) -> Traffic:
-        size = context.world_size
-        if size == 1:
-            return Traffic()
-        gradients = [size_of(p) for p in model.parameters() if p.requires_grad]
-        found = Traffic(2 * (size - 1) * sum(gradients) // size, self.buckets(gradients))
-        buffers = list(model.buffers()) if self.broadcast_buffers else []
-        shared = sum(size_of(buffer) for buffer in buffers)
-        kinds = {buffer.dtype for buffer in buffers}  # one broadcast each
-        return found + Traffic((size - 1) * shared // size, len(kinds))
-
-    def buckets(self, sizes: Sequence[int]) -> int:
-        """The number of buckets for gradients of these `sizes` in bytes, in the model's order.
-
-        The last ones are ready first. A bucket is full when its size has reached the limit.
-        """
-        given = self.bucket_cap_mb
-        first, limit = (
-            (FIRST_BUCKET, BUCKET) if given is None else (int(given * MIB), int(given * MIB))
-        )
-        count, filled = 0, 0
-        for size in reversed(sizes):
-            filled += size
-            if filled >= (limit if count else first):
-                count, filled = count + 1, 0
-        return count + (filled > 0)
 
     def first_steps(self, context: RankContext) -> int:
         # After the first, DDP makes its buckets anew. How three numbers are rounded when they are

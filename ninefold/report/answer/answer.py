@@ -14,7 +14,7 @@ from ninefold.report.answer.conditions import conditions, machine
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe, number_notes
 from ninefold.report.answer.recommend import Recommendation, recommend
-from ninefold.report.answer.surer import surer
+from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import (
     FORMAT,
     Answer,
@@ -24,12 +24,18 @@ from ninefold.report.answer.tree import (
     Report,
     RunLine,
 )
-from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.environment import values
-from ninefold.report.data.overlay import left_out, overlay_words
+from ninefold.report.data.overlay import left_out
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.retrain_command import command, has_gaps, recorded, trained_with
+from ninefold.report.data.retrain_command import (
+    command,
+    has_gaps,
+    of_ours,
+    recorded,
+    trained_with,
+)
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed
@@ -53,8 +59,12 @@ def evidence_of(recording: Recording) -> list[Evidence]:
     ]
 
 
-def build(recording: Recording, found: Sequence[Evidence]) -> Report:
-    """Return the report. found: evidence of all groups, as `evidence_of` returns it."""
+def build(recording: Recording, found: Sequence[Evidence], typed: str | None = None) -> Report:
+    """Return the report.
+
+    found: evidence of all groups, as `evidence_of` returns it. typed: what is typed for `train`,
+    quoted; None: what the study's command had.
+    """
     studies = values(recording.environment.get("study"))
     question, command = recording.sweep.question, recording.sweep.command
     said = conditions(recording.runs, recording.environment)
@@ -79,9 +89,9 @@ def build(recording: Recording, found: Sequence[Evidence]) -> Report:
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
-        machine=machine(recording.environment),
+        machine=machine(recording.runs, recording.environment),
         settings=_limits(recording, found),
-        answer=_answer(recording, found, decisions, other),
+        answer=_answer(recording, found, decisions, other, typed),
         groups=described,
         notes=_notes(recording.runs, described),
         runs=[_run(run, recording.sweep) for run in recording.runs],
@@ -122,6 +132,7 @@ def _answer(
     found: Sequence[Evidence],
     decisions: Sequence[Recommendation],
     other: Answer | None,
+    typed: str | None,
 ) -> Answer:
     """The answer, with what limits it and the command that trains. other: as `_other_answer`."""
     if not found:
@@ -132,16 +143,17 @@ def _answer(
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
     answer = replace(other or _own_answer(first, decisions[0], recording), caveats=said)
+    if other and not other.decided:
+        answer = replace(answer, surer=of_time(first, recording))
     cell = answer.cell
     if not answer.decided or not isinstance(cell, Cell):
         return answer
     overlay = overlay_of(recording, cell)
-    words = recorded(recording.environment, str(cell), recording.own)
-    if has_gaps(words):
+    train = train_command(recording, cell, typed)
+    if has_gaps(words_of(recording, cell)):
         said.append(caveats.FOLDERS)
-    elif not words and (keys := left_out(overlay)):
+    elif keys := [key for key in left_out(overlay) if f" {key}=VALUE" in (train or "")]:
         said.append(caveats.values_to_give(keys))
-    train = train_command(recording, cell)
     trains = wording.trains(first, (overlay or {}).get("values", {}).get("dataset"))
     code = wording.own_loop(first, cell)
     return replace(answer, train=train, trains=trains * bool(train), code=code)
@@ -174,17 +186,18 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
     user to fill in; keys that the cell's runs did not have are removed with ~KEY.
     typed: what is typed for `train`, quoted; None: what the study's command had.
     """
-    typed = typed or trained_with(recording.sweep.command)
-    overlay = overlay_of(recording, cell)
-    told = recorded(recording.environment, str(cell), recording.own)
-    if words := recording.words.get(str(cell)) or told:
-        return command(words, overlay, typed)
-    if overlay is None:
+    words, overlay = words_of(recording, cell), overlay_of(recording, cell)
+    if not words and overlay is None:
         return None
-    kept = overlay_words(overlay)
-    if cell.strategy == PLAIN.parallel:  # one process starts no others
-        kept = [word for word in kept if not word.startswith("launch.")]
-    return command(kept, None, typed)
+    if words and not of_ours(words, recording.sweep):
+        overlay = None
+    return command(words, overlay, typed or trained_with(recording.sweep.command))
+
+
+def words_of(recording: Recording, cell: Cell) -> list[str]:
+    """Return the words of the study's command that train a cell, empty without these."""
+    own = recording.words.get(str(cell))
+    return own or recorded(recording.environment, str(cell), recording.own)
 
 
 def overlay_of(recording: Recording, cell: Cell) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.result import ONE_THREAD
+from ninefold.stats.turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
 
@@ -20,7 +21,8 @@ UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the 
 # The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
 UNEVEN_WORK = 1.25
 GIB = 2**30
-BUSY = 0.05  # share of the CPU time from which on what other programs used is told
+TOLD = 0.1  # share of the turns from which on it is told that they were left out
+USUAL_ROUNDS = 3  # timing rounds that a cell should have been timed undisturbed in
 
 
 def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
@@ -50,20 +52,21 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
         )
     if not evidence.asks_time:
-        found.append(
-            "The times are those of whole runs, not measured in turns. "
-            "study.ask=[time] measures them."
-        )
+        measured = "study.ask=[time] measures them"
+        if evidence.group.on_hosts > 1:
+            measured = "runs on several hosts cannot take turns"
+        found.append(f"The times are those of whole runs, not measured in turns: {measured}.")
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
             f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
             "What changed between the groups of a round does not cancel."
         )
-    if evidence.group.timing and (share := others(sweep.timing) or 0.0) > BUSY:
+    if evidence.group.timing:
+        found += _state_of_machine(evidence, others(sweep.timing))
+    if sweep.untimed:
         found.append(
-            f"The machine was busy: other programs used {100 * share:.0f} % of its CPU time during "
-            "the turns. The times are those of training beside them. Without them cells may be "
-            "faster, their order may be another, and it takes fewer rounds to decide."
+            f"Time was short: {listed_and(sorted(sweep.untimed))} were not timed. They only repeat "
+            f"the work of {listed_and(sorted(set(sweep.untimed.values())))}."
         )
     if different := list(evidence.other_numerics()):
         others_are = plural(different, "it is another experiment", "they are other experiments")
@@ -98,6 +101,41 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     if any(run.random_inputs for run in evidence.group.runs):
         score = evidence.group.score
         found.append(f"The images are random: their {score} says nothing about a real dataset.")
+    return found
+
+
+def _state_of_machine(evidence: Evidence, of_rounds: float | None) -> list[str]:
+    """Return which turns were left out, or why all count although they were disturbed.
+
+    of_rounds: share of the CPU time that other programs used, where it is not known of each turn.
+    """
+    machine = evidence.machine
+    share = of_rounds if machine.others is None else machine.others
+    used = f"Other programs used {100 * (share or 0.0):.0f} % of the CPU time"
+    if machine.swamped:
+        return [f"{used}: this says little about the machine alone."]
+    if machine.busy:
+        return [
+            f"{used} throughout. These are times beside them; configurations whose threads wait "
+            "for each other lose most. For this machine alone, run it again when it is quiet."
+        ]
+    found = []
+    if (left := sum(machine.left_out.values())) >= TOLD:
+        reasons = {
+            OTHERS: "other programs used the CPUs during {}",
+            AROUND: "during {} the turns around were slow as well",
+            ALONE: "{} took more than three times as long as usual",
+        }
+        parts = [reasons[why].format(f"{100 * of:.0f} %") for why, of in machine.left_out.items()]
+        found.append(f"{100 * left:.0f} % of the turns were left out: {listed_and(parts)}.")
+    elif machine.others is None and share is not None and share > TOLD:
+        found.append(f"{used} during the turns; in which of them is not known.")
+    found += [
+        f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} rounds."
+        for cell in evidence.cells
+        if (total := sum(run.timed for run in evidence.group.completed(cell))) >= USUAL_ROUNDS
+        and (counted := len(evidence.seconds.get(cell, {}))) < USUAL_ROUNDS
+    ]
     return found
 
 

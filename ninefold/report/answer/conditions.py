@@ -30,10 +30,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         workers := sorted({run.loader_workers for run in runs if run.loader_workers is not None})
     ):
         phrases.append(f"{listed(workers)} {plural(workers[-1], 'loader worker')} per process")
-    phrases += _devices(environment)
-    if len(hosts := {number for run in runs if run.counts for number in run.on_hosts}) > 1:
-        phrases.append(counted(len(hosts), "host"))
-    phrases += _torch(about)
+    phrases += [*_devices(environment, runs), *_torch(about)]
     phrases += [phrase for phrase in (_commit(about), _date(about)) if phrase]
     several = [run for run in runs if run.ok and (run.processes or 1) > 1 and not run.scaling]
     if several:
@@ -46,7 +43,9 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         rounds = {run.round for run in timing if run.counts}
         of_rounds = f"in {counted(len(rounds), 'timing round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
-        phrases.append("times estimate the mean step of a long run on this host as it is")
+        phrases.append(
+            "times estimate the mean step of a long run on this host as it is most of the time"
+        )
         phrases += _noise(timing)
     if training or not timing:
         phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")
@@ -57,10 +56,10 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     return phrases
 
 
-def machine(environment: Mapping[str, Any]) -> str:
+def machine(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     """Return the conditions that are about the machine, as a sentence."""
     about = environment.get("environment") or {}
-    known = [*_counts(environment, *_THREADS), *_devices(environment), *_torch(about)]
+    known = [*_counts(environment, *_THREADS), *_devices(environment, runs), *_torch(about)]
     text = one_line(", ".join(known))
     return f"{capitalized(text)}." if text else "The machine is not known."
 
@@ -88,7 +87,9 @@ def _noise(timing: Sequence[Run]) -> list[str]:
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:
             if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
-                cells.setdefault(run.cell, {})[run.round] = run.turn_seconds
+                why = run.turn_left_out or [""] * len(run.turn_seconds)
+                kept = [x for x, left in zip(run.turn_seconds, why, strict=True) if not left]
+                cells.setdefault(run.cell, {})[run.round] = kept
     found = components(cells)
     if found.turn is None or found.process is None:
         return []
@@ -118,7 +119,9 @@ def _seeds(runs: Sequence[Run]) -> str:
     return f"{span} {plural(counts[-1], 'seed')}"
 
 
-def _devices(environment: Mapping[str, Any]) -> list[str]:
+def _devices(environment: Mapping[str, Any], runs: Sequence[Run]) -> list[str]:
+    hosts = {number for run in runs if run.counts for number in run.on_hosts}
+    each = f"{len(hosts)} hosts, each with " if len(hosts) > 1 else ""
     about = environment.get("environment") or {}
     cpu = [str(model) for model in values(about.get("cpu"))]
     cores = [f"{listed(known)} cores" for known in [values(about.get("cores"))] if known]
@@ -129,7 +132,7 @@ def _devices(environment: Mapping[str, Any]) -> list[str]:
             described.append(f"cpu ({details})" if details else "cpu")
         else:
             described.append(f"{count} × {name}")
-    return [f"on {' and '.join(described)}"] if described else []
+    return [f"on {each}{' and '.join(described)}"] if described else []
 
 
 def _commit(about: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
+from ninefold.report.data.turns import MachineState, machine_state
 from ninefold.report.stats.measures import SECONDS, THROUGHPUT, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
@@ -45,6 +46,8 @@ class Evidence:
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
     seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
         only where there is one cell.
+    noise: variance of the logarithm of each of these by the turns that count.
+    machine: how it was during the turns.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, not enough runs; safe if not scored.
@@ -63,6 +66,8 @@ class Evidence:
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
     seconds: Mapping[Cell, Mapping[int, float]]
+    noise: Mapping[Cell, Mapping[int, float]]
+    machine: MachineState
     scores: Mapping[Cell, Mapping[int, float]]
     comparison: Comparison
     safe: Mapping[Cell, str]
@@ -121,7 +126,8 @@ class Evidence:
 
         by: those of which one has to be faster than what is out; None: all.
         """
-        return stand(self.seconds, candidates, self.settings, self.comparison.floor, by)
+        floor = self.comparison.floor
+        return stand(self.seconds, candidates, self.settings, floor, by, self.noise)
 
     def other_numerics(self) -> dict[Cell, str]:
         """Return the cells whose first steps do not compute what the baseline's do, and why."""
@@ -211,6 +217,7 @@ def gather_evidence(
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
     compared = group.timing or len(cells) < 2
     seconds = SECONDS.values(group) if compared else {}
+    noise = _noise(group)
     scores = of_score(group.scoring).values(group)
     comparison = compare(
         seconds,
@@ -219,6 +226,7 @@ def gather_evidence(
         [pair for pair in same_work if pair not in uncontrolled],
         same_work,
         _stretches(group),
+        noise=noise,
     )
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
@@ -237,6 +245,8 @@ def gather_evidence(
         redundant_scaler_of=_redundant_scaler_of(group),
         uncontrolled=uncontrolled,
         seconds=seconds,
+        noise=noise,
+        machine=machine_state(group.timing),
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
@@ -292,9 +302,18 @@ def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
     """Ratio of the seconds of a step, turns to long stretch, by cell and round."""
     found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
     for run in group.timing:
-        if run.ok and run.round is not None and run.turn_seconds and run.stretch_seconds:
-            found[run.cell][run.round] = fmean(run.turn_seconds) / run.stretch_seconds
+        if run.ok and run.round is not None and run.train_seconds and run.stretch_seconds:
+            found[run.cell][run.round] = run.train_seconds / (run.steps or 1) / run.stretch_seconds
     return {cell: ratios for cell, ratios in found.items() if ratios}
+
+
+def _noise(group: Group) -> dict[Cell, dict[int, float]]:
+    """The variance of the logarithm of a timing run's seconds, by cell and round."""
+    found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
+    for run in group.timing:
+        if run.ok and run.round is not None and run.noise is not None:
+            found[run.cell][run.round] = run.noise
+    return found
 
 
 def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:

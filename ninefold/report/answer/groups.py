@@ -25,7 +25,6 @@ from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import (
     BYTES,
-    ENERGY,
     SECONDS,
     Measure,
     of_figures,
@@ -122,7 +121,7 @@ def _measures(evidence: Evidence) -> list[MeasureFigures]:
     found: list[MeasureFigures] = []
     score = of_score(evidence.group.scoring)
     throughput = of_throughput(evidence.group.runs)
-    for measure in (SECONDS, throughput, score, BYTES, ENERGY, evidence.to_target):
+    for measure in (SECONDS, throughput, score, BYTES, evidence.to_target):
         if measure is None:
             continue
         figures = _figures(evidence, measure)

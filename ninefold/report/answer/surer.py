@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+from collections.abc import Mapping
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
@@ -12,7 +13,7 @@ from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.tree import Surer
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
-from ninefold.report.numbers import counted
+from ninefold.report.numbers import counted, listed_and
 from ninefold.stats.verdicts import OPEN
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
@@ -20,20 +21,17 @@ MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
     """Return what measures more; None where the answer is decided, or more would not change it."""
-    sweep = recording.sweep
+    sweep, live = recording.sweep, _live(recording)
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
-    folder = recording.environment.get("report_folder")
-    folder = folder if isinstance(folder, str) else ""
-    live = folder.endswith("/report")  # else it is a recording, which has no run folders
-    words = {"study.resume": folder.removesuffix("/report")} if live else {}
+    words: dict[str, str] = {}
     spent, each = sweep.wall_seconds - sweep.timing_seconds, _seconds_of_a_seed(evidence) or 0.0
     no_budget = {"study.budget": "null"}  # for a command that it would end
     budget = finite(sweep.settings.get("study", {}).get("budget"))
     limit = math.inf if budget is None else 60 * budget
     if evidence.unfinished and live:
         words |= no_budget if spent + each > limit else {}
-        return Surer(_with(sweep.command, words), None, "The study is not finished.")
+        return _surer(recording, words, None, "The study is not finished.")
     open_scores = evidence.scored and (
         bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
     )
@@ -47,9 +45,20 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         further = each * (seeds - (len(sweep.rounds) if live else 0))
         words |= no_budget if (spent if live else 0) + further > limit else {}
         text = f"Scores are open: {counted(seeds, 'seed')} in all may settle them."
-        return Surer(_with(sweep.command, words), further / 60 if each else None, text)
+        return _surer(recording, words, further / 60 if each else None, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
+    return of_time(evidence, recording)
+
+
+def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
+    """Return what measures more of the times of a study; None where nothing can."""
+    sweep, live = recording.sweep, _live(recording)
+    if not sweep.command or evidence.group.on_hosts > 1:
+        return None
+    if not evidence.timed:
+        asked = {"study.ask": "[time,accuracy]"}
+        return _surer(recording, asked, None, "This also times the configurations in turns.")
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
@@ -57,12 +66,18 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
-        words["study.time_budget"] = f"{math.ceil(100 * (spent + more)) / 100:g}"
-        text = f"{made} so far: further ones are added to them."
-        return Surer(_with(sweep.command, words), more, text)
-    words["study.time_budget"] = f"{2 * budget:g}"
+        words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
+        return _surer(recording, words, more, f"{made} so far: further ones are added to them.")
     text = f"{made} were made: a study of twice the time tells more."
-    return Surer(_with(sweep.command, words), 2 * budget, text)
+    return _surer(recording, {"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
+
+
+def _live(recording: Recording) -> str:
+    """Return the folder of a study that can be resumed; empty of a recording, without its runs."""
+    folder = recording.environment.get("report_folder")
+    if isinstance(folder, str) and folder.endswith("/report"):
+        return folder.removesuffix("/report")
+    return ""
 
 
 def _seconds_of_a_seed(evidence: Evidence) -> float | None:
@@ -80,19 +95,26 @@ def _seconds_of_a_seed(evidence: Evidence) -> float | None:
     return total
 
 
-def _with(command: str, words: dict[str, str]) -> str:
+def _surer(
+    recording: Recording, words: Mapping[str, str], minutes: float | None, text: str
+) -> Surer:
     """The study's command with these keys in place of its own, and no folder but theirs."""
+    command = recording.command or recording.sweep.command or ""
+    if folder := _live(recording):
+        words = {"study.resume": folder, **words}
     replaced = ("study.resume", "hydra.sweep.dir", *words)
     try:
         kept = shlex.split(command)
     except ValueError:
         kept = command.split()
     kept = [word for word in kept if word.partition("=")[0] not in replaced]
-    named = [re.sub(r"^([\w.]+)=\.\.\..*", _placeholder, word) for word in kept]
-    return shlex.join([*named, *(f"{key}={value}" for key, value in words.items())])
-
-
-def _placeholder(found: re.Match[str]) -> str:
-    """A word whose folder a report does not repeat: `dataset.root=DATASET_ROOT`, to fill in."""
-    key = found.group(1)
-    return f"{key}={key.replace('.', '_').upper()}"
+    # A word whose folder a report does not repeat is one to fill in: dataset.root=DATASET_ROOT.
+    gaps = [found[1] for word in kept if (found := re.match(r"([\w.]+)=\.\.\.", word))]
+    names = {key: key.replace(".", "_").upper() for key in gaps}
+    kept = [
+        f"{key}={names[key]}" if (key := word.partition("=")[0]) in names else word for word in kept
+    ]
+    if names:
+        text += f" Put your own path in place of {listed_and(list(names.values()))}."
+    command = shlex.join([*kept, *(f"{key}={value}" for key, value in words.items())])
+    return Surer(command, minutes, text)

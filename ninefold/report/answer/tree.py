@@ -1,7 +1,7 @@
 """The report as typed objects: what report.json holds, and what all renderers read.
 
 Field names and their order are the keys of report.json, where a `Cell` is its text. A number is
-None where it is not known. Times are in seconds, memory in bytes, energies in joules, scores in the
+None where it is not known. Times are in seconds, memory in bytes, scores in the
 unit of their measure, which is percent for a share. The key of the task's score is `accuracy`,
 whatever its name is: `Group.score`.
 """

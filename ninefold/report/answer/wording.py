@@ -48,7 +48,13 @@ WRAPS = {
 
 
 def lead(found: Recommendation) -> str:
-    """Return the answer in at most 14 words."""
+    """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
+    if found.decided and found.evidence.machine.swamped:
+        return f"Beside other programs: {_lead(found)}"
+    return _lead(found)
+
+
+def _lead(found: Recommendation) -> str:
     evidence, cell = found.evidence, found.cell
     score = with_article(evidence.group.score)
     if found.why_none == NO_RUNS:
@@ -121,6 +127,7 @@ def chips(found: Recommendation) -> list[Chip]:
         return [
             Chip("still possible", possible, "open"),
             Chip("fastest so far", evidence.label(cell), "open"),
+            *_least_memory(found),
         ]
     said = []
     speed = evidence.speed(cell)
@@ -139,6 +146,23 @@ def chips(found: Recommendation) -> list[Chip]:
         text = f"{abs(share)} % {'less' if share < 0 else 'more'}" if share else "the same"
         said.append(Chip("memory", text, "good" if share <= 0 else "open"))
     return said[:MAX_CHIPS]  # the table has the others
+
+
+def _least_memory(found: Recommendation) -> list[Chip]:
+    """Which takes the least memory of those that may be the fastest and look the same so far."""
+    evidence, cell = found.evidence, found.cell
+    assert cell is not None
+    memory, same = BYTES.relative(evidence.group), 1 + evidence.settings.same
+    speeds = {other: evidence.speed(other, cell) for other in found.may_be}
+    near = {
+        other: size
+        for other, speed in speeds.items()
+        if speed and speed.times * same >= 1 and (size := memory.get(other)) is not None
+    }
+    if len(near) < 2:
+        return []
+    least = min(near, key=lambda other: near[other])
+    return [Chip("as fast so far, with the least memory", evidence.label(least), "open")]
 
 
 def chips_of_scores(evidence: Evidence) -> list[Chip]:
@@ -169,7 +193,9 @@ def reasons(found: Recommendation) -> list[str]:
     said += _behind(found)
     said += _exclusions(evidence)
     if found.decided and found.chance is not None:
-        said += _sure(found)
+        said.append(_sure(found))
+    if len(_rivals(found)) > 1:
+        said.append(_acceptable(evidence))
     return said
 
 
@@ -186,6 +212,12 @@ def _open_to(found: Recommendation) -> list[str]:
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
             f"{_kept(evidence)}) is open: more seeds may settle it."
         )
+        speed = evidence.speed(cell, found.cell) if found.cell else None
+        if speed and speed.high is not None and speed.high < 1:
+            said[-1] += (
+                f" It looks slower ({_with_interval(speed)} times as fast): if more timing rounds "
+                "show that, its score does not matter."
+            )
     return said
 
 
@@ -206,10 +238,11 @@ def _behind(found: Recommendation) -> list[str]:
     if slower:
         shown = [f"{evidence.label(other)} {others[other].times:.2f}" for other in slower]
         said.append(f"Shown to be slower, times as fast as it: {'; '.join(shown)}.")
-        if any(verdicts[other] != "slower" for other in slower):
+        if by_best := [other for other in slower if verdicts[other] != "slower"]:
             said.append(
-                "Which is the fastest is tested in one direction, among the acceptable ones alone: "
-                "that can be decided where the interval of a pair still reaches 1."
+                f"Of these, the test for the fastest alone shows {evidence.labels(by_best)}: it "
+                "asks in one direction, among the acceptable ones, and can decide where the "
+                "interval of a pair still reaches 1."
             )
     if tied := [other for other in others if verdicts[other] == "tie" and other not in lost]:
         said.append(f"As fast: {evidence.labels(tied)}.")
@@ -231,13 +264,18 @@ def _behind(found: Recommendation) -> list[str]:
     return said
 
 
-def _sure(found: Recommendation) -> list[str]:
-    """Return what the confidence is of, and what counts as acceptable."""
-    evidence, cell = found.evidence, found.cell
-    assert cell is not None
+def _acceptable(evidence: Evidence) -> str:
+    """Return what counts as acceptable."""
     known = f"{', ' if evidence.scored else ' and '}that computes the same"
     if evidence.scored:
         known += f", and whose {evidence.group.score} is shown to be {_kept(evidence)}"
+    return f"Acceptable is a configuration whose runs all ended well{known}."
+
+
+def _sure(found: Recommendation) -> str:
+    """Return what the confidence is of."""
+    evidence, cell = found.evidence, found.cell
+    assert cell is not None
     text = (
         f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
         "faster: on this machine, with this model, batch size and version of torch. It says "
@@ -252,9 +290,9 @@ def _sure(found: Recommendation) -> list[str]:
         closest = max(speeds, key=lambda other: speeds[other])
         text += (
             f" The closest, {evidence.label(closest)}, is {speeds[closest]:.2f} times as fast; "
-            f"a difference below {floor_text(evidence)} would be noise."
+            f"the checks cannot tell one below {floor_text(evidence)} from noise."
         )
-    return [text, f"Acceptable is a configuration whose runs all ended well{known}."]
+    return text
 
 
 def reasons_of_scores(evidence: Evidence) -> list[str]:
@@ -294,7 +332,10 @@ def check(evidence: Evidence) -> str:
     failed = any(each.state == FAILED for each in evidence.comparison.steady)
     by = "By this and the steady-state check" if failed else "By this check"
     below = f"no difference of time below {floor_text(evidence)}"
-    return f"{text}{follows} {by} {below} counts as faster or slower."
+    return (
+        f"{text}{follows} {by} {below} counts as faster or slower; the interval of a pair may be "
+        "wider than that."
+    )
 
 
 def floor_text(evidence: Evidence) -> str:

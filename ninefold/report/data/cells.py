@@ -75,6 +75,11 @@ class Group:
         return self.scoring.sign * mean
 
     @property
+    def on_hosts(self) -> int:
+        """The number of hosts that one of its runs had at most."""
+        return max((len(run.on_hosts) for run in self.runs), default=0)
+
+    @property
     def timing(self) -> tuple[Run, ...]:
         """Its timing runs."""
         return tuple(run for run in self.runs if run.timed)

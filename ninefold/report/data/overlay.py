@@ -13,6 +13,7 @@ from typing import Any
 from ninefold.config.overlay import GROUPS, can_be_repeated, default_choices, is_key
 from ninefold.config.rules import NAME
 from ninefold.files import flat
+from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
@@ -46,7 +47,8 @@ def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
 def overlay_words(overlay: Mapping[str, Any]) -> list[str]:
     """Return the overrides that train with an overlay: what differs from the defaults of conf/.
 
-    What it does not repeat is KEY=VALUE, for the user to fill in.
+    What it does not repeat is KEY=VALUE, for the user to fill in. Without the keys that say how
+    several processes are started, where there is one.
     """
     choices, values = overlay.get("choices"), overlay.get("values")
     if not isinstance(choices, dict) or not isinstance(values, dict):
@@ -58,10 +60,11 @@ def overlay_words(overlay: Mapping[str, Any]) -> list[str]:
         if isinstance(name := choices.get(group), str) and NAME.fullmatch(name)
         if name != usual.get(group) or group in ("parallel", "amp")
     ]
+    alone = choices.get("parallel") == PLAIN.parallel
     words += [
         f"{key}={_worded(value)}"
         for key, value in flat(values).items()
-        if can_be_repeated(key, value)
+        if can_be_repeated(key, value) and not (alone and key.startswith("launch."))
     ]
     words += [f"{key}=VALUE" for key in left_out(overlay)]
     return words + [f"~{key}" for key in _keys(overlay, "taken_away")]

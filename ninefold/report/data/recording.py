@@ -22,6 +22,7 @@ from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import place
 from ninefold.report.data.runs import Run, in_order, read_csv, run_of_result, write_csv
+from ninefold.report.data.turns import count_turns
 from ninefold.study_record import StudyRecord
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
@@ -36,6 +37,7 @@ class Recording:
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
     words: those that train each cell, as typed, with the folders that are not recorded
+    command: the study's own, in the same way; None where it may not be repeated
     own: whether this command made it, and may repeat all words of it
     """
 
@@ -44,6 +46,7 @@ class Recording:
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
     words: retrain_command.Words = field(default_factory=dict)
+    command: str | None = None
     own: bool = False
 
     @functools.cached_property
@@ -118,6 +121,7 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
         of_cells,
+        typed.command if own else None,
         own,
     )
 
@@ -132,6 +136,7 @@ def _placed(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[Ru
     """The runs of result.json contents, with their places in the study."""
     runs = [run_of_result(result) for result in results]
     place(runs, sweep)
+    count_turns(runs)
     return in_order(runs)
 
 
@@ -151,8 +156,10 @@ def read_recording(target: Path) -> Recording:
     environment = read_environment(target / "environment.json")
     if here := _relative(target):  # it may have been copied from where it was recorded
         environment["report_folder"] = here
+    runs = read_csv(target / "runs.csv")
+    count_turns(runs)
     return Recording(
-        read_csv(target / "runs.csv"),
+        runs,
         environment,
         read_curves(target / "curves.csv"),
         numerics.read_csv(target / "numerics.csv"),

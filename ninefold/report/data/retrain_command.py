@@ -23,9 +23,6 @@ from ninefold.report.data.runs import Run
 from ninefold.result import PROCESSES, strategy_name
 from ninefold.study_record import StudyRecord
 
-OVERLAY = (
-    "experiments=recommended"  # among the words: for the cell's values of an experiment of ours
-)
 DEFAULT = "python train.py"
 HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
 
@@ -46,11 +43,11 @@ def of_cells(runs: Sequence[Run], sweep: StudyRecord, own: bool) -> Words:
         name = name_of(run, sweep) or ""
         if (keys := planned.get(name)) is None:
             continue
-        chosen = dict(keys) if OVERLAY not in words else {}
+        chosen = {} if of_ours(words, sweep) else dict(keys)
         batch = sweep.overlays.get(name, {}).get("values", {}).get("batch_size")
         if chosen and sweep.scaling == "weak" and batch is not None:
             chosen["batch_size"] = str(batch)
-        kept = [word for word in words if word.lstrip("+~").partition("=")[0] not in keys]
+        kept = [word for word in words if _key(word) not in keys]
         found[str(run.cell)] = [*kept, *(f"{key}={value}" for key, value in chosen.items())]
     return found
 
@@ -80,29 +77,31 @@ def trained_with(command: str | None) -> str:
     return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
 
 
+def of_ours(words: Sequence[str], sweep: StudyRecord) -> bool:
+    """Whether a study's command named an experiment of ours, which is none of these words."""
+    return sweep.study is not None and "experiments" not in map(_key, words)
+
+
 def command(words: Sequence[str], overlay: Mapping[str, Any] | None, typed: str) -> str:
     """The command with these words, for a shell.
 
-    overlay: what stands for the experiment of ours that the study's command named. typed: for
-    `train`, quoted.
+    overlay: what they do not set of it is set, too. typed: for `train`, quoted.
     """
     words, before = list(words), ""
     if words and words[0].startswith("PYTHONPATH="):
         before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
-    if OVERLAY in words:
-        given = {word.lstrip("+~").partition("=")[0] for word in words}
-        own = [
-            word
-            for word in (overlay_words(overlay) if overlay else [])
-            if word.lstrip("+~").partition("=")[0] not in given
-        ]
-        words = [*own, *(word for word in words if word != OVERLAY)]
-    return " ".join([f"{before}{typed}", *map(_quoted, words)])
+    given = {_key(word) for word in words}
+    own = [word for word in overlay_words(overlay or {}) if _key(word) not in given]
+    return " ".join([f"{before}{typed}", *map(_quoted, [*own, *words])])
 
 
 def has_gaps(words: Sequence[str]) -> bool:
     """Return whether folders are left out of them."""
     return any(re.search(r"\.\.\.(/|$|[^\w.])", word) for word in words)
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
 
 
 def _all_harmless(words: Sequence[str]) -> bool:

@@ -16,7 +16,6 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, Number, Result
 from ninefold.score import PHASES, SCORE, Score
-from ninefold.stats.turns import TurnLog, step_seconds
 
 NAMES = (
     "status",
@@ -29,7 +28,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
-NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
+NO_COLUMNS = ("exit_code", "environment", "noise")  # fields that runs.csv does not have
 MAX_RUNS = 100_000  # runs of a recording
 MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
 MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
@@ -47,6 +46,9 @@ class Run(Result):
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
         as they do. None: they were not swept, and are no part of its cell.
+    turn_left_out: why each turn of a timing run does not count, see `ninefold.stats.turns`; an
+        empty text: it counts; an empty list: all do.
+    noise: variance of the logarithm of its seconds by the turns that count; None: not known.
     """
 
     folder: str = ""
@@ -54,6 +56,8 @@ class Run(Result):
     counted: bool | None = None
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
+    turn_left_out: list[str] = field(default_factory=list)
+    noise: Number | None = None
 
     @property
     def counts(self) -> bool:
@@ -205,18 +209,7 @@ def _checked(run: Run) -> Run:
     }
     if run.ok and run.no_op is None:
         raise ValueError("an earlier version of ninefold wrote it, whose files are not read")
-    if run.turn_seconds and run.steps and (step := _of_turns(run.turn_seconds)) > 0:
-        run.train_seconds = run.steps * step
-        run.images_per_second = run.batch_size / step if run.batch_size else None
     return run
-
-
-def _of_turns(seconds: list[Number]) -> float:
-    """The seconds of a step of a timing run, whose turns took so many."""
-    log = TurnLog()
-    for each in seconds:
-        log.add("run", 0, each, 1)
-    return step_seconds(log.turns)["run"][0]
 
 
 def _numbers(value: object) -> Iterator[Number]:

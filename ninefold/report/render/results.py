@@ -17,10 +17,11 @@ from ninefold.report.numbers import (
     decimals_of_score,
     difference,
     number,
+    plural,
     within_margin,
 )
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
-from ninefold.report.stats.measures import BYTES, ENERGY, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
@@ -125,7 +126,6 @@ def results(group: Group, report: Report) -> Table:
         "memory, MiB": _of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
         "efficiency": _of_ideal,
-        "J/epoch": _of(group, ENERGY.key),
     }
     if scores_alone(group):  # they come first
         time, _, score, *others = columns.items()
@@ -210,7 +210,11 @@ def about(table: Table, group: Group, report: Report) -> str:
     """Return what the fields of the table of results are."""
     said, settings = [], report.settings
     if repeats := [name_of(cell) for cell in group.cells if cell not in group.shown]:
-        said.append(f"Without a row, as they do here what another one does: {'; '.join(repeats)}.")
+        said.append(
+            f"{len(group.shown)} of {len(group.cells)} configurations have a row: the "
+            f"{plural(repeats, 'other repeats', 'others repeat')} their work here "
+            f"({'; '.join(repeats)})."
+        )
     if group.timing_rounds:
         said.append(
             f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
@@ -229,7 +233,8 @@ def about(table: Table, group: Group, report: Report) -> str:
     margin = within_margin(margin_of(group, report), group.unit, group.better, BASELINE)
     meanings = {
         "kept": f"kept: the {group.score} is shown, by the bound beside it, to be {margin}",
-        "open": "open: not shown at the level that all pairs together need",
+        "open": "open: not shown at the level that all pairs together need, even where the "
+        "interval, which is of its pair alone, says so",
         BEHIND: "behind: shown to be slower than the fastest acceptable one",
         "in the noise": "in the noise: the difference is smaller than this study can tell",
     }

@@ -250,8 +250,9 @@ def _pairs(group: Group, report: Report) -> Section | None:
     ]
     tables = [table for table in tables if table.rows]
     about = (
-        "The first of two is compared with the second. All pairs are tested together (Holm), at a "
-        f"level of {small(100 * (settings.level or 0))} %."
+        "The first of two is compared with the second. The verdict and p, of a difference, are of "
+        f"all pairs tested together (Holm), at a level of {small(100 * (settings.level or 0))} %; "
+        "an interval is of its pair alone. “The same” has a test of its own."
     )
     return Section("pairs", "Every pair", about, tables=tables) if tables else None
 

@@ -1,4 +1,4 @@
-"""The measures of a run that a report shows: time, throughput, scores, memory, energy."""
+"""The measures of a run that a report shows: time, throughput, scores, memory."""
 
 from __future__ import annotations
 
@@ -92,10 +92,6 @@ def _difference(value: float, baseline: float) -> float:
     return value - baseline
 
 
-def _joules_per_epoch(run: Run) -> float | None:
-    return run.energy_joules / run.epochs if run.energy_joules and run.epochs else None
-
-
 SECONDS = Measure(
     "Seconds per epoch",
     _seconds_per_epoch,
@@ -137,13 +133,6 @@ BYTES = Measure(
     lambda run: sum(run.peak_memory_bytes) or None,
     key="memory",
     unit="bytes",
-)
-ENERGY = Measure(
-    "Energy per epoch",
-    _joules_per_epoch,
-    key="energy",
-    unit="J",
-    of_time=True,
 )
 SCORE_KEY = "accuracy"  # the key of the task's score, whatever the task calls it
 TO_TARGET = "to_target"  # the key of the measure that is made for a target

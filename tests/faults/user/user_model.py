@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -145,13 +144,6 @@ def take_long() -> None:
     time.sleep(0.5)
 
 
-def say_environment() -> None:
-    """The environment, and the first place where a program started here looks for modules."""
-    code = "import sys; print(repr(sys.path[0]))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    say({"environment": dict(os.environ), "first": done.stdout.strip()})
-
-
 MODES: dict[str, Callable[[], None]] = {
     "_exit0": lambda: leave(0),
     "exit75": lambda: leave(75),
@@ -167,5 +159,4 @@ MODES: dict[str, Callable[[], None]] = {
     "slow": lambda: say(""),
     "slowsave": save_slowly,
     "pause": take_long,
-    "environment": say_environment,
 }

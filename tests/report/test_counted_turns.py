@@ -1,0 +1,115 @@
+"""Which turns count: by what other programs used and by the turns around, not by their own time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+
+from ninefold.result import TIMING_LOOKS
+from ninefold.stats.statistics import compare
+from ninefold.stats.turns import TakenTurn, TurnLog, counted
+from ninefold.stats.verdicts import Comparison, Settings
+
+CELLS = {"a": 1.0, "b": 2.0, "c": 3.0}  # seconds of a step
+Share = Callable[[int, int, str], float]
+
+
+def log(
+    slow: Share = lambda number, turn, name: 1.0,
+    others: Share = lambda number, turn, name: 0.0,
+    noise: float = 0.02,
+    rounds: int = 4,
+    turns: int = 5,
+) -> list[TakenTurn]:
+    """Turns of CELLS one after another. slow: times that a turn takes longer."""
+    draw, found = np.random.default_rng(0), TurnLog()
+    for number, turn, (name, seconds) in product(range(rounds), range(turns), CELLS.items()):
+        took = seconds * slow(number, turn, name) * draw.normal(1, noise)
+        found.add(name, number, took, 1, others=others(number, turn, name))
+    return found.turns
+
+
+def left_out(turns: list[TakenTurn]) -> dict[str, set[tuple[int, int, str]]]:
+    """The turns that do not count, by the reason: round, turn, name."""
+    found: dict[str, set[tuple[int, int, str]]] = {}
+    for turn, why in zip(turns, counted(turns).left_out, strict=True):
+        if why is not None:
+            found.setdefault(why, set()).add((turn.round, turn.turn, turn.name))
+    return found
+
+
+def test_on_a_quiet_machine_every_turn_counts_however_long_its_own_time_is() -> None:
+    assert left_out(log()) == {}
+    assert left_out(log(slow=lambda n, t, name: 2.5 if (n, t, name) == (1, 2, "b") else 1.0)) == {}
+
+
+def test_a_turn_beside_which_other_programs_used_a_tenth_of_the_cpus_is_left_out() -> None:
+    found = left_out(log(others=lambda n, t, name: 0.11 if (n, t) == (1, 2) else 0.09))
+    assert found == {"other programs": {(1, 2, name) for name in CELLS}}
+
+
+def test_a_turn_among_slow_ones_of_others_is_left_out_where_no_counter_tells() -> None:
+    found = left_out(log(slow=lambda n, t, name: 1.6 if n == 1 and t in (1, 2, 3) else 1.0))
+    assert found.keys() == {"slow machine"}
+    assert {(1, 2, name) for name in CELLS} <= found["slow machine"]
+    assert {number for number, *_ in found["slow machine"]} == {1}
+
+
+def test_a_turn_of_more_than_three_times_its_median_is_left_out_as_a_stall() -> None:
+    found = left_out(log(slow=lambda n, t, name: 4.0 if (n, t, name) == (1, 2, "b") else 1.0))
+    assert found == {"stall": {(1, 2, "b")}}
+
+
+def test_where_most_turns_are_disturbed_every_turn_counts() -> None:
+    found = counted(log(others=lambda n, t, name: 0.2 if t < 3 else 0.0))
+    assert found.busy
+    assert set(found.left_out) == {None}
+    assert found.disturbed == pytest.approx(0.6)
+
+
+def test_a_name_without_a_turn_that_counts_misses_the_round() -> None:
+    found = counted(log(others=lambda n, t, name: 0.2 if n == 1 and name == "b" else 0.0))
+    rounds = {name: set(of) for name, of in found.seconds().items()}
+    assert rounds == {"a": {0, 1, 2, 3}, "b": {0, 2, 3}, "c": {0, 1, 2, 3}}
+
+
+def test_bursts_of_other_programs_leave_ratios_as_they_are_on_the_quiet_machine() -> None:
+    def burst(number: int, turn: int, name: str) -> bool:
+        return (number, turn) in ((0, 1), (1, 4), (3, 0))
+
+    found = counted(
+        log(
+            slow=lambda n, t, name: (30.0 if name == "a" else 3.0) if burst(n, t, name) else 1.0,
+            others=lambda n, t, name: 0.5 if burst(n, t, name) else 0.01,
+        )
+    ).seconds()
+    for name, number in product(CELLS, range(4)):
+        assert found[name][number] == pytest.approx(CELLS[name], rel=0.03)
+
+
+def compared(seconds: dict[str, float], turns: int) -> Comparison:
+    """One round of so many turns of each."""
+    draw, found = np.random.default_rng(0), TurnLog()
+    for _, (name, each) in product(range(turns), seconds.items()):
+        found.add(name, 0, each * draw.normal(1, 0.03), 1)
+    of = counted(found.turns)
+    settings = Settings(looks=len(TIMING_LOOKS))
+    controls = [("a", "copy")] if "copy" in seconds else []
+    return compare(of.seconds(), {}, settings, controls, noise=of.noise())
+
+
+def test_one_round_of_two_turns_decides_a_factor_and_no_tenth() -> None:
+    assert compared({"a": 1.0, "b": 1.9}, turns=2).verdict("a", "b") == "slower"
+    assert compared({"a": 1.0, "b": 1.1}, turns=2).verdict("a", "b") == "not enough runs"
+    assert compared({"a": 1.0, "b": 1.9}, turns=1).verdict("a", "b") == "not enough runs"
+
+
+def test_the_control_of_one_round_tells_a_resolution_from_what_processes_differ_by() -> None:
+    found = compared({"a": 1.0, "copy": 1.0, "b": 1.9}, turns=2)
+    assert found.control is not None
+    assert found.control.state == "not shown"
+    assert 0.1 < found.floor < 0.4
+    assert found.verdict("a", "b") == "slower"
