@@ -41,7 +41,7 @@ from ninefold.task.segmentation import Segmentation
 from ninefold.train import kernels
 from ninefold.types import accepts
 from tests.conftest import ROOT, Shell, metrics, only_run, result
-from tests.parallel.test_dp import classification, landmarks, segmentation
+from tests.parallel.test_dp import classification, segmentation
 from tests.report.test_report import result as reported
 from tests.train.test_cuda_graph import same, trained
 
@@ -135,7 +135,7 @@ def test_parts_are_in_order_and_have_about_half_of_the_parameters(name: str) -> 
 
 
 @pytest.mark.parametrize("chunks", [2, 3, 7, 20])
-@pytest.mark.parametrize("make", [classification, segmentation, landmarks])
+@pytest.mark.parametrize("make", [classification, segmentation])
 def test_chunks_of_unlike_sizes_have_the_loss_and_gradients_of_the_whole(
     make: Any, chunks: int
 ) -> None:

@@ -56,6 +56,12 @@ class Configuration:
             OmegaConf.update(tree, key, value, merge=False, force_add=True)
         return replace(self, tree=tree)
 
+    def refers(self, field: str) -> bool:
+        """Whether the value of a dotted key is a reference to that of another."""
+        section, _, name = field.rpartition(".")
+        node = OmegaConf.select(self.tree, section) if section else self.tree
+        return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, name)
+
     def _plain(self) -> Tree:
         found = OmegaConf.to_container(
             _resolvable(self.tree), resolve=self.resolves, throw_on_missing=self.resolves

@@ -265,6 +265,12 @@ def problems(asked: Asked) -> list[Failure]:
         rules.inner_keys(asked.choices, asked.evaluates),
         schema.required(asked.evaluates),
     )
+    values = {failure.value for failure in found if not asked.config.refers(failure.field)}
+    found = [  # a wrong value is told once, where it was given
+        failure
+        for failure in found
+        if failure.value not in values or not asked.config.refers(failure.field)
+    ]
     # Options that are more than a name would lead out of conf/, or of the output folder.
     return found + [
         not_a_name(group, option)

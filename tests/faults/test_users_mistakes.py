@@ -113,7 +113,7 @@ QUIET = "logger=quiet"
 # What fails in her code, the options, the exit code, the line's beginning, and the line it names.
 ERRORS = [
     ("forward", [], 1, "rank=0: ValueError: in forward", "raise ValueError"),
-    ("loss", ["task=u"], 1, "rank=0: ValueError: in loss", "raise ValueError"),
+    ("loss", ["task=u"], 2, "model=u: a training step fails", "raise ValueError"),
     ("measure", ["task=u"], 2, "task=u: its `measure` fails in an eval", "raise ValueError"),
     ("data", ["dataset=u"], 2, "code=", "sys.exit"),
     ("scores", ["task=u"], 2, "task=u: its `scores` fails in an eval", "raise ValueError"),

@@ -53,7 +53,7 @@ def test_on_a_machine_without_gpus_a_numbered_one_is_one_line(shell: Shell) -> N
         ["train.py", "parallel=dp", "device=cuda:0"],
         ["train.py", "parallel=ddp", "parallel.devices=[0]", "device=cpu"],
         ["train.py", "parallel=none", "+parallel.devices=[0]"],
-        ["evaluate.py", "ckpt=nowhere", "device=cuda:x"],
+        ["train.py", "device=cuda:x"],
     ]
     for done in one_after_another(shell, *commands):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

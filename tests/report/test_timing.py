@@ -158,7 +158,7 @@ def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: P
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "far", far, rounds=1)).answer
     assert answer.lead == "Use one process in autocast: 2 times as fast as fp32."
-    close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1}
+    close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "close", close, rounds=1)).answer
     assert answer.lead == "Too few timing rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)

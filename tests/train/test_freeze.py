@@ -26,11 +26,11 @@ def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike() -> None:
     assert freeze(model, None) == freeze(model, []) == []
 
 
-def test_a_group_of_frozen_parameters_is_refused_and_named_so() -> None:
+def test_a_group_of_frozen_parameters_is_refused() -> None:
     model = resnet18()
     freeze(model, ["layer1"])
     with pytest.raises(
-        ConfigError, match=r"match=layer1\*: all parameters that it matches are fro"
+        ConfigError, match=r"match=layer1\*: it matches no parameter that is trained"
     ):
         parameter_groups(model, [{"match": "layer1*", "lr": 0.1}])
 
