@@ -153,6 +153,9 @@ def _caption(group: Group, report: Report) -> str:
     found = [each for cell in group.shown if (each := cell.measures.get(key))]
     count = counted(max((each.n for each in found), default=0), unit)
     better = "Left" if scores and group.better == "less" else "Right"
+    if group.turns_left_out and not scores:
+        share = max(1, round(100 * group.turns_left_out))
+        count += f" without {share} % of the turns, which were disturbed"
     return (
         f"{better} is better. {count}; lines: {confidence:.3g} % intervals; band: {band}; "
         f"hollow: open; struck out: left out. {report.machine.rstrip('.')}."
