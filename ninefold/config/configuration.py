@@ -60,7 +60,8 @@ class Configuration:
         """Whether the value of a dotted key is a reference to that of another."""
         section, _, name = field.rpartition(".")
         node = OmegaConf.select(self.tree, section) if section else self.tree
-        return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, name)
+        there = isinstance(node, DictConfig) and name in node.keys()
+        return there and OmegaConf.is_interpolation(node, name)
 
     def _plain(self) -> Tree:
         found = OmegaConf.to_container(

@@ -26,6 +26,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import signal_handling
 
 from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
@@ -143,8 +144,11 @@ class ItemLoader:
                 f"no worker process can be started ({error}); each takes some memory and open "
                 "files; lower loader.workers; 0 starts none",
             ) from error
-        # DataLoader's would raise an error anywhere, where `_next` looks for workers that ended.
+        # DataLoader's would raise an error anywhere, where `_next` looks for workers that ended: it
+        # may be there already, for another DataLoader of this process.
         signal.signal(signal.SIGCHLD, handler)
+        signal_handling._remove_worker_pids(id(self._answers))
+        self._answers._worker_pids_set = False  # type: ignore[attr-defined]
         self._processes = [*set(multiprocessing.active_children()) - before]
         util.Finalize(self, _close, args=(self._processes,), exitpriority=BEFORE_EXIT)
 
