@@ -10,12 +10,13 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError
 from omegaconf.resolvers import oc
 
 from ninefold import secrets
@@ -60,8 +61,9 @@ class Configuration:
         """Whether the value of a dotted key is a reference to that of another."""
         section, _, name = field.rpartition(".")
         node = OmegaConf.select(self.tree, section) if section else self.tree
-        there = isinstance(node, DictConfig) and name in node.keys()
-        return there and OmegaConf.is_interpolation(node, name)
+        with suppress(ConfigKeyError):  # of a key that is missing
+            return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, name)
+        return False
 
     def _plain(self) -> Tree:
         found = OmegaConf.to_container(
