@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigKeyError
+from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from ninefold import secrets
@@ -61,7 +61,7 @@ class Configuration:
         """Whether the value of a dotted key is a reference to that of another."""
         section, _, name = field.rpartition(".")
         node = OmegaConf.select(self.tree, section) if section else self.tree
-        with suppress(ConfigKeyError):  # of a key that is missing
+        with suppress(OmegaConfBaseException):  # of a key that is missing
             return isinstance(node, DictConfig) and OmegaConf.is_interpolation(node, name)
         return False
 
