@@ -137,7 +137,7 @@ def counted(turns: Sequence[TakenTurn]) -> Counted:
         OTHERS if turn.others is not None and turn.others > BUSY else None for turn in turns
     ]
     quiet = [each is None for each in why]
-    for i, around in enumerate(_around(turns, quiet if any(quiet) else [True] * len(turns))):
+    for i, around in enumerate(_around(turns, quiet)):
         if why[i] is None and around is not None and around > PEERS:
             why[i] = AROUND
     disturbed = 1 - why.count(None) / max(len(why), 1)
