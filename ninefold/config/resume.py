@@ -50,18 +50,19 @@ class Stored:
 def read(folder: Path, known: set[str]) -> Stored:
     """Read the frozen job of the run in `folder`, which must have the top-level keys `known`.
 
-    Raises CheckpointError if it cannot be read, another version wrote it, or it refers to more than
-    the environment.
+    Raises CheckpointError if it is damaged, another version's, or refers past the environment.
     """
     path = folder / "config.yaml"
     try:
         tree = untrusted.parse(read_text(path))
-        wrong = [f"it has no {key}" for key in sorted({*known, "choices"} - tree.keys())]
-        wrong += [
-            f"the keys of {section} are those of another version"
-            for section, keys in schema.in_sections(evaluates=False).items()
-            if isinstance(node := tree.get(section), Mapping) and node.keys() != keys
-        ]
+        ours, theirs = {*known, "choices"}, set(tree) - {*COMMAND_SECTIONS}
+        for section, keys in schema.in_sections(evaluates=False).items():
+            if isinstance(node := tree.get(section), Mapping):
+                ours |= {f"{section}.{key}" for key in keys}
+                theirs |= {f"{section}.{key}" for key in node}
+        wrong = [f"it has no {key}" for key in sorted(ours - theirs)]
+        if other := sorted(theirs - ours):
+            wrong.append(f"this version has no {', '.join(other)}")
         groups = ("choices", "parallel", "model", "dataset", "launch")
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
         wrong += [
@@ -80,7 +81,7 @@ def read(folder: Path, known: set[str]) -> Stored:
             folder,
             "its config.yaml cannot be used",
             str(error).partition("\n")[0],
-            "start a new run in a new folder",
+            f"resume it with the version that wrote it, or start a new run with init={folder}",
         ) from error
     return Stored(folder, config, choices)
 
@@ -163,10 +164,12 @@ def newest_unfinished(
 
     config, choices: of the command's job, settled.
     """
+    unread: list[Path] = []
     for folder in unfinished(root):
         try:
             run = read(folder, known)
         except CheckpointError:
+            unread.append(folder)
             continue  # it cannot be a run of this job
         same_options = all(
             run.choices.get(group) == option
@@ -175,6 +178,8 @@ def newest_unfinished(
         )
         if same_options and fixed(run.config.frozen) == fixed(_as_if(config, run.config.frozen)):
             return run
+    if unread:
+        print(f"resume=auto: {len(unread)} cannot be read, see resume={unread[0]}")
     return None
 
 

@@ -117,13 +117,16 @@ def require_known_targets(
                 continue
             if known and trusted and accepts(Target, target):
                 continue
+            group = place.partition(".")[0]
+            went = field == "ckpt" and group in EVALUATED and str(target).startswith("ninefold.")
+            instead = f"name that group on the command line, as in {group}=NAME, or " * went
             raise CheckpointError(
                 field,
                 path,
                 f"its configuration names the target {target} at {place or 'its top'}.{key}, which "
-                "is yours or a stranger's",
+                f"is {'another version' if went else 'yours or a stranger'}'s",
                 "only what conf/ names there is built",
-                "take it out" if trusted else "add trust=true if you made it",
+                f"{instead}{'take it out' if trusted else 'add trust=true if you made it'}",
             )
 
 

@@ -73,8 +73,8 @@ def resume(
         raise ConfigError(
             "study.resume",
             folder,
-            "an earlier version of ninefold began it; a study of this version is allowed; start a "
-            "new study",
+            "an earlier version of ninefold began it; a study of this version is allowed; resume "
+            "it with that version, or start a new study",
         )
     if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""

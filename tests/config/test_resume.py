@@ -12,7 +12,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, schema
+from ninefold.config.configuration import Configuration
 from ninefold.config.options import marked
+from ninefold.config.untrusted import for_evaluation
+from ninefold.errors import CheckpointError
 from ninefold.types import MAY_CHANGE
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
@@ -224,3 +227,37 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
     found = resume.unfinished(tmp_path)
     assert [folder.name for folder in found] == ["a", "d", "e", "f"]
     assert resume.saved_step(tmp_path / "e") == 4
+
+
+# Runs of an earlier version
+
+EARLIER = Path(__file__).with_name("run_at_8e61ded.yaml")
+
+
+def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_on(
+    begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(begun, "plain", tmp_path / "run")
+    interrupted(run)
+    shutil.copy(EARLIER, run / "config.yaml")
+    with pytest.raises(CheckpointError) as refused:
+        resume.read(run, KNOWN)
+    assert str(refused.value) == (
+        f"error: resume={run}: its config.yaml cannot be used; this version has no "
+        "augment.randaugment, augment.randaugment_ops, checkpoint.format, checkpoint.on_error, "
+        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, launch.dry, "
+        "launch.engine; resume it with the version that wrote it, or start a new run with "
+        f"init={run}"
+    )
+    job = Configuration(tree=OmegaConf.create({"seed": 0}))
+    assert resume.newest_unfinished(tmp_path, job, {}, KNOWN) is None
+    assert capsys.readouterr().out == f"resume=auto: 1 cannot be read, see resume={run}\n"
+
+
+def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named() -> (
+    None
+):
+    with pytest.raises(CheckpointError, match="on the command line, as in amp=NAME, or add trust"):
+        for_evaluation(EARLIER.read_text(), Path("x.pt"), {"parallel": {}})
+    named = {"parallel": {}, "amp": {}}
+    assert "model" in for_evaluation(EARLIER.read_text(), Path("x.pt"), named)

@@ -266,11 +266,11 @@ FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
     "empty": (lambda text: "", "it has no amp, it has no augment"),
     "nested": (lambda text: "[" * 10_000, "nested more than"),
     "no batch_size": (
-        lambda text: re.sub("(?m)^batch_size.*\n", "", text), "it has no batch_size; start a new"
+        lambda text: re.sub("(?m)^batch_size.*\n", "", text), "it has no batch_size; resume it"
     ),
     "no choices": (lambda text: re.sub("(?ms)^choices:.*", "", text), "it has no choices"),
     "a section of another version": (
-        lambda text: text.replace("\nclock:", "\nclock:\n  newer: 3"), "the keys of clock are those"
+        lambda text: text.replace("\nclock:", "\nclock:\n  newer: 3"), "no clock.newer; resume it"
     ),
     "a value of another kind": (
         lambda text: re.sub("(?m)^epochs:.*", "epochs: ten", text), "epochs=ten: not allowed"
