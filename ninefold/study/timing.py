@@ -165,6 +165,12 @@ class Timing:
         """Whether the study chooses how many turns a round has."""
         return bool(self._settings["turns"] == "auto")
 
+    @property
+    def _left(self) -> float:
+        """The share of the first round's cells that are still timed."""
+        rounds = self._recording.timing
+        return min(len(self._cells) / max(len(rounds[0].runs), 1), 1.0) if rounds else 1.0
+
     def _is_within_budget(self, done: int) -> bool:
         """Whether another round fits. The second may end late: one round decides little."""
         if done == 0:
@@ -173,7 +179,7 @@ class Timing:
         if not self._is_auto or not self._turn_seconds:  # of a command before
             return self._last_round_seconds <= left
         least = MIN_TURNS * sum(self._turn_seconds[cell.name] for cell in self._cells)
-        planned = planned_seconds(self._budget, self._overhead_seconds)
+        planned = planned_seconds(self._budget, self._overhead_seconds, self._left)
         enough = done < 2 or left >= planned / 2
         return enough and self._overhead_seconds + least <= left
 
@@ -255,7 +261,9 @@ class Timing:
             rounds = TIMING_LOOKS[-1] - len(self._recording.timing)
             left_over = self._seconds_left() + own
             overhead = self._overhead_seconds / share
-            self._round_seconds = round_seconds(self._budget, left_over, overhead, rounds)
+            self._round_seconds = round_seconds(
+                self._budget, left_over, overhead, rounds, self._left
+            )
         training = self._round_seconds * share - own - long
         self._take_turns(runs, number, training, what)
         taken: dict[str, list[TakenTurn]] = {}
@@ -348,7 +356,8 @@ class Timing:
         for cell in sorted(cells, key=self._plan.cells.index):
             first.setdefault(tuple(v for k, v in cell.keys.items() if k != "amp"), cell.name)
         wanted = {*first.values(), *(cell.name for cell in cells if cell.name == self._named_cell)}
-        most = STRETCH_SHARE * (self._recording.timing_seconds + planned_seconds(self._budget, own))
+        planned = planned_seconds(self._budget, own, self._left)
+        most = STRETCH_SHARE * (self._recording.timing_seconds + planned)
         chosen, long = list[str](), 0.0
         named = self._named_cell
         for name in sorted(wanted, key=lambda name: (self._stretches[name], name != named)):

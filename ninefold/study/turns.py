@@ -95,20 +95,23 @@ def stretch_steps(seconds: float) -> int:
     return max(min(steps, math.ceil(enough / seconds)), math.ceil(least / seconds))
 
 
-def planned_seconds(budget: float, overhead: float) -> float:
+def planned_seconds(budget: float, overhead: float, share: float = 1.0) -> float:
     """Return the seconds of a round, before what is left is divided into whole rounds.
 
     ROUNDS rounds fill the budget. Where that leaves little time for turns, they take as long as the
-    rest of a round, unless fewer than MIN_ROUNDS rounds would fit.
+    rest of a round, unless fewer than MIN_ROUNDS rounds would fit. A round of fewer cells is as
+    much shorter: a cell that is out gives the others rounds, which decide more than longer ones.
 
-    overhead: seconds of the round that are not turns.
+    overhead: seconds of the round that are not turns. share: of the cells that are left.
     """
-    return max(min(max(budget / ROUNDS, 2 * overhead), budget / MIN_ROUNDS), 1e-9)
+    return max(min(max(share * budget / ROUNDS, 2 * overhead), budget / MIN_ROUNDS), 1e-9)
 
 
-def round_seconds(budget: float, left: float, overhead: float, rounds: int) -> float:
+def round_seconds(
+    budget: float, left: float, overhead: float, rounds: int, share: float = 1.0
+) -> float:
     """Return the seconds of a round: what is left, divided into at most so many whole rounds.
 
-    overhead: seconds of the round that are not turns.
+    overhead, share: as of `planned_seconds`.
     """
-    return left / max(1, min(round(left / planned_seconds(budget, overhead)), rounds))
+    return left / max(1, min(round(left / planned_seconds(budget, overhead, share)), rounds))

@@ -19,7 +19,14 @@ from statistics import fmean
 import pytest
 
 from ninefold.study.load import NeighborLoad
-from ninefold.study.turns import Turn, planned_seconds, spread, stretch_steps, turn_counts
+from ninefold.study.turns import (
+    Turn,
+    planned_seconds,
+    round_seconds,
+    spread,
+    stretch_steps,
+    turn_counts,
+)
 from tests.conftest import ROOT, Shell, result, wait_until
 
 DEFAULTS = {
@@ -339,6 +346,13 @@ def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_
     assert planned_seconds(180, overhead=18) == 36  # of which 18 are training
     assert planned_seconds(48, overhead=18) == 24  # 2 rounds
     assert planned_seconds(0.0, overhead=9) > 0
+
+
+def test_rounds_of_fewer_cells_are_shorter_unless_their_start_takes_half_of_them() -> None:
+    assert planned_seconds(180, overhead=1, share=1 / 3) == 10
+    assert planned_seconds(180, overhead=8, share=1 / 3) == 16
+    assert round_seconds(180, left=90, overhead=1, rounds=9, share=1 / 3) == 10
+    assert round_seconds(180, left=90, overhead=1, rounds=5, share=1 / 3) == 18
 
 
 @pytest.mark.parametrize(
