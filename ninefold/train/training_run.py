@@ -121,7 +121,7 @@ class TrainingRun(Training):
         for logger in self.loggers:
             logger.log(state.step, values)
 
-    def after_epoch(self, best: bool) -> None:
+    def after_recording(self, best: bool) -> None:
         if self.checkpoint_every is not None:
             save(self, best)
 
