@@ -138,7 +138,7 @@ def require_finite_first(found: Sequence[float]) -> None:
 def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come."""
     for epoch in count():
-        yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
+        yield from run.batches.epoch(epoch)
 
 
 def first_steps(steps: int) -> int:

@@ -268,7 +268,7 @@ def training(
     if resume:
         restore(state, checkpoints, text, parallel, context)
     load = Load(context.gpus)
-    clock = Clock(context.device, job.clock.sample, context.gpus, told=[load])
+    clock = Clock(context.device, job.clock.sample, context.gpus, observers=[load])
     clock.seconds = state.train_seconds
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:

@@ -101,7 +101,7 @@ def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_with
 def test_a_batch_that_is_no_equal_micro_batches_is_no_step(count: int) -> None:
     """Three of them would have no fourth, in which processes average their gradients."""
     with ours.training(*SMALL, "accumulate=4") as run:
-        inputs, targets = next(iter(run.batches.epoch(0, 0, lambda: None, lambda phase: None)))
+        inputs, targets = next(iter(run.batches.epoch(0)))
         with pytest.raises(AssertionError, match=f"{count} examples in 4 micro-batches"):
             stepper(run)(inputs[:count], targets[:count])
 
