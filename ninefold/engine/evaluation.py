@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.engine.batches import Preparation, Source, shard
-from ninefold.engine.generators import seeded_apart
+from ninefold.engine.generators import fork_rng
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.task import Scores, Task, require_possible, scoring, user_errors_as_config
 from ninefold.tree import rows
@@ -75,7 +75,7 @@ def evaluate(
     sums: Tensor | None = None
     count = passes = 0
     stopped = False
-    with seeded_apart(context):
+    with fork_rng(context):
         for inputs, targets in shard(source, batch_size, prepare, context):
             if not context.one_batch and interrupted():  # else all wait for it
                 stopped = True
