@@ -56,8 +56,8 @@ class DDP(Group):
         return nullcontext() if last else wrapped.parallel.no_sync()
 
     def first_steps(self, context: RankContext) -> int:
-        # After the first, DDP makes its buckets anew. How three numbers are rounded when they are
-        # added depends on their place in a bucket; two numbers have one sum.
+        # After the first, DDP makes its buckets anew, and in which order the numbers of three
+        # processes are added depends on their place in a bucket. Two numbers have one sum.
         return 1 if context.world_size > 2 else 0
 
     def notes(self, context: RankContext) -> list[str]:
