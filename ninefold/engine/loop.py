@@ -28,7 +28,7 @@ def train(run: Training) -> Evaluations:
     run.before_training(step)
     evaluations = None
     while not run.finished:
-        if not run.evaluation_due:  # it is if the run was stopped after the last step of an epoch
+        if not run.evaluation_due:  # of a run that was stopped before it
             epoch, position = divmod(state.step, batches.steps_per_epoch)
             clock.start()
             for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
@@ -46,23 +46,27 @@ def train(run: Training) -> Evaluations:
 
 
 def stepper(run: Training) -> Step:
-    """Return the training step of `run`: a function of (inputs, targets) on the device."""
+    """Return the training step of `run`: a function of (inputs, targets) on the device.
+
+    From the inside out: forward and backward of a micro-batch; of the whole batch; with the
+    optimizer's step an `update`, which a CUDA graph may replay; with the host's part a `step`.
+    """
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
 
-    def forward_backward(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
+    def micro_batch(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
         loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
         clock.mark("backward")
         return loss.detach()
 
-    gradients: Update = forward_backward
+    forward_backward: Update = micro_batch
     if run.accumulate > 1:
-        gradients = in_micro_batches(run, forward_backward)
+        forward_backward = in_micro_batches(run, micro_batch)
 
     def update(inputs: Tree, targets: Tree) -> Tensor:
-        loss = gradients(inputs, targets)
+        loss = forward_backward(inputs, targets)
         state.losses.watch(loss)
         run.clip()
         # A step that one process skips is skipped by all: they have averaged their gradients.
@@ -82,24 +86,24 @@ def stepper(run: Training) -> Step:
     return step
 
 
-def in_micro_batches(run: Training, gradients: Callable[[Tree, Tree, float], Tensor]) -> Update:
+def in_micro_batches(run: Training, micro_batch: Callable[[Tree, Tree, float], Tensor]) -> Update:
     """Accumulate the gradients of a batch over micro-batches, which takes less memory.
 
-    They are those of the same mean loss, but batch norm takes its statistics of a micro-batch.
+    They are those of the same mean loss, but batch norm takes its statistics of micro-batches.
     """
     count = run.accumulate
 
-    def accumulate(inputs: Tree, targets: Tree) -> Tensor:
+    def forward_backward(inputs: Tree, targets: Tree) -> Tensor:
         # Else the parts would be unequal or fewer, and none the last, in which processes average.
         assert rows(inputs) % count == 0, f"{rows(inputs)} examples in {count} micro-batches"
         losses = []
         micro_batches = zip(chunks(inputs, count), chunks(targets, count), strict=True)
         for number, (some, their) in enumerate(micro_batches, 1):
             with run.parallel.accumulating(run.forward, last=number == count):
-                losses.append(gradients(some, their, 1 / count))
+                losses.append(micro_batch(some, their, 1 / count))
         return torch.stack(losses).mean()
 
-    return accumulate
+    return forward_backward
 
 
 def record(run: Training, loss: float, score: float) -> None:
