@@ -28,7 +28,7 @@ def train(run: Training) -> Evaluations:
     run.before_training(step)
     evaluations = None
     while not run.finished:
-        if not run.evaluation_due:  # of a run that was stopped before it
+        if not run.evaluation_due:  # else a resumed run begins with its evaluation
             epoch, position = divmod(state.step, batches.steps_per_epoch)
             clock.start()
             for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
@@ -48,25 +48,25 @@ def train(run: Training) -> Evaluations:
 def stepper(run: Training) -> Step:
     """Return the training step of `run`: a function of (inputs, targets) on the device.
 
-    From the inside out: forward and backward of a micro-batch; of the whole batch; with the
+    From the inside out: forward and backward of a micro-batch; the gradients of a batch; with the
     optimizer's step an `update`, which a CUDA graph may replay; with the host's part a `step`.
     """
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
 
-    def micro_batch(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
+    def forward_backward(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
         loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
         clock.mark("backward")
         return loss.detach()
 
-    forward_backward: Update = micro_batch
+    add_gradients: Update = forward_backward
     if run.accumulate > 1:
-        forward_backward = in_micro_batches(run, micro_batch)
+        add_gradients = in_micro_batches(run, forward_backward)
 
     def update(inputs: Tree, targets: Tree) -> Tensor:
-        loss = forward_backward(inputs, targets)
+        loss = add_gradients(inputs, targets)
         state.losses.watch(loss)
         run.clip()
         # A step that one process skips is skipped by all: they have averaged their gradients.
@@ -86,24 +86,24 @@ def stepper(run: Training) -> Step:
     return step
 
 
-def in_micro_batches(run: Training, micro_batch: Callable[[Tree, Tree, float], Tensor]) -> Update:
+def in_micro_batches(run: Training, of_one: Callable[[Tree, Tree, float], Tensor]) -> Update:
     """Accumulate the gradients of a batch over micro-batches, which takes less memory.
 
     They are those of the same mean loss, but batch norm takes its statistics of micro-batches.
     """
     count = run.accumulate
 
-    def forward_backward(inputs: Tree, targets: Tree) -> Tensor:
-        # Else the parts would be unequal or fewer, and none the last, in which processes average.
+    def add_gradients(inputs: Tree, targets: Tree) -> Tensor:
+        # Else they were unequal, or fewer: then none is the last one, in which processes average.
         assert rows(inputs) % count == 0, f"{rows(inputs)} examples in {count} micro-batches"
         losses = []
         micro_batches = zip(chunks(inputs, count), chunks(targets, count), strict=True)
         for number, (some, their) in enumerate(micro_batches, 1):
             with run.parallel.accumulating(run.forward, last=number == count):
-                losses.append(micro_batch(some, their, 1 / count))
+                losses.append(of_one(some, their, 1 / count))
         return torch.stack(losses).mean()
 
-    return forward_backward
+    return add_gradients
 
 
 def record(run: Training, loss: float, score: float) -> None:
