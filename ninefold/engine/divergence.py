@@ -48,7 +48,7 @@ def losses(run: Training, extra: float = 0) -> Losses:
 def require_finite(run: Training, found: Losses) -> None:
     """Raise NumericsError if a loss was not finite or the scale collapsed."""
     scaler = run.state.scaler
-    if not run.state.losses.skip and found.bad.any():
+    if not run.state.losses.skip and found.since_bad.any():
         raise first_bad_loss(run, found)
     if not scaler.collapsed():
         return
