@@ -93,7 +93,7 @@ def contestants(handicap: bool) -> Iterator[Turns]:
         order = list(batches.rows(0))
 
         def epoch() -> float:
-            epochs = (batches.epoch(n, 0, lambda: None, lambda phase: None) for n in range(EPOCHS))
+            epochs = (batches.epoch(n) for n in range(EPOCHS))
             return images_per_second(EPOCHS * COUNT, itertools.chain.from_iterable(epochs))
 
         def reading() -> float:

@@ -84,10 +84,7 @@ def contestants(
             numbers, count = itertools.count(), 1 if handicap else epochs
 
             def own() -> float:
-                several = (
-                    batches.epoch(number, 0, lambda: None, lambda phase: None)
-                    for number in itertools.islice(numbers, count)
-                )
+                several = (batches.epoch(number) for number in itertools.islice(numbers, count))
                 return images_per_second(count * COUNT, itertools.chain.from_iterable(several))
 
             def theirs() -> float:

@@ -108,7 +108,7 @@ def epochs(count: int, batches: Batches) -> Callable[[], float]:
     numbers = itertools.count()
 
     def turn() -> float:
-        epoch = batches.epoch(next(numbers), 0, lambda: None, lambda phase: None)
+        epoch = batches.epoch(next(numbers))
         return images_per_second(count, epoch)
 
     return turn

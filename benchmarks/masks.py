@@ -134,7 +134,7 @@ def inputs(handicap: bool) -> Iterator[Turns]:
                 began = time.perf_counter()
                 seen = 0
                 for _ in range(epochs):
-                    epoch = batches.epoch(next(numbers), 0, lambda: None, lambda phase: None)
+                    epoch = batches.epoch(next(numbers))
                     seen += sum(len(batch) for batch, _ in epoch)
                 return seen / (time.perf_counter() - began)
 

@@ -191,9 +191,9 @@ class Stop:
     patience: seconds that what follows a run may take, such as closing its loggers.
 
     The processes of one host agree through a few bytes in the file `notice`, without a collective.
-    A process that receives a signal after step n writes n + 2 as the last step, before it starts
-    step n + 1. No peer can finish n + 1 without its gradients, so all peers read the notice in
-    time. Without `notice` there is one process, or there are several hosts; those agree at log
+    A process that finds a signal after step n writes n + 1, the step to stop after, before it
+    begins that step. No peer can finish n + 1 without its gradients, so all peers read the notice
+    in time. Without `notice` there is one process, or there are several hosts; those agree at log
     points and at the end of evaluations. So do processes with a GPU each: they queue steps, and one
     may have queued some that another has not begun.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path: Path) 
     assert not other.due(5)  # it is ahead by a look, as it may be
     told.signal = signal.SIGTERM
     assert not told.due(5), "the other may have begun the sixth step, which needs this one"
+    assert (tmp_path / "notice").read_bytes() == struct.pack("=q", 6)
     assert told.wanted
     assert other.wanted
     assert told.due(6)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
-from ninefold.engine.divergence import BAD, LAST, losses
+from ninefold.engine.divergence import losses
 from ninefold.engine.loop import stepper
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.files import opener, write_json
@@ -94,10 +94,10 @@ def losses_at(run: TrainingRun, rates: Sequence[float]) -> list[float]:
             group["lr"] = rate
         step(*next(batches))
         run.state.step += 1
-        rows = losses(run, run.stop.signal)
-        if number := int(rows[:, -1].max()):
+        of_all = losses(run, run.stop.signal)
+        if number := int(of_all.extra.max()):
             raise failure(number)("signal", Signals(number).name, "stopped", "", "")
-        found.append(math.nan if rows[:, BAD].any() else float(rows[:, LAST].mean()))
+        found.append(math.nan if of_all.bad.any() else float(of_all.last.mean()))
         if watch.diverged(found[-1]):
             break
     return found
@@ -138,7 +138,7 @@ def require_finite_first(found: Sequence[float]) -> None:
 def endless(run: TrainingRun) -> Iterator[tuple[Tree, Tree]]:
     """The batches of all epochs to come."""
     for epoch in count():
-        yield from run.batches.epoch(epoch, 0, lambda: None, lambda phase: None)
+        yield from run.batches.epoch(epoch)
 
 
 def first_steps(steps: int) -> int:

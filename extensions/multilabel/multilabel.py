@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores, named, unlabeled
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
 from ninefold.score import Figure
+from ninefold.task.counts import named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 

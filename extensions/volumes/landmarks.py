@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ninefold.engine.task import Figure, Scores, named, unlabeled
+from ninefold.engine.task import Figure, Scores
 from ninefold.errors import ConfigError
+from ninefold.task.counts import named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 
 TAIL = 1e-12  # of a Gaussian along one axis; smaller values are 0, as subnormal numbers are slow

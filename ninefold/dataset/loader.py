@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
-from ninefold.engine.batches import Read
+from ninefold.engine.batches import BatchReader
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.tree import Tree, each, filled, leaves
@@ -44,7 +44,7 @@ class HostSource:
     def in_epoch(self, seed: int, epoch: int) -> HostSource:
         return replace(self, examples=self.examples.in_epoch(seed, epoch))
 
-    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
         both = (self.examples.inputs, self.examples.targets)
         arrays = leaves(both)
         reading = ahead(arrays[0], rows) if self.workers else None

@@ -15,7 +15,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.arrays import Array, Rows, varies
 from ninefold.dataset.loader import HostSource, LoaderPlan, amount, in_memory, plan_loading
 from ninefold.dataset.preparation import to_device
-from ninefold.engine.batches import Read, Source
+from ninefold.engine.batches import BatchReader, Source
 from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.errors import ConfigError
 from ninefold.machine import available_memory, cores
@@ -54,7 +54,7 @@ class Resident:
     def in_epoch(self, seed: int, epoch: int) -> Resident:
         return self
 
-    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
         if not rows:
             return
         sizes = [len(each) for each in rows]

@@ -18,7 +18,7 @@ COLLAPSED = 2.0**-14  # gradients that overflow at this loss scale overflow at a
 
 @dataclass(frozen=True)
 class Amp:
-    """A precision as configured; `on(device)` resolves `dtype: auto`.
+    """A precision as configured; `on(device)` settles what `dtype: auto` stands for.
 
     dtype: float32 (no autocast), float16, bfloat16 or auto: float16 on CUDA, where loss scaling
     matters, and bfloat16 on a CPU, which has no fast float16 kernels.
@@ -77,7 +77,8 @@ class Amp:
         """The GradScaler for `device`; it is disabled, and its calls no-ops, without scaling.
 
         skip: skip steps whose gradients are not finite. That takes an enabled scaler in any
-        precision; without scaling its scale starts at 1 and does not grow.
+        precision. Without scaling its scale is 1: a skipped step halves it, another doubles it, up
+        to 1; so it has collapsed when 15 more steps were skipped than were not.
         """
         if skip and not self.scaler:
             return CountingScaler(
@@ -160,7 +161,7 @@ class CountingScaler(torch.amp.GradScaler):
     def update(self, new_scale: float | Tensor | None = None) -> None:
         if not self.is_enabled():
             return
-        before = self.scale(self._one)
+        before = self.scale(self._one)  # the scale, for which get_scale() would wait
         super().update(new_scale)
         after = self.scale(self._one)
         self.skipped += after < before  # only a skipped step lowers the scale

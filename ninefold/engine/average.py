@@ -27,10 +27,9 @@ class Average:
         self._names = [name for name, _ in model.named_parameters()] if decay else []
         self._live = [p.detach() for p in model.parameters()] if decay else []
         self._averages = [value.clone() for value in self._live]
-        pairs = list(zip(self._averages, self._live, strict=True))
-        kinds = {type(average) for average in self._averages}  # a strategy may have spread some
+        kinds = {type(average) for average in self._averages}  # a strategy may have sharded some
         self._groups = [
-            tuple(zip(*(pair for pair in pairs if type(pair[0]) is kind), strict=True))
+            [[t for t in tensors if type(t) is kind] for tensors in (self._averages, self._live)]
             for kind in kinds
         ]
         self._decay = decay or 0.0

@@ -17,11 +17,10 @@ from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from ninefold.tree import Tree, moved
 
-Mark = Callable[[str], None]
 Rows = npt.NDArray[np.int64]  # numbers of examples
-Read = Generator[tuple[Tree, Tree], None, None]
+BatchReader = Generator[tuple[Tree, Tree], None, None]  # of inputs and targets
 
-EVALUATED, VALUES = 1024, 2**22  # see `evaluation_batch`
+EVALUATED_EXAMPLES, EVALUATED_VALUES = 1024, 2**22  # see `evaluation_batch`
 
 
 class Source(Protocol):
@@ -36,7 +35,7 @@ class Source(Protocol):
     def in_epoch(self, seed: int, epoch: int) -> Source:
         """The examples as training with `seed` reads them in `epoch`."""
 
-    def batches(self, rows: Sequence[Rows], device: torch.device) -> Read:
+    def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
         """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
 
         Closing the generator ends what reads ahead. Raises what reading a row raises.
@@ -98,10 +97,14 @@ class Batches:
         return batches[:, self._context.data_rank :: self._context.data_size]
 
     def epoch(
-        self, epoch: int, start: int, begin: Callable[[], None], mark: Mark
+        self,
+        epoch: int,
+        start: int = 0,
+        begin: Callable[[], None] = lambda: None,
+        mark: Callable[[str], None] = lambda phase: None,
     ) -> Iterator[tuple[Tree, Tree]]:
         """Yields the batches from number `start` on: inputs, images as float32, and targets, both
-        on the device.
+        on the device. What reads ahead ends with the generator, as when a loop over it is left.
 
         `begin` is called before each batch, `mark` with the phase that has just ended.
         """
@@ -119,7 +122,7 @@ class Batches:
                 batch = prepare(inputs, targets, draw)
                 mark("data")
                 yield batch
-                del read, inputs, targets, batch  # the next one takes their memory
+                del read, inputs, targets, batch  # else held while the next one is made
 
 
 def shard(
@@ -137,16 +140,16 @@ def shard(
         for read in reading:
             inputs, targets = (moved(values, context.device) for values in read)
             yield prepare(inputs, targets, None)
-            del read, inputs, targets  # the next one takes their memory
+            del read, inputs, targets  # else held while the next one is made
 
 
 def evaluation_batch(batch_size: int, values: int, context: RankContext) -> int:
     """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
 
-    On CUDA a process takes at least EVALUATED examples, or fewer that have VALUES values together:
-    a GPU waits for the host in batches of few small images, and large ones need its memory.
-    values: of an example as the network takes it.
+    On CUDA a process takes at least EVALUATED_EXAMPLES, or fewer that have EVALUATED_VALUES
+    together: a GPU waits for the host in batches of few small images, and large ones need its
+    memory. values: of an example as the network takes it.
     """
     if context.device.type != "cuda":
         return batch_size
-    return max(batch_size, context.data_size * min(EVALUATED, VALUES // values))
+    return max(batch_size, context.data_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values))

@@ -25,22 +25,23 @@ class NoClip:
 class Clip(NoClip):
     """Unscales the gradients, measures their norm and clips them in place.
 
-    clip: torch's function to call with the parameters that have gradients and their total norm.
+    norm: the largest norm of all of them together. value: else, of each element.
     full_tensor: gathers a tensor that a strategy has sharded, see `Parallel.full_tensor`.
     """
 
     def __init__(
         self,
+        norm: float | None,
+        value: float | None,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         scaler: CountingScaler,
-        clip: Callable[[list[Tensor], Tensor], object],
         full_tensor: Callable[[Tensor], Tensor],
     ) -> None:
+        self._most, self._bound = norm, value
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = optimizer
         self._scaler = scaler
-        self._clip = clip
         self._full_tensor = full_tensor
         self._norm: Tensor | None = None
 
@@ -49,10 +50,13 @@ class Clip(NoClip):
         parameters: list[Tensor] = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = self._full_tensor(get_total_norm(gradients))
-        self._clip(parameters, norm)
+        if self._most is not None:
+            clip_grads_with_norm_(parameters, self._most, norm)
+        elif self._bound is not None:
+            clip_grad_value_(parameters, self._bound)
         if self._norm is None:
             self._norm = norm
-        else:  # at its place, to which a recorded step writes as well
+        else:  # in place: the replay of a CUDA graph writes to the tensor that it was recorded with
             self._norm.copy_(norm)
 
     def metrics(self) -> dict[str, float]:
@@ -60,31 +64,16 @@ class Clip(NoClip):
         return {} if self._norm is None else {"grad_norm": self._norm.item()}
 
 
-def clip(
+def clipping(
     norm: float | None,
     value: float | None,
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     scaler: CountingScaler,
-    full_tensor: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+    full_tensor: Callable[[Tensor], Tensor],
 ) -> NoClip:
-    """Return a clip of gradients to the total 2-norm `norm`, or each element to +-`value`, or none.
-
-    full_tensor: see Clip.
-    """
+    """Clip gradients to the total 2-norm `norm`, or each element to +-`value`, or leave them."""
     assert norm is None or value is None
-    if norm is not None:
-        most = norm
-        return Clip(
-            model,
-            optimizer,
-            scaler,
-            lambda ps, total: clip_grads_with_norm_(ps, most, total),
-            full_tensor,
-        )
-    if value is not None:
-        bound = value
-        return Clip(
-            model, optimizer, scaler, lambda ps, total: clip_grad_value_(ps, bound), full_tensor
-        )
-    return NoClip()
+    if norm is None and value is None:
+        return NoClip()
+    return Clip(norm, value, model, optimizer, scaler, full_tensor)

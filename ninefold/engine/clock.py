@@ -14,7 +14,7 @@ import torch
 from ninefold.score import PHASES
 
 
-class Intervals(Protocol):
+class ClockObserver(Protocol):
     """Observer of when the clock runs, see `ninefold.measure.devices.Load`."""
 
     def begin(self) -> None:
@@ -34,8 +34,7 @@ class Clock:
         wait for; empty: the device alone.
     sample: the phases of one step in so many are timed, on CUDA by events in the stream, so that
     the host never waits, on a CPU by the host's clock. 0: of no step.
-    told: what is told when it runs and when it stands.
-    seconds: of the clock so far.
+    seconds: as of the latest stop or pause.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
     queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
         or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
@@ -46,18 +45,18 @@ class Clock:
         device: torch.device,
         sample: int,
         gpus: Sequence[int] = (),
-        told: Sequence[Intervals] = (),
+        observers: Sequence[ClockObserver] = (),
     ) -> None:
         self.seconds = 0.0
         self.sampled_steps = 0
         self._stops, self._waited = 0, 0.0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
-        self._told = told
+        self._observers = observers
         self._sample = sample
         self._since = 0.0
         self._running = False
-        self._seen = 0
+        self._begun = 0
         self._marks: list[tuple[str, Any]] = []
         self._pending: list[list[tuple[str, Any]]] = []
         self._phases: dict[str, float] = defaultdict(float)
@@ -95,9 +94,9 @@ class Clock:
 
     def begin_step(self) -> None:
         """A step begins: its batch is gathered next."""
-        self._seen += 1
+        self._begun += 1
         # The middle one: steps right after a log point or a checkpoint find cold caches.
-        if self._sample and self._seen % self._sample == self._sample // 2:
+        if self._sample and self._begun % self._sample == self._sample // 2:
             self._marks = [("", self._now())]
 
     def mark(self, phase: str) -> None:
@@ -130,7 +129,7 @@ class Clock:
         self._pending.clear()
 
     def _resume(self) -> None:
-        for each in self._told:
+        for each in self._observers:
             each.begin()
         self._since = time.perf_counter()
 
@@ -140,7 +139,7 @@ class Clock:
         now = time.perf_counter()
         self.seconds += now - self._since
         self._stops, self._waited = self._stops + 1, self._waited + now - queued
-        for each in self._told:
+        for each in self._observers:
             each.end()
         self._drain()
 

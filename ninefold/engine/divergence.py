@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,18 @@ from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Training
 from ninefold.errors import NumericsError
 
-TOTAL, BAD, LAST = range(3)  # columns of `losses`
+
+class Losses(NamedTuple):
+    """The values of the LossTracker of each process: float64 [processes].
+
+    extra: a number that each process gave to `losses`.
+    """
+
+    total: Tensor
+    bad: Tensor
+    since_bad: Tensor
+    last: Tensor
+    extra: Tensor
 
 
 def mean_loss(run: Training) -> float:
@@ -17,29 +30,26 @@ def mean_loss(run: Training) -> float:
 
     Every process must call it. Raises NumericsError if it is not finite or the scale collapsed.
     """
-    rows = losses(run)
-    require_finite(run, rows)
+    found = losses(run)
+    require_finite(run, found)
     steps = (run.state.step - 1) % run.batches.steps_per_epoch + 1
-    return float(rows[:, TOTAL].sum() / (steps * len(rows) - rows[:, BAD].sum()))
+    return float(found.total.sum() / (steps * len(found.total) - found.bad.sum()))
 
 
-def losses(run: Training, *more: float) -> Tensor:
-    """The loss tracker of each process, and `more` numbers of it: float64 [processes, 3 + more].
-
-    Every process must call it. Waits for the device.
-    """
+def losses(run: Training, extra: float = 0) -> Losses:
+    """The losses of all processes. Every process must call it. Waits for the device."""
     tracker = run.state.losses
     tracker.read()
-    row = [tracker.total, tracker.bad, tracker.last, *more]
-    row_here = torch.tensor(row, dtype=torch.float64, device=run.context.device)
-    return gather(row_here, run.parallel, run.context)
+    row = [tracker.total, tracker.bad, tracker.since_bad, tracker.last, extra]
+    here = torch.tensor(row, dtype=torch.float64, device=run.context.device)
+    return Losses(*gather(here, run.parallel, run.context).unbind(dim=1))
 
 
-def require_finite(run: Training, rows: Tensor) -> None:
-    """Raise NumericsError if a loss was not finite or the scale collapsed; rows: see `losses`."""
+def require_finite(run: Training, found: Losses) -> None:
+    """Raise NumericsError if a loss was not finite or the scale collapsed."""
     scaler = run.state.scaler
-    if not run.state.losses.skip and rows[:, BAD].any():
-        raise first_bad_loss(run, rows)
+    if not run.state.losses.skip and found.since_bad.any():
+        raise first_bad_loss(run, found)
     if not scaler.collapsed():
         return
     if run.state.losses.skip:
@@ -60,23 +70,21 @@ def require_finite(run: Training, rows: Tensor) -> None:
     )
 
 
-def first_bad_loss(run: Training, rows: Tensor) -> NumericsError:
-    """The error for a loss that was not finite; rows: see `losses`.
+def first_bad_loss(run: Training, found: Losses) -> NumericsError:
+    """The error for a loss that was not finite.
 
     Every process must call it: the parameters of those that first saw a bad loss are named.
     """
-    bad = rows[:, BAD]
-    rank = int(bad.argmax())
+    first = found.since_bad == (most := found.since_bad.max())
     names = [name for name, _ in run.state.model.named_parameters()]
     wrong = [not bool(torch.isfinite(local_part(p)).all()) for p in run.state.model.parameters()]
     flags = torch.tensor(wrong, dtype=torch.float32, device=run.context.device)
-    on_first = gather(flags, run.parallel, run.context)[bad == bad.max()].amax(dim=0).tolist()
-    found = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]
-    where = f"first in parameter {found[0]}" if found else "all parameters were finite before it"
-    step = run.state.step - int(bad.max()) + 1
-    return numerics_error(
-        run, "loss", rows[rank, TOTAL].item(), f"not finite at step {step}", where
-    )
+    on_first = gather(flags, run.parallel, run.context)[first].amax(dim=0).tolist()
+    named = [name for name, is_bad in zip(names, on_first, strict=True) if is_bad]
+    where = f"first in parameter {named[0]}" if named else "all parameters were finite before it"
+    step = run.state.step - int(most) + 1
+    value = found.total[first][0].item()
+    return numerics_error(run, "loss", value, f"not finite at step {step}", where)
 
 
 def numerics_error(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.engine.batches import Preparation, Source, shard
-from ninefold.engine.generators import seeded_apart
+from ninefold.engine.generators import fork_rng
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.task import Scores, Task, require_possible, scoring, user_errors_as_config
 from ninefold.tree import rows
@@ -73,40 +73,42 @@ def evaluate(
     forward.eval()
     loss = torch.zeros((), dtype=torch.float64, device=context.device)
     sums: Tensor | None = None
-    count = broken = passes = 0
-    with seeded_apart(context):
+    count = passes = 0
+    stopped = False
+    with fork_rng(context):
         for inputs, targets in shard(source, batch_size, prepare, context):
-            if interrupted() and not context.one_batch:  # of which all have to take each batch
-                broken = 1
+            if not context.one_batch and interrupted():  # else all wait for it
+                stopped = True
                 break
-            more, measured = forward(inputs, targets, measure=True)
-            loss += more
-            sums = measured if sums is None else sums + measured
+            loss_of_batch, sums_of_batch = forward(inputs, targets, measure=True)
+            loss += loss_of_batch
+            sums = sums_of_batch if sums is None else sums + sums_of_batch
             count += rows(inputs)
             passes += 1
-        # Where processes take each pass together, as many as the one with most examples; and where
-        # there are more processes than examples one, for zeros of the right shape.
-        wanted = most_passes(len(source), batch_size, context) if parallel.shards else 1
-        for _ in range(wanted - passes):
+        # With a sharded network a pass takes all processes: each takes as many as the longest shard
+        # needs. Else a process takes one if it has no example, for the shape of its sums.
+        least = most_passes(len(source), batch_size, context) if parallel.shards else 1
+        if passes < least:
             inputs, targets = next(shard(source, 1, prepare, RankContext(0, 1, context.device)))
-            _, measured = forward(inputs, targets, measure=True)
-            sums = torch.zeros_like(measured) if sums is None else sums
-    if context.rank >= context.data_size:  # what it counted is another's too
+            for _ in range(passes, least):
+                _, sums_of_batch = forward(inputs, targets, measure=True)
+            sums = torch.zeros_like(sums_of_batch) if sums is None else sums
+    forward.train(was_training)
+    if context.one_batch and context.rank > 0:  # it has computed what rank 0 counts
         count, loss = 0, torch.zeros_like(loss)
         sums = None if sums is None else torch.zeros_like(sums)
-    counts = parallel.all_reduce_sum(torch.tensor([count, broken], device=context.device)).tolist()
-    if counts[1]:
-        forward.train(was_training)
+    here = torch.tensor([count, stopped], device=context.device)
+    total, anywhere = parallel.all_reduce_sum(here).tolist()
+    if anywhere:
         raise Unfinished
     assert sums is not None
     sums = parallel.all_reduce_sum(sums)
-    forward.train(was_training)
-    assert counts[0] == len(source), f"{counts[0]} of {len(source)} examples counted"
-    mean = parallel.all_reduce_sum(loss).item() / counts[0]
+    assert total == len(source), f"{total} of {len(source)} examples counted"
+    mean = parallel.all_reduce_sum(loss).item() / total
     with user_errors_as_config(task, "scores"):
         scores = task.scores(sums, names)
     require_possible(scoring(task), scores.score)
-    return Evaluation(mean, counts[0], scores)
+    return Evaluation(mean, total, scores)
 
 
 def most_passes(count: int, batch_size: int, context: RankContext) -> int:

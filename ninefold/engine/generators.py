@@ -17,18 +17,24 @@ def seed_generators(seed: int, gpus: Sequence[int] = ()) -> None:
     """Seed every random generator that training uses; those of several `gpus` differ."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)  # of all GPUs too, so that replicas would drop the same elements
+    torch.manual_seed(seed)  # of all GPUs alike: their replicas would drop the same elements
     for index, each in seeds_of(gpus, seed).items():
         torch.cuda.default_generators[index].manual_seed(each)
 
 
 def seeds_of(gpus: Sequence[int], seed: int) -> dict[int, int]:
-    """The seed of each GPU of a process, by its index: the first has the process's own."""
+    """The seed of each GPU of a process, by its index: the first has the process's own.
+
+    The others are 7919 apart, as the seeds of processes follow each other.
+    """
     return {index: seed + 7919 * number for number, index in enumerate(gpus)}
 
 
 def states(context: RankContext) -> list[Tensor]:
-    """The states of the generators, for `set_states`."""
+    """The states of the generators, for `set_states`: tensors, as these can be gathered.
+
+    Numbers of Python and NumPy are float64, which has their integers of 32 bits exactly.
+    """
     _, integers, gauss = random.getstate()
     array = np.random.get_state(legacy=False)
     keys, position = array["state"]["key"], array["state"]["pos"]
@@ -56,8 +62,8 @@ def set_states(found: Sequence[Tensor], context: RankContext) -> None:
 
 
 @contextmanager
-def seeded_apart(context: RankContext) -> Iterator[None]:
-    """Seed the generators for the block, and restore them after it.
+def fork_rng(context: RankContext) -> Iterator[None]:
+    """Seed the generators for the block, and restore them after it (torch.random.fork_rng).
 
     A network that samples in an evaluation, as a VAE, then draws the same in each, and training
     goes on as if nothing had been drawn, wherever a run was evaluated before.

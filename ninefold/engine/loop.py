@@ -12,8 +12,8 @@ from torch import Tensor
 from ninefold.engine.batches import Source
 from ninefold.engine.divergence import mean_loss, numerics_error
 from ninefold.engine.evaluation import Evaluation, Evaluations, Unfinished, evaluate
-from ninefold.engine.training import Step, Training
-from ninefold.tree import Tree, chunks
+from ninefold.engine.training import Step, Training, Update
+from ninefold.tree import Tree, chunks, rows
 
 
 def train(run: Training) -> Evaluations:
@@ -28,7 +28,7 @@ def train(run: Training) -> Evaluations:
     run.before_training(step)
     evaluations = None
     while not run.finished:
-        if not run.evaluation_due:
+        if not run.evaluation_due:  # else a resumed run begins with its evaluation
             epoch, position = divmod(state.step, batches.steps_per_epoch)
             clock.start()
             for inputs, targets in batches.epoch(epoch, position, clock.begin_step, clock.mark):
@@ -39,63 +39,75 @@ def train(run: Training) -> Evaluations:
                 if state.step == run.last_step:
                     break
             clock.stop()
-        loss_of_epoch = mean_loss(run)  # a run that has diverged is not worth evaluating
-        evaluations = measure(run)
-        end_epoch(run, loss_of_epoch, evaluations.selecting.accuracy)
-    return evaluations or measure(run)
+        loss = mean_loss(run)  # raises if the run has diverged: it is not worth evaluating
+        evaluations = evaluate_splits(run)
+        record(run, loss, evaluations.selecting.accuracy)
+    return evaluations or evaluate_splits(run)
 
 
 def stepper(run: Training) -> Step:
-    """Return the training step of `run`: a function of (inputs, targets) on the device."""
+    """Return the training step of `run`: a function of (inputs, targets) on the device.
+
+    From the inside out: forward and backward of a micro-batch; the gradients of a batch; with the
+    optimizer's step an `update`, which a CUDA graph may replay; with the host's part a `step`.
+    """
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
 
-    def gradients(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
+    def forward_backward(inputs: Tree, targets: Tree, share: float | None = None) -> Tensor:
         loss: Tensor = run.forward(inputs, targets)
         clock.mark("forward")
         scaler.scale(loss if share is None else loss * share).backward()
         clock.mark("backward")
         return loss.detach()
 
-    compute = in_micro_batches(run, gradients) if run.accumulate > 1 else gradients
+    add_gradients: Update = forward_backward
+    if run.accumulate > 1:
+        add_gradients = in_micro_batches(run, forward_backward)
 
     def update(inputs: Tree, targets: Tree) -> Tensor:
-        loss = compute(inputs, targets)
+        loss = add_gradients(inputs, targets)
         state.losses.watch(loss)
         run.clip()
+        # A step that one process skips is skipped by all: they have averaged their gradients.
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
         return loss
 
-    updated = run.graph.computing(update)
+    run_update = run.graph.computing(update)
 
     def step(inputs: Tree, targets: Tree) -> None:
         state.schedule.begin_step()
-        state.losses.add(updated(inputs, targets))
+        state.losses.add(run_update(inputs, targets))
         state.average.update()
         clock.mark("optimizer")
 
     return step
 
 
-def in_micro_batches(run: Training, gradients: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Accumulate gradients over micro-batches: the same gradients, in less memory."""
+def in_micro_batches(run: Training, of_one: Callable[[Tree, Tree, float], Tensor]) -> Update:
+    """Accumulate the gradients of a batch over micro-batches, which takes less memory.
+
+    They are those of the same mean loss, but batch norm takes its statistics of micro-batches.
+    """
     count = run.accumulate
 
-    def compute(inputs: Tree, targets: Tree) -> Tensor:
+    def add_gradients(inputs: Tree, targets: Tree) -> Tensor:
+        # Else they were unequal, or fewer: then none is the last one, in which processes average.
+        assert rows(inputs) % count == 0, f"{rows(inputs)} examples in {count} micro-batches"
         losses = []
         micro_batches = zip(chunks(inputs, count), chunks(targets, count), strict=True)
         for number, (some, their) in enumerate(micro_batches, 1):
             with run.parallel.accumulating(run.forward, last=number == count):
-                losses.append(gradients(some, their, 1 / count))
+                losses.append(of_one(some, their, 1 / count))
         return torch.stack(losses).mean()
 
-    return compute
+    return add_gradients
 
 
-def end_epoch(run: Training, loss: float, score: float) -> None:
-    """Record an evaluation and step the scheduler.
+def record(run: Training, loss: float, score: float) -> None:
+    """Record an evaluation; after a whole epoch, step the scheduler as well.
 
     loss: mean of the epoch's training losses. score: of the set that selects.
     """
@@ -108,10 +120,10 @@ def end_epoch(run: Training, loss: float, score: float) -> None:
     best = not state.best_step or run.score.beats(score, state.best_accuracy)
     if best:
         state.best_accuracy, state.best_step = score, state.step
-    run.after_epoch(best)
+    run.after_recording(best)
 
 
-def measure(run: Training) -> Evaluations:
+def evaluate_splits(run: Training) -> Evaluations:
     """Evaluate on the test set, and on the validation split, outside the inner clock.
 
     Raises NumericsError if a loss is not finite; where a process has interrupted an evaluation,

@@ -24,7 +24,8 @@ class LossTracker:
 
     Values as of the last `read`:
     total: sum of the losses.
-    bad: steps since the first bad loss, that one included; with `skip` the number of bad losses.
+    bad: number of losses that were not finite. since_bad: steps since the first of them, that one
+        included.
     last: the latest loss.
     """
 
@@ -35,7 +36,7 @@ class LossTracker:
         device: torch.device,
         skip: bool,
     ) -> None:
-        self.total, self.bad, self.last = 0.0, 0, math.nan
+        self.total, self.bad, self.since_bad, self.last = 0.0, 0, 0, math.nan
         self.skip = skip
         self._unread: list[Tensor] = []
         self._found_bad = torch.zeros((), device=device)
@@ -43,9 +44,9 @@ class LossTracker:
         fused = getattr(optimizer, "_step_supports_amp_scaling", False)  # as GradScaler asks
         self._freezes = fused and not scaler.is_enabled()
         self._optimizer = optimizer
-        # Reading a loss that is in the host's memory waits for nothing and takes 1 µs. The kernel
-        # below and what the optimizer does with found_inf, which it then has only from the first
-        # bad loss on, take 13.
+        # A CPU's loss is in the host's memory: to read it takes 1 µs and waits for nothing. The
+        # kernel in `watch` and found_inf in the optimizer, which both are then not needed before
+        # the first bad loss, take 13 µs of a step.
         self.reads_at_once = device.type == "cpu"
         self._thaw()
 
@@ -70,11 +71,9 @@ class LossTracker:
         for loss in torch.stack(self._unread).tolist():
             self.last = loss
             finite = math.isfinite(loss)
-            if self.skip:
-                self.bad += not finite
-                self.total += loss if finite else 0.0
-            else:
-                self.bad += self.bad > 0 or not finite
+            self.bad += not finite
+            self.since_bad += self.since_bad > 0 or not finite
+            if finite or not self.skip:
                 self.total += loss
         self._unread.clear()
 
@@ -82,7 +81,7 @@ class LossTracker:
         """Start from zero, or from what a checkpoint within the epoch holds."""
         self._unread.clear()
         self._thaw()
-        self.total, self.bad = total, int(bad)
+        self.total, self.bad, self.since_bad = total, int(bad), 0
 
     def _thaw(self) -> None:
         """Let the optimizer update the weights until the next bad loss."""

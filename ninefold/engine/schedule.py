@@ -13,7 +13,7 @@ from ninefold.errors import ConfigError
 
 
 class Schedule:
-    """Steps `scheduler` at the end of each epoch; one that takes a number with the mean loss."""
+    """Learning rates of `scheduler`, stepped after each epoch; ReduceLROnPlateau by its loss."""
 
     def __init__(self, scheduler: LRScheduler) -> None:
         self._scheduler = scheduler
@@ -37,12 +37,11 @@ class Schedule:
 
 
 class SteppedSchedule(Schedule):
-    """As Schedule, with `warmup` optimizer steps of linear warm-up, or one scheduler step each.
+    """Learning rates with a linear warm-up, of a scheduler stepped `per_step`, or both.
 
-    Optimizer step n (from 1) of the warm-up has n / warmup of the learning rate that the
-    scheduler has set. A scheduler that is stepped `per_step` is first stepped after the warm-up.
-
-    begun: optimizer steps begun so far.
+    Optimizer step n (from 1) of the `warmup` steps has n / warmup of the learning rate that the
+    scheduler has set. A scheduler that is stepped `per_step`, by each optimizer step and not after
+    an epoch, is first stepped after the warm-up.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class SteppedSchedule(Schedule):
         self._optimizer = optimizer
         self._warmup = warmup
         self._per_step = per_step
-        self._begun = 0
+        self._begun = 0  # optimizer steps
         self._rates = self._current()  # as the scheduler set them, without the warm-up
         # A first step that a GradScaler skips is no reason to warn that the order is wrong.
         warnings.filterwarnings("ignore", message="Detected call of `lr_scheduler.step")

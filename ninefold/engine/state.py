@@ -19,7 +19,7 @@ from ninefold.engine.schedule import Schedule
 from ninefold.engine.task import buffers
 from ninefold.errors import one_line
 
-COUNTERS = ("step", "measured", "best_step", "skipped")
+COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
 
 
 @dataclass
@@ -71,14 +71,14 @@ class State:
         return captured
 
     def content(
-        self, parallel: Parallel, context: RankContext, spread: bool = False
+        self, parallel: Parallel, context: RankContext, parts: bool = False
     ) -> dict[str, Any]:
         """Content of a checkpoint: tensors, mostly the live ones, and plain containers.
 
-        spread: with each process's own parts of what the strategy spreads; else rank 0's is the one
-        to save. Every process must call it.
+        parts: each process has its parts of sharded tensors, to be saved by all; else rank 0 has
+        them whole, and its content is the one to save. Every process must call it.
         """
-        tensors = parallel.parts if spread else parallel.state
+        tensors = parallel.parts if parts else parallel.state
         return {
             **tensors(self.model, self.optimizer, self.average.named()),
             "scheduler": self.schedule.state_dict(),
@@ -110,8 +110,10 @@ class State:
     def restore(self, saved: Mapping[str, Any], parallel: Parallel, context: RankContext) -> None:
         """Continue from what `capture` returned or a checkpoint holds. Every process must call it.
 
-        On another number of processes the random generators keep their initial state.
-        Raises KeyError, ValueError or RuntimeError if it is of another model or optimizer.
+        On another number of processes the random generators keep their initial state, and each
+        begins with the mean of the sums of losses: only their mean is used in the end.
+        Raises KeyError, RuntimeError, TypeError or ValueError if it is of another model or
+        optimizer, or damaged.
         """
         for key in COUNTERS:
             if type(saved[key]) is not int or saved[key] < 0:
@@ -127,17 +129,14 @@ class State:
             if saved["scaler"]:
                 self.scaler.load_state_dict(saved["scaler"])
         self.scaler.skipped.fill_(saved["skipped"])
-        losses = saved["losses"]
         with _restoring("losses"):
+            losses = saved["losses"]
             same = len(losses) == context.world_size
+            total, bad = (losses[context.rank] if same else losses.mean(dim=0)).tolist()
+            self.losses.start_epoch(total, bad)
         with _restoring("rng"):
             if same:
                 generators.set_states([rows[context.data_rank] for rows in saved["rng"]], context)
-        # Only their mean over the processes is used in the end.
-        own = same and context.data_size > 1
-        with _restoring("losses"):
-            total, bad = (losses[context.rank] if own else losses.mean(dim=0)).tolist()
-            self.losses.start_epoch(total, bad)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         self.best_accuracy = float(saved["best_accuracy"])

@@ -13,15 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ninefold.errors import (
-    ConfigError,
-    DataError,
-    Failure,
-    NumericsError,
-    located,
-    memory_failure,
-    one_line,
-)
+from ninefold.errors import ConfigError, Failure, NumericsError, located, memory_failure, one_line
 from ninefold.score import SHARE, Figure, Score
 from ninefold.tree import Tree, call, rows
 
@@ -119,13 +111,11 @@ class Objective(nn.Module):
     def forward(
         self, inputs: Tree, targets: Tree, measure: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The mean loss of a batch, a float32 scalar; with `measure` as `measure` returns."""
-        return self.loss(call(self.network, inputs), targets, measure)
+        """The mean loss of a batch, a float32 scalar, of which backward passes are taken.
 
-    def measure(self, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
-        """The summed loss of a batch, a float64 scalar, and the sums that the task measures."""
-        loss, sums = self.loss(call(self.network, inputs), targets, measure=True)
-        return loss, sums
+        measure: instead the summed loss, a float64 scalar, and the sums that the task measures.
+        """
+        return self.loss(call(self.network, inputs), targets, measure)
 
     def loss(
         self, output: Any, targets: Tree, measure: bool = False
@@ -205,38 +195,3 @@ def require_possible(score: Score, value: object) -> None:
             "name of its score alone; declare what it is, as with "
             f'score = Score("{score.name}", unit="", better="less")',
         )
-
-
-def named(names: Sequence[str], count: int) -> list[str]:
-    """`names` if they are `count` different ones, else the numbers from 0."""
-    return list(names) if len(set(names)) == count else [str(number) for number in range(count)]
-
-
-def unlabeled(label: str, found: str) -> DataError:
-    """The failure of a set of which nothing is scored: no example of it has a `label`."""
-    return DataError(
-        "dataset",
-        "test",
-        f"no example of the set has {label}, so that there is nothing to score; {found}; see its "
-        "labels; a validation split (dataset.val) needs some too",
-    )
-
-
-def counted(cells: Tensor, size: int) -> Tensor:
-    """Count how often each number below `size` occurs in `cells`, int64 [n, ...]: int64 [size]."""
-    if cells.device.type == "cpu":
-        return torch.bincount(cells.flatten(), minlength=size)
-    return added(cells, size)
-
-
-def added(cells: Tensor, size: int) -> Tensor:
-    """Count as `counted`, without a wait for the device: there bincount reads the extremes.
-
-    Pixels [n, ...] are counted for each example apart: where most are of one class, additions to a
-    single number would wait for each other.
-    """
-    parts = len(cells) if cells.ndim > 1 else 1
-    first = torch.arange(parts, device=cells.device)[:, None] * size
-    places = (cells.reshape(parts, -1) + first).flatten()
-    counts = places.new_zeros(parts * size).index_add_(0, places, torch.ones_like(places))
-    return counts.view(parts, size).sum(dim=0)

@@ -77,7 +77,8 @@ class PeakMemory:
 class Training:
     """The parts of a training: plain objects, no configuration.
 
-    forward: the wrapped objective, from (inputs, targets) to the mean loss.
+    forward: the wrapped objective, as DDP(Objective(Autocast(network), task)); from (inputs,
+        targets) to the mean loss.
     objective: the network and its task, not wrapped; state.model is the plain network to save.
     val: the examples that patience and best.pt are selected on; None: those of `test`.
     prepare: turns bytes of the evaluated sets into the network's input.
@@ -152,5 +153,5 @@ class Training:
     def after_evaluation(self, found: Evaluations) -> None:
         """Called with the evaluations of the present step, before the state records them."""
 
-    def after_epoch(self, best: bool) -> None:
+    def after_recording(self, best: bool) -> None:
         """Called when the state has recorded an evaluation. best: whether it is the best so far."""

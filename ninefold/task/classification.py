@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores, counted, named
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
+from ninefold.task.counts import counted, named
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 from ninefold.tree import rows
 

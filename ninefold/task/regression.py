@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores, named
+from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
 from ninefold.score import Figure, Score
+from ninefold.task.counts import named
 from ninefold.task.loss import Loss, mean_over_examples, require_known, unreduced
 
 LOSSES: dict[str, Callable[..., Tensor]] = {

@@ -9,8 +9,9 @@ import numpy as np
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Figure, Scores, counted, named, unlabeled
+from ninefold.engine.task import Figure, Scores
 from ninefold.errors import ConfigError
+from ninefold.task.counts import counted, named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 
 UNUSED = -100  # torch's own ignore_index where nothing is to be ignored

@@ -27,7 +27,7 @@ from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
-from ninefold.engine.clip import clip
+from ninefold.engine.clip import clipping
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
@@ -268,7 +268,7 @@ def training(
     if resume:
         restore(state, checkpoints, text, parallel, context)
     load = Load(context.gpus)
-    clock = Clock(context.device, job.clock.sample, context.gpus, told=[load])
+    clock = Clock(context.device, job.clock.sample, context.gpus, observers=[load])
     clock.seconds = state.train_seconds
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
@@ -292,7 +292,7 @@ def training(
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
-        clip=clip(
+        clip=clipping(
             job.clip_grad_norm,
             job.clip_grad_value,
             model,

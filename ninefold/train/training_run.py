@@ -17,7 +17,7 @@ from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
 from ninefold.dataset.loader import LoaderPlan
 from ninefold.engine.amp import Amp
-from ninefold.engine.divergence import LAST, losses, mean_loss, numerics_error, require_finite
+from ninefold.engine.divergence import losses, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
@@ -100,7 +100,7 @@ class TrainingRun(Training):
             if stops:
                 save_and_stop(self)
             if saves and not self.evaluation_due:  # it will be saved after that
-                mean_loss(self)  # a run that has diverged is not worth keeping
+                require_finite(self, losses(self))  # else it is not worth keeping
                 save(self)
 
     def interrupted(self) -> bool:
@@ -121,7 +121,7 @@ class TrainingRun(Training):
         for logger in self.loggers:
             logger.log(state.step, values)
 
-    def after_epoch(self, best: bool) -> None:
+    def after_recording(self, best: bool) -> None:
         if self.checkpoint_every is not None:
             save(self, best)
 
@@ -130,12 +130,12 @@ def log_step(run: TrainingRun) -> bool:
     """Log the loss of the latest step, over the whole global batch.
 
     Every process must call it. Returns whether one of them has received a signal to stop. Raises
-    NumericsError as `mean_loss` does.
+    NumericsError as `require_finite` does.
     """
-    state, rows = run.state, losses(run, run.stop.signal)
+    state, found = run.state, losses(run, run.stop.signal)
     values = {
         "epoch": state.step / run.batches.steps_per_epoch,
-        "loss": rows[:, LAST].mean().item(),
+        "loss": found.last.mean().item(),
         "lr": state.optimizer.param_groups[0]["lr"],
         "scale": state.scaler.get_scale(),
         "images_per_second": state.step * run.batch_size / run.clock.seconds,
@@ -143,8 +143,8 @@ def log_step(run: TrainingRun) -> bool:
     }
     for logger in run.loggers:
         logger.log(state.step, values)
-    require_finite(run, rows)
-    return bool(rows[:, -1].any())
+    require_finite(run, found)
+    return bool(found.extra.any())
 
 
 def save_and_stop(run: TrainingRun) -> NoReturn:
@@ -154,7 +154,7 @@ def save_and_stop(run: TrainingRun) -> NoReturn:
     """
     signal = torch.tensor(float(run.stop.signal), device=run.context.device)
     number = int(gather(signal, run.parallel, run.context).max())
-    mean_loss(run)
+    require_finite(run, losses(run))
     save(run, must=True)
     # No process leaves before it is written: on GPUs the sum returns at once, reading it waits.
     run.parallel.all_reduce_sum(torch.zeros((), device=run.context.device)).item()

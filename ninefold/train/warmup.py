@@ -135,4 +135,4 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
 def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:
     """The batches of the first epoch, repeated without end."""
     while True:
-        yield from batches.epoch(0, 0, lambda: None, lambda phase: None)
+        yield from batches.epoch(0)

@@ -132,7 +132,7 @@ def forget_position() -> None:
     epoch = Batches.epoch
 
     def from_the_first(
-        self: Batches, number: int, start: int, *rest: Any
+        self: Batches, number: int, start: int = 0, *rest: Any
     ) -> Iterator[tuple[Tensor, Tensor]]:
         whole = epoch(self, number, 0, *rest)
         for taken, batch in enumerate(whole):

@@ -29,8 +29,8 @@ from ninefold import secrets
 from ninefold.checkpoint.store import read
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
-from ninefold.engine.task import named
 from ninefold.report.__main__ import main as report
+from ninefold.task.counts import named
 from ninefold.train.evaluate import class_names
 from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another

@@ -36,7 +36,7 @@ def test_the_clock_tells_the_load_when_it_runs() -> None:
     load = Load()
     load.begin = lambda: told.append("begin")  # type: ignore[method-assign]
     load.end = lambda: told.append("end")  # type: ignore[method-assign]
-    clock = Clock(CPU, sample=0, told=[load])
+    clock = Clock(CPU, sample=0, observers=[load])
     clock.start()
     with clock.paused():
         told.append("pause")

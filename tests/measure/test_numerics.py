@@ -46,7 +46,7 @@ def test_what_is_kept_is_what_a_plain_loop_computes(how: tuple[str, ...]) -> Non
         run.state.model.classifier = nn.Sequential(nn.Dropout(), last)  # is not to be seen
         train(run)
         found = kept(run)
-        batches = list(run.batches.epoch(0, 0, lambda: None, lambda phase: None))[:STEPS]
+        batches = list(run.batches.epoch(0))[:STEPS]
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001, weight_decay=0.01, fused=True)
     model.train()
     precision = torch.autocast("cpu", torch.bfloat16, enabled="amp=scaler" in how)

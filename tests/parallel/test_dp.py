@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.engine.parallel import RankContext
-from ninefold.engine.parallel.dp import DP, GatheredObjective, Replicas
+from ninefold.engine.parallel.dp import DP, GatheredObjective, ParallelObjective
 from ninefold.engine.task import Objective, Task
 from ninefold.task.classification import Classification
 from tests.task.toy import IGNORED, Segmentation
@@ -55,7 +55,7 @@ class OnCPU:
             return list(pool.map(lambda replica, of: replica(*of), replicas, inputs))
 
 
-class Three(OnCPU, Replicas):
+class Three(OnCPU, ParallelObjective):
     pass
 
 

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks import ours
 from benchmarks.rivals import raw
 from ninefold.engine.batches import epoch_order
-from ninefold.engine.loop import train
+from ninefold.engine.loop import stepper, train
 from tests.dataset import scenes
 
 AMP = ("fp32", "autocast", "scaler")
@@ -95,6 +95,15 @@ def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_with
     for ours_, theirs in zip(run.state.model.parameters(), model.parameters(), strict=True):
         assert ours_.is_contiguous()
         assert torch.equal(ours_, theirs)
+
+
+@pytest.mark.parametrize("count", [10, 3])
+def test_a_batch_that_is_no_equal_micro_batches_is_no_step(count: int) -> None:
+    """Three of them would have no fourth, in which processes average their gradients."""
+    with ours.training(*SMALL, "accumulate=4") as run:
+        inputs, targets = next(iter(run.batches.epoch(0)))
+        with pytest.raises(AssertionError, match=f"{count} examples in 4 micro-batches"):
+            stepper(run)(inputs[:count], targets[:count])
 
 
 @pytest.mark.parametrize("warmup", [0, 2])

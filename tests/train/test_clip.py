@@ -57,7 +57,7 @@ def raw(run: Any, clip: Callable[[Any], float], parts: int) -> tuple[nn.Module, 
     )
     norms = []
     for epoch in range(2):
-        for inputs, targets in run.batches.epoch(epoch, 0, lambda: None, lambda phase: None):
+        for inputs, targets in run.batches.epoch(epoch):
             for some, their in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
                 loss = model(some, their)
                 scaler.scale(loss if parts == 1 else loss * (1 / parts)).backward()

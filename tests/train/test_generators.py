@@ -7,7 +7,7 @@ import random
 import numpy as np
 import torch
 
-from ninefold.engine.generators import seeded_apart, seeds_of
+from ninefold.engine.generators import fork_rng, seeds_of
 from ninefold.engine.parallel import RankContext
 
 ALONE = RankContext(0, 1, torch.device("cpu"))
@@ -24,11 +24,11 @@ def test_what_is_drawn_apart_is_the_same_each_time_and_leaves_the_generators_as_
         return random.random(), float(np.random.randn()), float(torch.rand(()))
 
     np.random.randn()  # NumPy keeps the second normal number of a pair
-    with seeded_apart(ALONE):
+    with fork_rng(ALONE):
         first = drawn()
     expected = drawn()
     assert drawn() != expected
-    with seeded_apart(ALONE):
+    with fork_rng(ALONE):
         assert drawn() == first
-    with seeded_apart(RankContext(1, 2, ALONE.device)):
+    with fork_rng(RankContext(1, 2, ALONE.device)):
         assert drawn() != first

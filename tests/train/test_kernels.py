@@ -63,7 +63,7 @@ def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weight
         assert run.layout == "channels_last"
         (weight, *_) = (p for p in run.state.model.parameters() if p.dim() == 4 and p.shape[1] > 1)
         assert weight.is_contiguous(memory_format=torch.channels_last)
-        inputs, _ = next(run.batches.epoch(0, 0, lambda: None, lambda phase: None))
+        inputs, _ = next(run.batches.epoch(0))
         assert inputs.is_contiguous(memory_format=torch.channels_last)
 
 

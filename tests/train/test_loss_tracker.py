@@ -51,7 +51,7 @@ def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(
     take(model, optimizer, losses, 1.0)
     assert torch.equal(model.weight, before)
     losses.read()
-    assert losses.bad == 2  # steps ago that it came
+    assert (losses.bad, losses.since_bad) == (1, 2)  # one loss, two steps ago
 
 
 @pytest.mark.parametrize("reads_at_once", [True, False])
@@ -62,7 +62,7 @@ def test_the_next_epoch_counts_anew(reads_at_once: bool) -> None:
     before = model.weight.detach().clone()
     take(model, optimizer, losses, 1.0)
     losses.read()
-    assert (losses.bad, math.isfinite(losses.total)) == (0, True)
+    assert (losses.bad, losses.since_bad, math.isfinite(losses.total)) == (0, 0, True)
     assert not torch.equal(model.weight, before)
 
 

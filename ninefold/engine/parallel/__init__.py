@@ -32,7 +32,7 @@ class RankContext:
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
     host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
-    one_batch: whether all processes compute the whole batch, together.
+    one_batch: whether all processes compute the whole batch, together (tensor parallelism).
     """
 
     rank: int
@@ -81,9 +81,9 @@ class Parallel(ABC):
     Its yaml also has `processes`, how many the launcher starts (`auto`: one for each GPU), and
     `max_processes`, how many the strategy can use (null: any number).
 
-    shards: whether a process holds parts of the parameters only. Then parameters are contiguous,
-    and every process must take part in each forward pass, also in evaluations.
-    one_batch: whether all processes compute the whole batch, together.
+    shards: whether a process holds parts of the parameters only (DTensors). Then parameters are
+        contiguous, and every process must take part in each forward pass, also in evaluations.
+    one_batch: see RankContext.
     chunks: parts of a batch that it computes one after the other, so that batch normalization takes
         its statistics of a part; None: a batch is computed whole.
     """
@@ -115,16 +115,17 @@ class Parallel(ABC):
         """
         return values
 
-    def broadcast(self, tree: Any, outlined: Collection[str] = ()) -> Any:
+    def broadcast(self, tree: Any, meta: Collection[str] = ()) -> Any:
         """Rank 0's `tree` of plain values and tensors, on every process: tensors on the CPU.
 
         Every process must call it. With one process it is `tree` itself.
-        outlined: keys of `tree` whose tensors the other processes get on the meta device.
+        meta: keys of `tree` whose tensors the others get on the meta device, without values, as
+            `load` takes those that are sharded.
         """
         return tree
 
     def full_tensor(self, tensor: Tensor) -> Tensor:
-        """The whole of a tensor that is spread as parameters are (a DTensor), on each process.
+        """The whole of a sharded tensor, on each process.
 
         Every process must call it.
         """
@@ -184,9 +185,10 @@ class Parallel(ABC):
             value.copy_(saved["average"][name])
 
     def first_steps(self, context: RankContext) -> int:
-        """Steps until it adds gradients in the order in which it goes on.
+        """Steps after which the order in which it adds gradients changes no more.
 
-        A resumed run takes them before its own and undoes them: its sums are rounded the same then.
+        A resumed run takes as many before its own and undoes them, so that its sums are rounded as
+        those of a run that was not stopped.
         """
         return 0
 
@@ -200,7 +202,7 @@ class Parallel(ABC):
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """The part of `tensor` that this process holds: all of it, unless a strategy has spread it."""
+    """The part of `tensor` that this process holds: all of it, unless it is sharded."""
     local: Callable[[], Tensor] | None = getattr(tensor, "to_local", None)
     return tensor if local is None else local()
 
@@ -257,7 +259,8 @@ def device_names(context: RankContext) -> list[str]:
 def gather(values: Tensor, parallel: Parallel, context: RankContext) -> Tensor:
     """[world_size, ...] on the CPU: the `values` of every process, on each (an all-gather).
 
-    Every process must call it, with the same shape and dtype.
+    Every process must call it, with the same shape and dtype. As a sum, in which all others have
+    zeros in a process's row, it takes no collective of a strategy but `all_reduce_sum`.
     """
     if context.world_size == 1:
         return values[None].cpu()

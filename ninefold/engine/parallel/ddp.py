@@ -38,7 +38,7 @@ class DDP(Group):
         # True is the default; passing it is deprecated from torch 2.15 on.
         buffers: dict[str, Any] = {} if self.broadcast_buffers else {"broadcast_buffers": False}
         model.to(context.device)
-        return Replica(
+        return DDPWhileTraining(
             model,
             DistributedDataParallel(
                 model,
@@ -52,12 +52,12 @@ class DDP(Group):
         )
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
-        assert isinstance(wrapped, Replica)
+        assert isinstance(wrapped, DDPWhileTraining)
         return nullcontext() if last else wrapped.parallel.no_sync()
 
     def first_steps(self, context: RankContext) -> int:
-        # After the first, DDP makes its buckets anew. How three numbers are rounded when they are
-        # added depends on their place in a bucket; two numbers have one sum.
+        # After the first, DDP makes its buckets anew, and in which order the numbers of three
+        # processes are added depends on their place in a bucket. Two numbers have one sum.
         return 1 if context.world_size > 2 else 0
 
     def notes(self, context: RankContext) -> list[str]:
@@ -68,7 +68,7 @@ class DDP(Group):
         return []
 
 
-class Replica(nn.Module):
+class DDPWhileTraining(nn.Module):
     """DistributedDataParallel while training, the plain network while evaluating.
 
     A forward pass through DDP may broadcast buffers, which is a collective, and unpadded
@@ -85,7 +85,7 @@ class Replica(nn.Module):
     def forward(self, *arguments: Any, **options: Any) -> Any:
         return (self.parallel if self.training else self.network)(*arguments, **options)
 
-    def train(self, mode: bool = True) -> Replica:
+    def train(self, mode: bool = True) -> DDPWhileTraining:
         if self.training and not mode:
             share_buffers(self.network)
         super().train(mode)

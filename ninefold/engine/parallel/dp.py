@@ -35,7 +35,8 @@ class DP(Parallel):
         model.to(context.device)
         if not context.gpus:
             return WithoutGPU(model)
-        return (Replicas if self.loss_in_forward else GatheredObjective)(model, context.gpus)
+        kind = ParallelObjective if self.loss_in_forward else GatheredObjective
+        return kind(model, context.gpus)
 
     def no_op(self, context: RankContext) -> bool:
         return context.replicas == 1
@@ -48,7 +49,7 @@ class DP(Parallel):
         return []
 
 
-class Replicas(nn.DataParallel[nn.Module]):
+class ParallelObjective(nn.DataParallel[nn.Module]):
     """DataParallel over an objective: the mean loss over the whole batch, the sums of a measure.
 
     Replicas may have parts of a batch of unlike sizes, as 7 examples on three are 3, 3 and 1. A

@@ -96,17 +96,16 @@ class Group(Parallel):
         dist.all_reduce(values)
         return values
 
-    def broadcast(self, tree: Any, outlined: Collection[str] = ()) -> Any:
+    def broadcast(self, tree: Any, meta: Collection[str] = ()) -> Any:
         if dist.get_world_size() == 1:
             return tree
         device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        found = [each(as_meta, tree)]  # so that tensors are never all on the GPU
-        dist.broadcast_object_list(found)
-        if dist.get_rank() == 0:
-            found = [tree]
+        outline = [each(as_meta, tree)]  # the tensors follow one by one, never all on the GPU
+        dist.broadcast_object_list(outline)
+        found = tree if dist.get_rank() == 0 else outline[0]
 
         def sent(value: Any) -> Any:
-            """A tensor of rank 0, as bytes: gloo knows few dtypes."""
+            """A tensor, sent by rank 0 and received by others, as bytes: gloo knows few dtypes."""
             if not isinstance(value, Tensor):
                 return value
             if value.is_meta:
@@ -116,9 +115,9 @@ class Group(Parallel):
             dist.broadcast(data, src=0)
             return data.cpu().view(value.dtype).view(value.shape) if value.is_meta else value
 
-        if isinstance(found[0], dict):
-            return {k: v if k in outlined else each(sent, v) for k, v in found[0].items()}
-        return each(sent, found[0])
+        if isinstance(found, dict):
+            return {k: v if k in meta else each(sent, v) for k, v in found.items()}
+        return each(sent, found)
 
 
 def as_meta(value: Any) -> Any:

@@ -1,0 +1,45 @@
+"""Counts of classes, the names they are shown by, and the failure of a set without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ninefold.errors import DataError
+
+
+def named(names: Sequence[str], count: int) -> list[str]:
+    """`names` if they are `count` different ones, else the numbers from 0."""
+    return list(names) if len(set(names)) == count else [str(number) for number in range(count)]
+
+
+def unlabeled(label: str, found: str) -> DataError:
+    """The failure of a set of which nothing is scored: no example of it has a `label`."""
+    return DataError(
+        "dataset",
+        "test",
+        f"no example of the set has {label}, so that there is nothing to score; {found}; see its "
+        "labels; a validation split (dataset.val) needs some too",
+    )
+
+
+def counted(cells: Tensor, size: int) -> Tensor:
+    """Count how often each number below `size` occurs in `cells`, int64 [n, ...]: int64 [size]."""
+    if cells.device.type == "cpu":
+        return torch.bincount(cells.flatten(), minlength=size)
+    return added(cells, size)
+
+
+def added(cells: Tensor, size: int) -> Tensor:
+    """Count as `counted`, without a wait for the device: there bincount reads the extremes.
+
+    Pixels [n, ...] are counted for each example apart: where most are of one class, additions to a
+    single number would wait for each other.
+    """
+    parts = len(cells) if cells.ndim > 1 else 1
+    first = torch.arange(parts, device=cells.device)[:, None] * size
+    places = (cells.reshape(parts, -1) + first).flatten()
+    counts = places.new_zeros(parts * size).index_add_(0, places, torch.ones_like(places))
+    return counts.view(parts, size).sum(dim=0)
