@@ -82,6 +82,8 @@ def _lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
+    if shared := _shared(found):
+        return shared
     if _rounds(found) < MIN_ROUNDS:
         return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
     if len(found.may_be) == 2:
@@ -91,6 +93,18 @@ def _lead(found: Recommendation) -> str:
         f"Not decided: {len(found.may_be)} of {len(found.candidates)} configurations may be the "
         "fastest."
     )
+
+
+def _shared(found: Recommendation) -> str | None:
+    """Return the lead where what may be the fastest has one precision or strategy of several."""
+    label = found.evidence.label
+    for part in (1, 0):  # the precision, the strategy
+        shared = {label(cell).split(", ")[part] for cell in found.may_be}
+        others = [label(cell).split(", ")[1 - part] for cell in found.may_be]
+        of_all = {label(cell).split(", ")[part] for cell in found.candidates}
+        if len(shared) == 1 < len(of_all) and 1 < len(others) <= MAX_NAMED:
+            return f"Use {shared.pop()}. Not decided: {' or '.join(others)}."
+    return None
 
 
 def lead_of_scores(evidence: Evidence) -> str:
