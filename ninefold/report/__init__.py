@@ -30,6 +30,7 @@ from ninefold.report.data.recording import (
     record,
 )
 from ninefold.report.data.retrain_command import DEFAULT
+from ninefold.report.data.turns import machine_state
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text, gate_text
@@ -153,8 +154,9 @@ def timing(folder: Path, pairs: str) -> TimingState:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    found = [group for group in largest_first(groups(runs)) if group.timing]
-    return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
+    machine, timed = machine_state(runs), [g for g in largest_first(groups(runs)) if g.timing]
+    found = [gather_evidence(group, (), sweep, machine) for group in timed]
+    return timing_state(found, sweep, pairs)
 
 
 def standings(folder: Path) -> list[CellProgress]:

@@ -28,6 +28,7 @@ from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
+from ninefold.report.data.turns import machine_state
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
@@ -148,9 +149,8 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """What runs come to."""
     [group] = groups(runs)
-    return gather_evidence(
-        group, points, StudyRecord(settings={"report": report, **TIMED}), numerics
-    )
+    record = StudyRecord(settings={"report": report, **TIMED})
+    return gather_evidence(group, points, record, machine_state(runs), numerics)
 
 
 def reasons(known: Evidence) -> str:

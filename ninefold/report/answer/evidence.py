@@ -13,7 +13,7 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
-from ninefold.report.data.turns import MachineState, machine_state
+from ninefold.report.data.turns import MachineState
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
@@ -47,7 +47,7 @@ class Evidence:
     seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
         only where there is one cell.
     noise: variance of the logarithm of each of these by the turns that count.
-    machine: how it was during the turns.
+    machine: how it was during the turns of the whole study: those of other groups are among them.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, not enough runs; safe if not scored.
@@ -188,7 +188,8 @@ def gather_evidence(
     group: Group,
     points: Sequence[Point],
     sweep: StudyRecord,
-    numerics: Mapping[str, Any] | None,
+    machine: MachineState,
+    numerics: Mapping[str, Any] | None = None,
     unfinished: bool = False,
 ) -> Evidence:
     """Return the evidence of a group; the margins are in its study's record."""
@@ -230,7 +231,7 @@ def gather_evidence(
         uncontrolled=uncontrolled,
         seconds=seconds,
         noise=noise,
-        machine=machine_state(group.timing),
+        machine=machine,
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),

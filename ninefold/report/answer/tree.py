@@ -179,7 +179,7 @@ class Group:
     target: score to time the way to; in percent if it is a share.
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
-    turns_left_out: share of these turns that do not count, as something disturbed them.
+    turns_left_out: share of the study's turns that do not count, as something disturbed them.
     check: what the control says, and what follows, in sentences.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
