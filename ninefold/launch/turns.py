@@ -66,12 +66,11 @@ class TurnTaker:
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
         within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
-        answers = self._ask(within, lead=lead, steps=steps, counted=counted)
-        return float(max(answer["seconds"] for answer in answers))
+        return float(max(self._ask(within, lead=lead, steps=steps, counted=counted)))
 
     def end(self) -> Result:
         """Return its result without what its turns took; there are no more. Raises Failure."""
-        (result,) = (found for answer in self._ask(START_SECONDS) if (found := answer["result"]))
+        (result,) = filter(None, self._ask(START_SECONDS))
         assert isinstance(result, Result)
         return result
 
@@ -79,7 +78,7 @@ class TurnTaker:
         """Kill its processes, which hold nothing worth saving, and wait for their end."""
         self._workers.close()
 
-    def _ask(self, within: float, **message: Any) -> list[dict[str, Any]]:
+    def _ask(self, within: float, **message: Any) -> list[Any]:
         """Send a message to all processes and return their answers, due in `within` seconds."""
         self._pause(signal.SIGCONT)
         self._workers.send(message)
@@ -87,8 +86,8 @@ class TurnTaker:
         self._pause(signal.SIGSTOP)
         return answers
 
-    def _answers(self, within: float) -> list[dict[str, Any]]:
-        answers: dict[int, dict[str, Any]] = {}
+    def _answers(self, within: float) -> list[Any]:
+        answers: dict[int, Any] = {}
         left = within
         while waiting := set(self._ranks) - answers.keys():
             found = self._workers.receive(waiting, min(left, POLL_SECONDS))
