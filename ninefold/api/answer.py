@@ -120,9 +120,8 @@ class Answer:
                     {**shared, "turn": number, "left_out": why, "seconds": seconds, "steps": steps}
                 )
             if not turns:
-                each = run.train_seconds / run.steps if run.train_seconds and run.steps else None
-                own = {"turn": None, "left_out": "", "seconds": each, "steps": run.steps}
-                found.append({**shared, **own})
+                own = {"turn": None, "left_out": "", "seconds": run.step_seconds}
+                found.append({**shared, **own, "steps": run.steps})
         return found
 
     def to_frame(self) -> pd.DataFrame:

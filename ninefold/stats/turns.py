@@ -114,9 +114,7 @@ class Counted:
 
         It is missing where only one turn counts.
         """
-        return self._of_rounds(
-            lambda values: variance(values) / fmean(values) ** 2 / len(values), least=2
-        )
+        return self._of_rounds(noise, least=2)
 
     def _of_rounds(
         self, number: Callable[[list[float]], float], least: int = 1
@@ -129,6 +127,11 @@ class Counted:
             name: {n: number(values) for n, values in of.items() if len(values) >= least}
             for name, of in rounds.items()
         }
+
+
+def noise(seconds: Sequence[float]) -> float:
+    """The variance of the logarithm of the mean of these turns, of which there are two at least."""
+    return variance(seconds) / fmean(seconds) ** 2 / len(seconds)
 
 
 def counted(turns: Sequence[TakenTurn]) -> Counted:

@@ -125,7 +125,7 @@ def runs_of(
                 parallel=parallel, amp=amp, seed=seed, replicas=replicas,
                 devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
                 train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
-                **{**facts_of(parallel, amp, replicas), **changes},
+                **{"steps": 100, **facts_of(parallel, amp, replicas), **changes},
             ))  # fmt: skip
     return [*found, *map(in_turns, found)]
 
@@ -138,8 +138,8 @@ def whole(runs: Sequence[Run]) -> list[Run]:
 def in_turns(run: Run) -> Run:
     """A timing run that takes as long as a training run."""
     return replace(
-        run, folder=f"timing/{run.folder}", turns=1, turn_seconds=[1.0], round=run.seed,
-        accuracy=None, score=None, scores={},
+        run, folder=f"timing/{run.folder}", turns=1, turn_seconds=[run.step_seconds],
+        round=run.seed, accuracy=None, score=None, scores={},
     )  # fmt: skip
 
 
@@ -447,7 +447,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path
 
 def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it() -> None:
     runs = [
-        replace(run, turns=1, round=run.seed, turn_seconds=[1.0], counted=True)
+        replace(run, turns=1, round=run.seed, turn_seconds=[run.step_seconds], counted=True)
         for run in runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     ]
     rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(6)]
@@ -576,7 +576,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
     """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
     runs = [
-        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"],
+        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"], turn_seconds=[],
                 queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
     ]  # fmt: skip

@@ -198,8 +198,8 @@ def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
         "batch_size": 64, "train_seconds": 22 * 1.1, "no_op": False,
     })  # fmt: skip
     count_turns([run])
-    assert run.train_seconds == pytest.approx(22 * 5 / 3)
-    assert run.images_per_second == pytest.approx(64 * 3 / 5)
+    assert run.counted_seconds == pytest.approx(22 * 5 / 3)
+    assert run.throughput == pytest.approx(64 * 3 / 5)
     assert run.turn_left_out == ["", "", "", "other programs"]
 
 

@@ -173,9 +173,9 @@ class Evidence:
             return False
         runs = [run for run in self.group.completed(cell) if run.timed is self.timed]
         shares = [
-            run.queued_seconds * run.steps / run.train_seconds
+            run.queued_seconds / run.step_seconds
             for run in runs
-            if run.queued_seconds is not None and run.train_seconds and run.steps
+            if run.queued_seconds is not None and run.step_seconds
         ]
         return bool(shares) and fmean(shares) < AT_ONCE
 
@@ -276,9 +276,9 @@ def _wrapper_shows(group: Group, base: Cell, cell: Cell, same: float) -> bool:
 def step_seconds(group: Group, cell: Cell) -> float | None:
     """Return the mean seconds of a step of a cell, None if unknown."""
     steps = [
-        run.train_seconds / run.steps
+        run.step_seconds
         for run in group.completed(cell)
-        if run.timed is bool(group.timing) and run.train_seconds and run.steps
+        if run.timed is bool(group.timing) and run.step_seconds
     ]
     return fmean(steps) if steps else None
 
@@ -287,8 +287,8 @@ def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
     """Ratio of the seconds of a step, turns to long stretch, by cell and round."""
     found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
     for run in group.timing:
-        if run.ok and run.round is not None and run.train_seconds and run.stretch_seconds:
-            found[run.cell][run.round] = run.train_seconds / (run.steps or 1) / run.stretch_seconds
+        if run.ok and run.round is not None and run.step_seconds and run.stretch_seconds:
+            found[run.cell][run.round] = run.step_seconds / run.stretch_seconds
     return {cell: ratios for cell, ratios in found.items() if ratios}
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, Number, Result
 from ninefold.score import PHASES, SCORE, Score
+from ninefold.stats.turns import noise
 
 NAMES = (
     "status",
@@ -28,7 +30,7 @@ NAMES = (
     "memory_format",
     "scaling",
 )
-NO_COLUMNS = ("exit_code", "environment", "noise")  # fields that runs.csv does not have
+NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
 MAX_RUNS = 100_000  # runs of a recording
 MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
 MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
@@ -48,7 +50,6 @@ class Run(Result):
         as they do. None: they were not swept, and are no part of its cell.
     turn_left_out: why each turn of a timing run does not count, see `ninefold.stats.turns`; an
         empty text: it counts; an empty list: all do.
-    noise: variance of the logarithm of its seconds by the turns that count; None: not known.
     """
 
     folder: str = ""
@@ -57,7 +58,6 @@ class Run(Result):
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
     turn_left_out: list[str] = field(default_factory=list)
-    noise: Number | None = None
 
     @property
     def counts(self) -> bool:
@@ -78,6 +78,36 @@ class Run(Result):
     def place(self) -> int | None:
         """Return what it is paired by with runs of other cells: the timing round, or the seed."""
         return self.round if self.timed else self.seed
+
+    @property
+    def kept(self) -> list[Number]:
+        """The seconds of a step in each of its turns that count."""
+        why = self.turn_left_out or [""] * len(self.turn_seconds)
+        return [x for x, left in zip(self.turn_seconds, why, strict=True) if not left]
+
+    @property
+    def counted_seconds(self) -> float | None:
+        """Seconds of its steps: of a timing run as the turns that count take them, if any does."""
+        if not self.turn_seconds:
+            return self.train_seconds
+        return (self.steps or 0) * fmean(self.kept) if self.kept else None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds of a step, by `counted_seconds`."""
+        return self.counted_seconds / self.steps if self.counted_seconds and self.steps else None
+
+    @property
+    def noise(self) -> float | None:
+        """The variance of the logarithm of its seconds by the turns that count; None: not known."""
+        return noise(self.kept) if len(self.kept) > 1 else None
+
+    @property
+    def throughput(self) -> float | None:
+        """Examples a second: of a timing run in the turns that count."""
+        if not self.turn_seconds:
+            return self.images_per_second
+        return self.batch_size / fmean(self.kept) if self.batch_size and self.kept else None
 
     @property
     def to_train(self) -> float | None:
@@ -231,8 +261,12 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
-    """Write runs.csv."""
-    write_rows(path, COLUMNS, (row_of(vars(run)).values() for run in runs))
+    """Write runs.csv; the times of timing runs are those of the turns that count."""
+    rows = (
+        {**vars(run), "train_seconds": run.counted_seconds, "images_per_second": run.throughput}
+        for run in runs
+    )
+    write_rows(path, COLUMNS, (row_of(row).values() for row in rows))
 
 
 def read_csv(path: Path) -> list[Run]:

@@ -1,4 +1,4 @@
-"""Which turns of timing runs count, and the seconds that follow from those."""
+"""Which turns of timing runs count, and how the machine was meanwhile."""
 
 from __future__ import annotations
 
@@ -34,19 +34,13 @@ class MachineState:
 
 
 def count_turns(runs: Sequence[Run]) -> None:
-    """Give timing runs the seconds of the turns that count; a run without any has none."""
+    """Mark the turns of timing runs that do not count."""
     timed, found = _counted(runs)
-    seconds, noise = found.seconds(), found.noise()
     left_out: dict[tuple[str, int], list[str]] = {}
     for turn, each in zip(found.turns, found.left_out, strict=True):
         left_out.setdefault((turn.name, turn.round), []).append(each or "")
     for run in timed:
-        name, number = _name(run), run.round or 0
-        step = seconds[name].get(number)
-        run.noise = noise[name].get(number)
-        run.train_seconds = None if step is None else (run.steps or 0) * step
-        run.images_per_second = run.batch_size / step if step and run.batch_size else None
-        why = left_out[name, number]
+        why = left_out[_name(run), run.round or 0]
         run.turn_left_out = why if any(why) else []
 
 
