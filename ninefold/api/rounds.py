@@ -95,7 +95,7 @@ class Rounds:
                 taken, elapsed = yield [turns[name] for name in block]
                 for name, took in zip(block, taken, strict=True):
                     steps = turns[name].timed
-                    self._log.add(name, number, took.seconds, steps, *took[1:])
+                    self._log.add(name, number, steps=steps, **took._asdict())
             self.done += 1
             if self.done in LOOKS and self._known(self.counted()):
                 return

@@ -63,14 +63,10 @@ class Times:
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each turn: step, and the fields of `ninefold.stats.turns.TakenTurn`.
-
-        left_out: why it does not count; None: it does.
-        """
+        """One row for each turn: step, and the fields of `ninefold.stats.turns.TakenTurn`."""
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
-            | {"left_out": why}
-            for turn, why in zip(self._counted.turns, self._counted.left_out, strict=True)
+            for turn in self._counted.turns
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -119,11 +115,10 @@ def times(
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level
     said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
-    left = 1 - counted.left_out.count(None) / max(len(counted.left_out), 1)
     if counted.busy:
         used = "" if busy is None else f" (other programs used {100 * busy:.0f} % of the CPU time)"
         said.append(f"Most turns were disturbed{used}: these are times beside what disturbs.")
-    elif left >= TOLD:
+    elif (left := sum(counted.left_out.values())) >= TOLD:
         said.append(f"{100 * left:.0f} % of the turns were disturbed and left out.")
     return Times(
         best,

@@ -30,7 +30,7 @@ from ninefold.report.data.recording import (
     record,
 )
 from ninefold.report.data.retrain_command import DEFAULT
-from ninefold.report.data.turns import machine_state
+from ninefold.report.data.turns import turns_of
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text, gate_text
@@ -154,8 +154,8 @@ def timing(folder: Path, pairs: str) -> TimingState:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    machine, timed = machine_state(runs), [g for g in largest_first(groups(runs)) if g.timing]
-    found = [gather_evidence(group, (), sweep, machine) for group in timed]
+    turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
+    found = [gather_evidence(group, (), sweep, turns) for group in timed]
     return timing_state(found, sweep, pairs)
 
 

@@ -26,7 +26,7 @@ from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
-from ninefold.stats.turns import BUSY, TakenTurn, TurnLog, counted
+from ninefold.stats.turns import BUSY, TakenTurn, TurnLog, counted, in_columns
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
@@ -304,9 +304,8 @@ class Timing:
                     turn, begin = self._turns[name], time.time()
                     load.begin(run.processes)
                     seconds = run.turn(turn.lead, turn.timed, self._turn_seconds[name])
-                    self._log.add(
-                        name, number, seconds, turn.timed, begin, time.time(), load.share()
-                    )
+                    own = {"begin": begin, "end": time.time(), "others": load.share()}
+                    self._log.add(name, number, seconds=seconds, steps=turn.timed, **own)
 
     def _counts(self, names: Sequence[str], training: float) -> dict[str, int]:
         """How many turns each cell has if they train for so many seconds together."""
@@ -456,19 +455,14 @@ def write_result(run: TurnTaker, turns: Sequence[TakenTurn], stretch: float | No
     seconds of a step in a long stretch.
     """
     result, seconds = run.end(), fmean(turn.seconds for turn in turns)
-    others = [turn.others for turn in turns if turn.others is not None]
     result = replace(
         result,
         turns=len(turns),
-        turn_seconds=[turn.seconds for turn in turns],
-        turn_begins=[turn.begin for turn in turns if turn.begin is not None],
-        turn_ends=[turn.end for turn in turns if turn.end is not None],
-        turn_others=others if len(others) == len(turns) else [],
         stretch_seconds=stretch,
         train_seconds=(result.steps or 0) * seconds,
         images_per_second=(result.batch_size or 0) / seconds,
     )
     try:
-        result.write(run.spec.folder)
+        result.write(run.spec.folder, **in_columns(turns))
     except OSError as error:
         raise failure_of(error) from error

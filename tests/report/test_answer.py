@@ -28,7 +28,8 @@ from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
-from ninefold.report.data.turns import machine_state
+from ninefold.report.data.turns import turns_of
+from ninefold.stats.turns import TakenTurn
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
@@ -137,9 +138,10 @@ def whole(runs: Sequence[Run]) -> list[Run]:
 
 def in_turns(run: Run) -> Run:
     """A timing run that takes as long as a training run."""
+    taken = TakenTurn(turn=0, seconds=run.step_seconds or 0.0, steps=run.steps or 0)
     return replace(
-        run, folder=f"timing/{run.folder}", turns=1, turn_seconds=[run.step_seconds],
-        round=run.seed, accuracy=None, score=None, scores={},
+        run, folder=f"timing/{run.folder}", turns=1, taken=[taken], round=run.seed,
+        accuracy=None, score=None, scores={},
     )  # fmt: skip
 
 
@@ -150,7 +152,7 @@ def evidence(
     """What runs come to."""
     [group] = groups(runs)
     record = StudyRecord(settings={"report": report, **TIMED})
-    return gather_evidence(group, points, record, machine_state(runs), numerics)
+    return gather_evidence(group, points, record, turns_of(runs), numerics)
 
 
 def reasons(known: Evidence) -> str:
@@ -447,7 +449,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path
 
 def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it() -> None:
     runs = [
-        replace(run, turns=1, round=run.seed, turn_seconds=[run.step_seconds], counted=True)
+        replace(in_turns(run), folder=run.folder, counted=True)
         for run in runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     ]
     rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(6)]
@@ -576,7 +578,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
     """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
     runs = [
-        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"], turn_seconds=[],
+        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"], taken=[],
                 queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
     ]  # fmt: skip

@@ -200,7 +200,7 @@ def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
     count_turns([run])
     assert run.counted_seconds == pytest.approx(22 * 5 / 3)
     assert run.throughput == pytest.approx(64 * 3 / 5)
-    assert run.turn_left_out == ["", "", "", "other programs"]
+    assert [turn.left_out for turn in run.taken] == [None, None, None, "other programs"]
 
 
 def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(
@@ -265,7 +265,7 @@ def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_cou
         timing.append(entry(number, runs))
     (tmp_path / "sweep.json").write_text(json.dumps({"timing": timing}))
     found = report.read(tmp_path, "python train.py")
-    left = [why for run in found.recording.runs for why in run.turn_left_out if why]
+    left = [turn.left_out for run in found.recording.runs for turn in run.taken if turn.left_out]
     assert left == ["slow machine"] * 11  # two of them beside the slow ones
     assert [group.turns_left_out for group in found.report.groups] == [11 / 48] * 3
     assert "23 % of the turns were left out: " in " ".join(found.report.answer.caveats)

@@ -134,7 +134,7 @@ def test_a_scaling_study_answers_in_its_own_words(
 
 def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     found = planted()
-    whole = [replace(run, turns=None, turn_seconds=[], accuracy=0.9) for run in found.runs]
+    whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
     answer = reported(replace(found, runs=whole)).answer
     assert answer.surer is not None

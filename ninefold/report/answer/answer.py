@@ -35,7 +35,7 @@ from ninefold.report.data.retrain_command import (
 )
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
-from ninefold.report.data.turns import machine_state
+from ninefold.report.data.turns import turns_of
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 
@@ -43,13 +43,13 @@ from ninefold.report.stats import numerics
 def evidence_of(recording: Recording) -> list[Evidence]:
     """Return the evidence of each group, largest first: the answer is of the first."""
     unfinished = is_unfinished(recording.sweep, recording.runs)
-    machine = machine_state(recording.runs)
+    turns = turns_of(recording.runs)
     return [
         gather_evidence(
             group,
             recording.points,
             recording.sweep,
-            machine,
+            turns,
             numerics.summarize(recording.numerics, group.runs),
             unfinished,
         )

@@ -86,7 +86,7 @@ def _noise(timing: Sequence[Run]) -> list[str]:
     cells: dict[Cell, dict[int, list[float]]] = {}
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:
-            if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
+            if run.ok and run.round is not None:
                 cells.setdefault(run.cell, {})[run.round] = run.kept
     found = components(cells)
     if found.turn is None or found.process is None:

@@ -13,13 +13,13 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
-from ninefold.report.data.turns import MachineState
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing
 from ninefold.stats.statistics import compare, stand
+from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
 
@@ -47,7 +47,7 @@ class Evidence:
     seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
         only where there is one cell.
     noise: variance of the logarithm of each of these by the turns that count.
-    machine: how it was during the turns of the whole study: those of other groups are among them.
+    turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, not enough runs; safe if not scored.
@@ -67,7 +67,7 @@ class Evidence:
     uncontrolled: Sequence[tuple[Cell, Cell]]
     seconds: Mapping[Cell, Mapping[int, float]]
     noise: Mapping[Cell, Mapping[int, float]]
-    machine: MachineState
+    turns: Counted
     scores: Mapping[Cell, Mapping[int, float]]
     comparison: Comparison
     safe: Mapping[Cell, str]
@@ -188,7 +188,7 @@ def gather_evidence(
     group: Group,
     points: Sequence[Point],
     sweep: StudyRecord,
-    machine: MachineState,
+    turns: Counted,
     numerics: Mapping[str, Any] | None = None,
     unfinished: bool = False,
 ) -> Evidence:
@@ -231,7 +231,7 @@ def gather_evidence(
         uncontrolled=uncontrolled,
         seconds=seconds,
         noise=noise,
-        machine=machine,
+        turns=turns,
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),

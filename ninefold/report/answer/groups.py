@@ -60,7 +60,7 @@ def describe(
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
         others=others(recording.sweep.timing) if group.timing else None,
-        turns_left_out=sum(evidence.machine.left_out.values()) if group.timing else 0,
+        turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
     )

@@ -50,7 +50,7 @@ WRAPS = {
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
-    if found.decided and found.evidence.machine.swamped:
+    if found.decided and found.evidence.turns.swamped:
         return f"Beside other programs: {_lead(found)}"
     return _lead(found)
 

@@ -11,7 +11,7 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
-from ninefold.report.data.turns import machine_state
+from ninefold.report.data.turns import turns_of
 from ninefold.report.numbers import between, decimals_for, decimals_of_score, number
 from ninefold.report.render.tables import Field, word
 from ninefold.report.stats.measures import SECONDS
@@ -53,11 +53,11 @@ class CellProgress:
 
 def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
-    machine = machine_state(runs)
+    turns = turns_of(runs)
     return [
         row
         for group in groups(runs)
-        for row in _rows(gather_evidence(group, (), sweep, machine), sweep)
+        for row in _rows(gather_evidence(group, (), sweep, turns), sweep)
     ]
 
 
