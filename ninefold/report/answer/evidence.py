@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from ninefold.report.answer.tree import Speed
+from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
@@ -110,16 +110,16 @@ class Evidence:
         """Return how the time of `second` compares with that of `first`: see `verdicts.Pair`."""
         return self.comparison.verdict(first, second)
 
-    def speed(self, cell: Cell, base: Cell = PLAIN) -> Speed | None:
+    def speed(self, cell: Cell, base: Cell = PLAIN) -> Compared | None:
         """Return how many times as fast as another a configuration is; None: not known."""
         if cell == base:
-            return Speed(1.0, None, None, "baseline") if self.seconds.get(cell) else None
+            return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
         ratio = self.comparison.ratio(base, cell)
         if ratio is None or not ratio[0]:
             return None
         value, low, high = ratio
         verdict = self.verdict(base, cell)
-        return Speed(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
+        return Compared(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
 
     def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them.

@@ -115,14 +115,14 @@ class Figures(Estimate):
 
 
 @dataclass(frozen=True)
-class Speed:
-    """How many times as fast as the baseline a configuration is, with the interval of their pair.
+class Compared:
+    """How a configuration compares with the baseline: how many times as fast, or by which score.
 
-    verdict: on that: faster, slower, tie, not enough runs, below the noise floor; "baseline" of
-        itself.
+    low, high: the interval of their pair. verdict: as of their pair, or of the safety of a score;
+        "baseline" of itself.
     """
 
-    times: float
+    value: float
     low: float | None
     high: float | None
     verdict: str
@@ -151,7 +151,7 @@ class CellReport:
     phases: dict[str, float] | None
     label: str = ""
     repeats: Cell | None = None
-    speed: Speed | None = None
+    speed: Compared | None = None
     standing: str = ""
     excluded: str | None = None
 

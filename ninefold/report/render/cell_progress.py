@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.tree import Speed
+from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
@@ -91,11 +91,11 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     return f"{number(found.mean, decimals)}{half}"
 
 
-def _speed(found: Speed | None) -> Field:
+def _speed(found: Compared | None) -> Field:
     if found is None:
         return Field("")
     ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return _judged(number(found.times, 2), ends, found.verdict)
+    return _judged(number(found.value, 2), ends, found.verdict)
 
 
 def _judged(text: str, more: str, verdict: str) -> Field:
