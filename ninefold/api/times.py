@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
-from ninefold.stats.statistics import compare, stand
+from ninefold.stats.best import standing
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
@@ -99,18 +100,19 @@ def times(
 
     names: of the steps. counted: their turns. `settings.baseline`: see `Times`.
     """
-    found, noise = counted.seconds(), counted.noise()
+    found = counted.seconds()
     values = {name: found.get(name, {}) for name in names}
+    seen = of_seconds(values, counted.noise())
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
-    pairs = tuple(compare(values, {}, settings, noise=noise).seconds)
+    pairs = tuple(compare(values, {}, settings, time=seen).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
     if rounds > 0:
-        standing = stand(values, list(values), settings, floor=0.0, noise=noise)
-        near = standing.chance.get(settings.baseline, 0.0) >= 1 - settings.level
-        best = settings.baseline if near else standing.lead
-        chance = standing.chance[best]
+        stand = standing(list(values), seen, list(values), settings)
+        near = stand.chance.get(settings.baseline, 0.0) >= 1 - settings.level
+        best = settings.baseline if near else stand.lead
+        chance = stand.chance[best]
         of_best = [pair_of(pairs, best, name) for name in values if name != best]
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level

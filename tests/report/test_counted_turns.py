@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ninefold.result import TIMING_LOOKS
-from ninefold.stats.statistics import compare
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.turns import TakenTurn, TurnLog, counted
 from ninefold.stats.verdicts import Comparison, Settings
 
@@ -96,9 +96,10 @@ def compared(seconds: dict[str, float], turns: int) -> Comparison:
     for _, (name, each) in product(range(turns), seconds.items()):
         found.add(name, 0, seconds=each * draw.normal(1, 0.03), steps=1)
     of = counted(found.turns)
+    seen = of.seconds()
     settings = Settings(looks=len(TIMING_LOOKS))
     controls = [("a", "copy")] if "copy" in seconds else []
-    return compare(of.seconds(), {}, settings, controls, noise=of.noise())
+    return compare(seen, {}, settings, controls, time=of_seconds(seen, of.noise()))
 
 
 def test_one_round_of_two_turns_decides_a_factor_and_no_tenth() -> None:

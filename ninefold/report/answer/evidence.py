@@ -17,8 +17,9 @@ from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
-from ninefold.stats.best import Standing
-from ninefold.stats.statistics import compare, stand
+from ninefold.stats.best import Standing, standing
+from ninefold.stats.differences import Differences
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
@@ -46,7 +47,7 @@ class Evidence:
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
     seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
         only where there is one cell.
-    noise: variance of the logarithm of each of these by the turns that count.
+    differences: of their logarithms.
     turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
@@ -66,7 +67,7 @@ class Evidence:
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
     seconds: Mapping[Cell, Mapping[int, float]]
-    noise: Mapping[Cell, Mapping[int, float]]
+    differences: Differences
     turns: Counted
     scores: Mapping[Cell, Mapping[int, float]]
     comparison: Comparison
@@ -126,8 +127,8 @@ class Evidence:
 
         by: those of which one has to be faster than what is out; None: all.
         """
-        floor = self.comparison.floor
-        return stand(self.seconds, candidates, self.settings, floor, by, self.noise)
+        names, floor = list(self.seconds), self.comparison.floor
+        return standing(names, self.differences, candidates, self.settings, floor, by)
 
     def other_numerics(self) -> dict[Cell, str]:
         """Return the cells whose first steps do not compute what the baseline's do, and why."""
@@ -202,7 +203,7 @@ def gather_evidence(
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
     compared = group.timing or len(cells) < 2
     seconds = SECONDS.values(group) if compared else {}
-    noise = _noise(group)
+    differences = of_seconds(seconds, _noise(group))
     scores = of_score(group.scoring).values(group)
     comparison = compare(
         seconds,
@@ -211,7 +212,7 @@ def gather_evidence(
         [pair for pair in same_work if pair not in uncontrolled],
         same_work,
         _stretches(group),
-        noise=noise,
+        time=differences,
     )
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
@@ -230,7 +231,7 @@ def gather_evidence(
         redundant_scaler_of=_redundant_scaler_of(group),
         uncontrolled=uncontrolled,
         seconds=seconds,
-        noise=noise,
+        differences=differences,
         turns=turns,
         scores=scores,
         comparison=comparison,
