@@ -43,9 +43,9 @@ __all__ = [
     "TimingState",
     "compare",
     "place",
+    "progress",
     "read",
     "settled",
-    "standings",
     "timing",
     "write",
 ]
@@ -159,9 +159,9 @@ def timing(folder: Path, pairs: str) -> TimingState:
     return timing_state(found, sweep, pairs)
 
 
-def standings(folder: Path) -> list[CellProgress]:
+def progress(folder: Path) -> list[CellProgress]:
     """Return how each cell of a study stands after the runs that it has so far."""
-    return cell_progress.standings(*read_runs(folder))
+    return cell_progress.progress(*read_runs(folder))
 
 
 def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:

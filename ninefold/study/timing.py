@@ -203,7 +203,7 @@ class Timing:
             from ninefold import report
 
             measured = {cell.name for cell in self._cells}
-            self._screen.update(report.standings(self._recording.folder), measured)
+            self._screen.update(report.progress(self._recording.folder), measured)
 
     def _round(self, turns: Turns, what: str) -> None:
         """Time each cell in new processes, in an order that every second round reverses."""

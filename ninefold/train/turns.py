@@ -114,7 +114,7 @@ def without_files(
     """The run of `spec` that trains and does nothing else, see `build.running`."""
     changes = {**WITHOUT_FILES, **(changes or {})}
     return build.running(
-        spec.job, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
+        spec.job_yaml, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ninefold.errors import ConfigError
-from ninefold.report import settled, standings, write
+from ninefold.report import progress, settled, write
 from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
@@ -527,13 +527,13 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
         ), turns=True)  # fmt: skip
 
     assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speed)) for row in standings(one)] == [
+    assert [(row.cell, row.seconds, str(row.speed)) for row in progress(one)] == [
         ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
     four = made(4)
     assert settled(four)
-    plain, faster = standings(four)
+    plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
     assert str(faster.speed) == "2.00 (1.99 to 2.00) faster"
 

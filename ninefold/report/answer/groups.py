@@ -85,12 +85,12 @@ def _cell(
         label=evidence.label(cell),
         repeats=evidence.no_op_of[cell] if why == COPY else None,
         speed=evidence.speed(cell),
-        standing=_standing(found, cell) if compares else "",
+        role=_role(found, cell) if compares else "",
         excluded=why,
     )
 
 
-def _standing(found: Recommendation, cell: Cell) -> str:
+def _role(found: Recommendation, cell: Cell) -> str:
     if not found.evidence.asks_time:
         return ""
     if cell == found.cell and found.decided:

@@ -134,7 +134,7 @@ class CellReport:
 
     label: what it is called, with its number format: `none, autocast (bf16)`.
     repeats: the configuration whose work it does under another name; None: it does its own.
-    standing: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
+    role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
         is shown not to be; "out" for another reason; "" where times were not asked for.
     excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
         time counts.
@@ -152,7 +152,7 @@ class CellReport:
     label: str = ""
     repeats: Cell | None = None
     speed: Compared | None = None
-    standing: str = ""
+    role: str = ""
     excluded: str | None = None
 
 

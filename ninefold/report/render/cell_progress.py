@@ -51,7 +51,7 @@ class CellProgress:
         }
 
 
-def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
+def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
     turns = turns_of(runs)
     return [

@@ -60,13 +60,13 @@ def reason(cell: CellReport) -> str:
 
 def style(cell: CellReport) -> str:
     """Return how a row of a configuration is set apart."""
-    return "named" if cell.standing == "named" else "out" * bool(reason(cell))
+    return "named" if cell.role == "named" else "out" * bool(reason(cell))
 
 
 def speed_of(cell: CellReport) -> Compared | None:
     """Return how many times as fast as the baseline a configuration is, as it is shown."""
     speed = cell.speed
-    if speed and cell.standing == BEHIND and word(speed.verdict).state == "open":
+    if speed and cell.role == BEHIND and word(speed.verdict).state == "open":
         return replace(speed, verdict=BEHIND)
     return speed
 
