@@ -70,8 +70,7 @@ class TurnTaker:
 
     def end(self) -> Result:
         """Return its result without what its turns took; there are no more. Raises Failure."""
-        (result,) = filter(None, self._ask(START_SECONDS))
-        assert isinstance(result, Result)
+        result: Result = next(filter(None, self._ask(START_SECONDS)))
         return result
 
     def close(self) -> None:
