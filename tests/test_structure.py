@@ -44,14 +44,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stats": GROUND,
     "report": GROUND | {"stats", "config/rules", "config/overlay"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/turns"},
+    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config"},
     "setup.py": set(),
     "api": GROUND
-    | {"stats", "study/load", "study/turns", "dataset", "task", "engine", "report"}
+    | {"stats", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},

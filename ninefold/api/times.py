@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.best import standing
+from ninefold.stats.counted_turns import Counted
 from ninefold.stats.statistics import compare, of_seconds
-from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Times:
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each turn: step, and the fields of `ninefold.stats.turns.TakenTurn`."""
+        """One row for each turn: step, and fields of `ninefold.stats.counted_turns.TakenTurn`."""
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
             for turn in self._counted.turns

@@ -26,12 +26,12 @@ from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
-from ninefold.stats.turns import BUSY, TakenTurn, TurnLog, counted, in_columns
+from ninefold.stats.counted_turns import BUSY, TakenTurn, TurnLog, counted, in_columns
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
-from ninefold.study.turns import (
+from ninefold.study.turn_plan import (
     FIRST_TURN,
     FIRST_TURN_STEP,
     LATE,

@@ -21,7 +21,7 @@ from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.api.times import times
 from ninefold.errors import ConfigError
-from ninefold.stats.turns import TurnLog, counted
+from ninefold.stats.counted_turns import TurnLog, counted
 from ninefold.stats.verdicts import Settings
 from tests.conftest import ROOT
 from tests.kit import same

@@ -29,7 +29,7 @@ from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
-from ninefold.stats.turns import TakenTurn
+from ninefold.stats.counted_turns import TakenTurn
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ninefold.result import TIMING_LOOKS
+from ninefold.stats.counted_turns import TakenTurn, TurnLog, counted
 from ninefold.stats.statistics import compare, of_seconds
-from ninefold.stats.turns import TakenTurn, TurnLog, counted
 from ninefold.stats.verdicts import Comparison, Settings
 
 CELLS = {"a": 1.0, "b": 2.0, "c": 3.0}  # seconds of a step

@@ -19,7 +19,7 @@ from statistics import fmean
 import pytest
 
 from ninefold.study.load import NeighborLoad
-from ninefold.study.turns import Turn, planned_seconds, spread, stretch_steps, turn_counts
+from ninefold.study.turn_plan import Turn, planned_seconds, spread, stretch_steps, turn_counts
 from tests.conftest import ROOT, Shell, result, wait_until
 
 DEFAULTS = {

@@ -13,7 +13,7 @@ from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.result import ONE_THREAD
-from ninefold.stats.turns import ALONE, AROUND, OTHERS
+from ninefold.stats.counted_turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
 

@@ -18,9 +18,9 @@ from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
+from ninefold.stats.counted_turns import Counted
 from ninefold.stats.differences import Differences
 from ninefold.stats.statistics import compare, of_seconds
-from ninefold.stats.turns import Counted
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
 
