@@ -16,7 +16,7 @@ from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
-from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import TimingState, recommend, timing_state
 from ninefold.report.answer.tree import Report, write_report
@@ -195,7 +195,8 @@ def _derive(recording: Recording, target: Path) -> str:
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    return console_text(build(recording, found, typed_in(Path.cwd())))
+    answer = answer_of(recording, found, typed_in(Path.cwd()))
+    return console_text(replace(report, answer=answer))
 
 
 def typed_in(folder: Path) -> str:
