@@ -250,6 +250,7 @@ class Timing:
             return []
         chosen, long = self._to_stretch([cell for cell, _ in runs], own)
         self._overhead_seconds += own + long
+        self._stretch_seconds += long
         share = len(runs) / cells
         if self._round_seconds is None:  # other groups of the round take as long, per cell
             rounds = TIMING_LOOKS[-1] - len(self._recording.timing)
@@ -353,11 +354,11 @@ class Timing:
         for name in sorted(wanted, key=lambda name: (self._stretches[name], name != named)):
             turn = self._turns[name]
             each = self._turn_seconds[name] / turn.steps
-            takes = each * (turn.lead + stretch_steps(each))
-            if self._stretch_seconds + takes > most and not (self._settled and name == named):
+            cost = each * (turn.lead + stretch_steps(each))
+            if self._stretch_seconds + long + cost > most and not (self._settled and name == named):
                 break  # it is the next in a later round
             chosen.append(name)
-            long, self._stretch_seconds = long + takes, self._stretch_seconds + takes
+            long += cost
         return chosen, long
 
     @contextmanager
