@@ -117,7 +117,7 @@ def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     return [answer[key] for answer in answers if answer[key] is not None]
 
 
-class Turns(ExitStack):
+class TurnTakers(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
     def start(self, spec: RunSpec, processes: int) -> TurnTaker:

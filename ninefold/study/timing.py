@@ -49,7 +49,7 @@ from ninefold.study.turn_plan import (
 from ninefold.study_record import Round
 
 if TYPE_CHECKING:
-    from ninefold.launch.turns import Turns, TurnTaker
+    from ninefold.launch.turns import TurnTaker, TurnTakers
 
     Runs = list[tuple[PlannedCell, TurnTaker]]
 
@@ -110,9 +110,9 @@ class Timing:
                 what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
                 self._screen.running(what, (), self._seconds_left())
                 if turns is None:
-                    from ninefold.launch.turns import Turns  # here, because it imports torch
+                    from ninefold.launch.turns import TurnTakers  # here, because it imports torch
 
-                    turns = stack.enter_context(Turns())
+                    turns = stack.enter_context(TurnTakers())
                     self._forget_failures()
                 self._round(turns, what)
                 self._last_round_seconds = time.monotonic() - started
@@ -205,7 +205,7 @@ class Timing:
             measured = {cell.name for cell in self._cells}
             self._screen.update(report.progress(self._recording.folder), measured)
 
-    def _round(self, turns: Turns, what: str) -> None:
+    def _round(self, turns: TurnTakers, what: str) -> None:
         """Time each cell in new processes, in an order that every second round reverses."""
         recording = self._recording
         number = recording.next_timing_round()
@@ -227,7 +227,7 @@ class Timing:
 
     def _group(
         self,
-        turns: Turns,
+        turns: TurnTakers,
         left: list[PlannedCell],
         number: int,
         what: str,
@@ -387,7 +387,7 @@ class Timing:
         turn = Turn.of(cell.name, seconds, self._settings["slice"], several)
         self._turns[cell.name], self._turn_seconds[cell.name] = turn, turn.steps * seconds
 
-    def _start(self, turns: Turns, left: list[PlannedCell], folder: Path, what: str) -> Runs:
+    def _start(self, turns: TurnTakers, left: list[PlannedCell], folder: Path, what: str) -> Runs:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
