@@ -68,7 +68,7 @@ class Examples:
 
 
 def _read_selected(reader: Reader, rows: Rows, batches: Sequence[Rows], **draws: int) -> Ahead:
-    return reader([rows[each] for each in batches], **draws)
+    return reader([rows[batch] for batch in batches], **draws)
 
 
 @dataclass(frozen=True, kw_only=True)
