@@ -19,6 +19,13 @@ NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size o
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ONE_THREAD = "Add threads=1 and compare again."  # how a note ends that reports show first
+# Columns of a timing run's turns, each a field of `stats.counted_turns.TakenTurn`; or empty.
+TURN_COLUMNS = {
+    "turn_seconds": "seconds",
+    "turn_begins": "begin",
+    "turn_ends": "end",
+    "turn_others": "others",
+}
 TIMING_LOOKS = (1, 2, 3, 4, 6, 8, 12)  # after which of these a study looks at the times so far
 
 
@@ -94,10 +101,6 @@ class Result:
     units, units_per_example: what a throughput is shown in, such as tokens, and how many of them an
         example has; images_per_second itself is of examples, whatever these are. None: images.
     turns: turns of a timing run; None of a run that was trained as a whole.
-    turn_seconds: seconds per step of each of these turns.
-    turn_begins, turn_ends: when each of them began and ended, in Unix time.
-    turn_others: the share of the CPU time that other programs used during each of them, 0 to 1;
-        empty: not known.
     stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
@@ -169,10 +172,6 @@ class Result:
     total_seconds: Number | None = None
     epoch_seconds: list[Number] = field(default_factory=list)
     turns: int | None = None
-    turn_seconds: list[Number] = field(default_factory=list)
-    turn_begins: list[Number] = field(default_factory=list)
-    turn_ends: list[Number] = field(default_factory=list)
-    turn_others: list[Number] = field(default_factory=list)
     stretch_seconds: Number | None = None
     images_per_second: Number | None = None
     units: str | None = None
@@ -224,5 +223,6 @@ class Result:
             return None
         return result if result.status == "ok" else None
 
-    def write(self, folder: Path) -> None:
-        write_json(folder / FILE, redacted(asdict(self)))
+    def write(self, folder: Path, **turn_columns: list[Any]) -> None:
+        columns = {name: turn_columns.get(name, []) for name in TURN_COLUMNS}
+        write_json(folder / FILE, redacted({**asdict(self), **columns}))

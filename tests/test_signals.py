@@ -22,7 +22,7 @@ from ninefold.errors import Failure, Interrupted
 from ninefold.process import poll_until
 from ninefold.signals import Stop
 from ninefold.train import build
-from ninefold.train import run as training_run
+from ninefold.train import run as train_run
 from tests.conftest import ROOT
 
 
@@ -95,10 +95,10 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
 
     run = SimpleNamespace(context=RankContext(0, 2, torch.device(device, 0)))
     monkeypatch.setattr(build, "running", lambda *arguments, **options: nullcontext(run))
-    monkeypatch.setattr(training_run, "facts", reached)
+    monkeypatch.setattr(train_run, "facts", reached)
     stop = Stop(tmp_path / "notice", alone=False)
     with pytest.raises(Here):
-        training_run.train(RunSpec("train", "threads: 1", tmp_path, started=0.0), stop)
+        train_run.train(RunSpec("train", "threads: 1", tmp_path, started=0.0), stop)
     stop.signal = signal.SIGTERM
     assert [step for step in (5, 6) if stop.due(step)] == last
 

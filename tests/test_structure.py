@@ -44,14 +44,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stats": GROUND,
     "report": GROUND | {"stats", "config/rules", "config/overlay"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/turns"},
+    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config"},
     "setup.py": set(),
     "api": GROUND
-    | {"stats", "study/load", "study/turns", "dataset", "task", "engine", "report"}
+    | {"stats", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
@@ -211,9 +211,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2675, "checkpoint": 1065, "config": 4170, "dataset": 3705, "engine": 2520,
-    "extensions": 5455, "launch": 2140, "logger": 200, "measure": 485, "model": 490, "ranks": 170,
-    "report": 6385, "stats": 1120, "study": 2345, "task": 540, "train": 2740, "ground": 3190,
+    "api": 2666, "checkpoint": 1061, "config": 4170, "dataset": 3679, "engine": 2520,
+    "extensions": 5450, "launch": 2133, "logger": 200, "measure": 481, "model": 488, "ranks": 167,
+    "report": 6380, "stats": 1118, "study": 2350, "task": 536, "train": 2740, "ground": 3190,
 }  # fmt: skip
 
 

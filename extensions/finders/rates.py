@@ -106,7 +106,7 @@ def losses_at(run: TrainingRun, rates: Sequence[float]) -> list[float]:
 def with_the_common_rate(run: TrainingRun) -> list[dict[str, Any]]:
     """The groups of parameters that optimizer.lr is for. Raises ConfigError if there is none."""
     groups = run.state.optimizer.param_groups
-    options = untrusted.parse(run.config)["optimizer"]
+    options = untrusted.parse(run.job_yaml)["optimizer"]
     named = options.get("groups") or ()
     if isinstance(named, Mapping):  # a function of the user made them
         own = [group.get("initial_lr", group["lr"]) != float(options["lr"]) for group in groups]

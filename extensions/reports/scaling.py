@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, step_seconds
-from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Speed
+from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Compared
 from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.environment import values
@@ -27,7 +27,7 @@ class Point:
 
     cell: Cell
     processes: int
-    speed: Speed | None
+    speed: Compared | None
     ideal: float
     step: float
     crowded: bool
@@ -35,7 +35,7 @@ class Point:
     @property
     def efficiency(self) -> float | None:
         """Its share of the ideal speed."""
-        return None if self.speed is None or self.crowded else self.speed.times / self.ideal
+        return None if self.speed is None or self.crowded else self.speed.value / self.ideal
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         for text in _sentences(each, kind, evidence)
     ]
     points = [
-        (point.speed.times, point, each.base)
+        (point.speed.value, point, each.base)
         for each in found
         for point in each.measured
         if point.processes > 1 and point.speed is not None
@@ -134,11 +134,11 @@ def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
     one = "one" if base.processes in (None, 1) else f"{base.processes}"
     if best.speed.verdict == "faster":
         unit = "as fast as" if kind == "strong" else "the examples a second of"
-        return f"Use {what}: {how_many(best.speed.times)} times {unit} {one}.", best.cell
+        return f"Use {what}: {how_many(best.speed.value)} times {unit} {one}.", best.cell
     if best.speed.verdict == "tie":
         return f"Do not scale out: {what} are no faster than {one}.", base
     if best.speed.verdict == "slower":
-        return f"Do not scale out: {what} are {best.speed.times:.2f} times as fast as {one}.", base
+        return f"Do not scale out: {what} are {best.speed.value:.2f} times as fast as {one}.", base
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
@@ -148,11 +148,11 @@ def _chips(best: Point, base: Cell, evidence: Evidence) -> list[Chip]:
     if best.speed.low is None or best.speed.high is None:
         return []
     of = f"{evidence.label(best.cell)}, times as fast as {evidence.label(base)}"
-    text = f"{best.speed.times:.2f} ({_interval(best.speed, evidence)})"
+    text = f"{best.speed.value:.2f} ({_interval(best.speed, evidence)})"
     return [Chip(of, text, "good" if best.speed.low > 1 else "even")]
 
 
-def _interval(speed: Speed, evidence: Evidence) -> str:
+def _interval(speed: Compared, evidence: Evidence) -> str:
     confidence = f"{evidence.settings.confidence:.3g} % interval"
     return f"{confidence} {speed.low or 0.0:.2f} to {speed.high or 0.0:.2f}"
 
@@ -181,7 +181,7 @@ def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
 def _best(series: Series, kind: str, evidence: Evidence) -> str:
     base = evidence.label(series.base)
     faster = [
-        (point.speed.times, point, point.speed)
+        (point.speed.value, point, point.speed)
         for point in series.measured
         if point.speed is not None and point.speed.verdict == "faster"
     ]
@@ -193,7 +193,7 @@ def _best(series: Series, kind: str, evidence: Evidence) -> str:
     )
     ideal = "" if best.efficiency is None else f", {100 * best.efficiency:.0f} % of the ideal"
     return (
-        f"{evidence.label(best.cell)} {what} {speed.times:.2f} times {unit} {base} "
+        f"{evidence.label(best.cell)} {what} {speed.value:.2f} times {unit} {base} "
         f"({_interval(speed, evidence)}){ideal}."
     )
 
@@ -215,7 +215,7 @@ def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
 def _row(point: Point, evidence: Evidence) -> list[str]:
     times = MISSING
     if (speed := point.speed) is not None:
-        times = number(speed.times, 2)
+        times = number(speed.value, 2)
         if speed.low is not None and speed.high is not None:
             times += f" ({speed.low:.2f} to {speed.high:.2f})"
         times += f" {word(speed.verdict).text}"

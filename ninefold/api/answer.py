@@ -100,7 +100,7 @@ class Answer:
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
-        found = []
+        found = list[Row]()
         for run in self._read.recording.runs:
             shared = {
                 "cell": str(run.cell),
@@ -112,17 +112,11 @@ class Answer:
                 "counted": run.counts,
                 "status": run.status,
             }
-            turns = run.turn_seconds or []
-            steps = run.steps // len(turns) if turns and run.steps else run.steps
-            for number, seconds in enumerate(turns):
-                why = run.turn_left_out[number] if run.turn_left_out else ""
-                found.append(
-                    {**shared, "turn": number, "left_out": why, "seconds": seconds, "steps": steps}
-                )
-            if not turns:
-                each = run.train_seconds / run.steps if run.train_seconds and run.steps else None
-                own = {"turn": None, "left_out": "", "seconds": each, "steps": run.steps}
-                found.append({**shared, **own})
+            turns: list[Any] = [(t.turn, t.left_out or "", t.seconds, t.steps) for t in run.taken]
+            found += [
+                {**shared, "turn": turn, "left_out": why, "seconds": seconds, "steps": steps}
+                for turn, why, seconds, steps in turns or [(None, "", run.step_seconds, run.steps)]
+            ]
         return found
 
     def to_frame(self) -> pd.DataFrame:

@@ -4,7 +4,7 @@ After a warm-up, steps take turns in blocks in which each has one, in random ord
 block in the reverse order of the one before. So what disturbs the machine is as likely to hit any
 of them, however long it lasts: if two steps are equal, the difference of their times in a pair of
 blocks has either sign with equal chance, whatever the neighbors did before. A round is a fixed
-number of blocks; `ninefold.stats.turns` makes a number of a step's turns in it that count.
+number of blocks; `ninefold.stats.counted_turns` makes a number of a step's turns in it that count.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
-from ninefold.stats.turns import Counted, TurnLog, counted
-from ninefold.study.turns import Turn, mirrored, spread
+from ninefold.stats.counted_turns import Counted, TurnLog, counted
+from ninefold.study.turn_plan import Turn, mirrored, spread
 
 WARMUP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
 # Of these turns, which all steps have: in the first calls a step may be compiled.
@@ -95,7 +95,7 @@ class Rounds:
                 taken, elapsed = yield [turns[name] for name in block]
                 for name, took in zip(block, taken, strict=True):
                     steps = turns[name].timed
-                    self._log.add(name, number, took.seconds, steps, *took[1:])
+                    self._log.add(name, number, steps=steps, **took._asdict())
             self.done += 1
             if self.done in LOOKS and self._known(self.counted()):
                 return

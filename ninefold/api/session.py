@@ -20,10 +20,10 @@ from ninefold.api import devices
 from ninefold.api.rounds import LOOKS, Rounds, Took
 from ninefold.api.times import Times, times
 from ninefold.errors import ConfigError
-from ninefold.stats.turns import Counted
+from ninefold.stats.counted_turns import Counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
-from ninefold.study.turns import Turn
+from ninefold.study.turn_plan import Turn
 
 
 class Session:

@@ -17,7 +17,7 @@ from ninefold.api.session import Session
 from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
-from ninefold.study.turns import Turn
+from ninefold.study.turn_plan import Turn
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."

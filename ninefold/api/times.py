@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
-from ninefold.stats.statistics import compare, stand
-from ninefold.stats.turns import Counted
+from ninefold.stats.best import standing
+from ninefold.stats.counted_turns import Counted
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
 if TYPE_CHECKING:
@@ -63,14 +64,10 @@ class Times:
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each turn: step, and the fields of `ninefold.stats.turns.TakenTurn`.
-
-        left_out: why it does not count; None: it does.
-        """
+        """One row for each turn: step, and fields of `ninefold.stats.counted_turns.TakenTurn`."""
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
-            | {"left_out": why}
-            for turn, why in zip(self._counted.turns, self._counted.left_out, strict=True)
+            for turn in self._counted.turns
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -103,27 +100,27 @@ def times(
 
     names: of the steps. counted: their turns. `settings.baseline`: see `Times`.
     """
-    found, noise = counted.seconds(), counted.noise()
+    found = counted.seconds()
     values = {name: found.get(name, {}) for name in names}
+    seen = of_seconds(values, counted.noise())
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
-    pairs = tuple(compare(values, {}, settings, noise=noise).seconds)
+    pairs = tuple(compare(values, {}, settings, time=seen).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
     if rounds > 0:
-        standing = stand(values, list(values), settings, floor=0.0, noise=noise)
-        near = standing.chance.get(settings.baseline, 0.0) >= 1 - settings.level
-        best = settings.baseline if near else standing.lead
-        chance = standing.chance[best]
+        stand = standing(list(values), seen, list(values), settings)
+        near = stand.chance.get(settings.baseline, 0.0) >= 1 - settings.level
+        best = settings.baseline if near else stand.lead
+        chance = stand.chance[best]
         of_best = [pair_of(pairs, best, name) for name in values if name != best]
         decided = all(pair is not None and pair.verdict not in UNDECIDED for pair in of_best)
         settled = decided and chance >= 1 - settings.level
     said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
-    left = 1 - counted.left_out.count(None) / max(len(counted.left_out), 1)
     if counted.busy:
         used = "" if busy is None else f" (other programs used {100 * busy:.0f} % of the CPU time)"
         said.append(f"Most turns were disturbed{used}: these are times beside what disturbs.")
-    elif left >= TOLD:
+    elif (left := sum(counted.left_out.values())) >= TOLD:
         said.append(f"{100 * left:.0f} % of the turns were disturbed and left out.")
     return Times(
         best,

@@ -12,7 +12,7 @@ from ninefold.api.steps import check_names
 from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON
 from ninefold.errors import ConfigError
-from ninefold.study.turns import Turn
+from ninefold.study.turn_plan import Turn
 
 
 def turns(

@@ -14,7 +14,7 @@ class RunSpec:
     """One run of a frozen job.
 
     command: `train`, `evaluate`, `time`, or a function of an extension, `MODULE:NAME`.
-    job: the frozen job, YAML.
+    job_yaml: the frozen job.
     folder: the run folder.
     started: time.time() at launch.
     resume: whether to resume from the folder's last checkpoint.
@@ -33,7 +33,7 @@ class RunSpec:
     """
 
     command: str
-    job: str
+    job_yaml: str
     folder: Path
     started: float
     resume: bool = False

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ninefold.dataset.arrays import Array, LazyArray, Rows, Selected, Split, in_epoch
+from ninefold.dataset.arrays import Ahead, Array, LazyArray, Reader, Rows, Selected, Split, in_epoch
 from ninefold.errors import DataError
 from ninefold.tree import Tree, each, leaves
 
@@ -31,35 +32,43 @@ class Examples:
     targets: classes int64 [n], masks uint8 or int16 [n, (depth,) height, width], points
         float32 [n, k, 3], NaN where one is absent; or what the task takes, trees too.
     names: of the classes or points, where the data itself says.
+    reader: worker processes, which read all arrays of a batch; None: there are none.
     """
 
     inputs: Tree
     targets: Tree
     names: Sequence[str] = ()
+    reader: Reader | None = None
 
     def __len__(self) -> int:
         return len(leaves(self.targets)[0])
 
     def first(self, count: int | None) -> Examples:
         """The first `count` examples; all of them for None."""
-        return self._of(lambda array: array[:count])
+        return self._of(lambda array: array[:count], self.reader)
 
     def select(self, rows: Rows) -> Examples:
         """The examples of these numbers; images in files stay unread."""
-        return self._of(lambda array: Selected(array, rows))
+        reader = self.reader and partial(_read_selected, self.reader, rows)
+        return self._of(lambda array: Selected(array, rows), reader)
 
     def in_epoch(self, seed: int, epoch: int) -> Examples:
         """The examples as training reads them in `epoch`, see `in_epoch`."""
-        return self._of(lambda array: in_epoch(array, seed, epoch))
+        reader = self.reader and partial(self.reader, seed=seed, epoch=epoch)
+        return self._of(lambda array: in_epoch(array, seed, epoch), reader)
 
     @property
     def arrays(self) -> list[Array]:
         """The arrays of inputs and targets."""
         return leaves((self.inputs, self.targets))
 
-    def _of(self, change: Callable[[Array], Array]) -> Examples:
-        """The same with other arrays."""
-        return Examples(each(change, self.inputs), each(change, self.targets), self.names)
+    def _of(self, change: Callable[[Array], Array], reader: Reader | None) -> Examples:
+        """The same with other arrays, and with what reads these."""
+        return Examples(each(change, self.inputs), each(change, self.targets), self.names, reader)
+
+
+def _read_selected(reader: Reader, rows: Rows, batches: Sequence[Rows], **draws: int) -> Ahead:
+    return reader([rows[batch] for batch in batches], **draws)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the launcher does without it
     from torch import Tensor
 
 Ahead = Generator[list["Tensor"], None, None]
+Reader = Callable[..., Ahead]  # of batches of row numbers, and of the seed and epoch that draw them
 Split = Literal["train", "val", "test"]
 Rows = npt.NDArray[np.int64]
 
@@ -49,13 +50,6 @@ class LazyArray(ABC):
     def varies(self) -> bool:
         """Whether rows differ from epoch to epoch, as random transforms of a user's class do."""
         return False
-
-    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
-        """What worker processes read of examples in these batches: all arrays of each.
-
-        None: there are no such processes.
-        """
-        return None
 
     def in_epoch(self, seed: int, epoch: int) -> Array:
         """This array as training with `seed` reads it in `epoch`."""
@@ -120,9 +114,6 @@ class Selected(LazyArray):
     def varies(self) -> bool:
         return varies(self.array)
 
-    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
-        return ahead(self.array, [self.rows[rows] for rows in batches])
-
     def in_epoch(self, seed: int, epoch: int) -> Selected:
         return Selected(in_epoch(self.array, seed, epoch), self.rows)
 
@@ -130,11 +121,6 @@ class Selected(LazyArray):
 def varies(array: Array) -> bool:
     """Whether the rows of `array` differ from epoch to epoch."""
     return isinstance(array, LazyArray) and array.varies()
-
-
-def ahead(array: Array, batches: Sequence[Rows]) -> Ahead | None:
-    """See `LazyArray.ahead`."""
-    return array.ahead(batches) if isinstance(array, LazyArray) else None
 
 
 def in_epoch(array: Array, seed: int, epoch: int) -> Array:

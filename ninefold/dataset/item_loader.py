@@ -72,11 +72,11 @@ class ItemBatches(Dataset[Any]):
         faulthandler.enable(log, all_threads=False)
 
     def __getitem__(self, asked: tuple[int, Index] | None) -> tuple[int, Any]:
-        """The turn, and the arrays of a batch; or instead a failure, and its traceback as text."""
+        """The reading, and arrays of a batch; or instead a failure, and its traceback as text."""
         if asked is None:
             return 0, None
-        turn, index = asked
-        return turn, self._read(*index)
+        reading, index = asked
+        return reading, self._read(*index)
 
     def _read(self, split: Split, rows: Rows, seed: int, epoch: int) -> Any:
         try:
@@ -114,8 +114,11 @@ class ItemLoader:
         """
         self._workers, self._patience = workers, patience
         self._batches = ItemBatches(items)
+        # What is to be read next. DataLoader's sampler empties it, AHEAD batches for each worker
+        # before they are asked for: the answers to what a call of `read` has left come to the next
+        # one, which knows them by the number of the call.
         self._order: deque[tuple[int, Index]] = deque()
-        self._turn = 0
+        self._reading = 0
         util.get_temp_dir()  # which each worker would else make, and leave
         before, handler = set(multiprocessing.active_children()), signal.getsignal(signal.SIGCHLD)
         try:
@@ -152,21 +155,23 @@ class ItemLoader:
         self._processes = [*set(multiprocessing.active_children()) - before]
         util.Finalize(self, _close, args=(self._processes,), exitpriority=BEFORE_EXIT)
 
-    def read(self, order: Sequence[Index]) -> Generator[list[Tensor], None, None]:
-        """For each of `order` the arrays of its items, read ahead.
+    def read(
+        self, split: Split, batches: Sequence[Rows], seed: int = 0, epoch: int = 0
+    ) -> Generator[list[Tensor], None, None]:
+        """For each of `batches` the arrays of its items, read ahead.
 
         Another call may begin before this one has ended, which then reads ahead again.
         Raises what reading raises, ResourceError, DataError if a worker has ended, and
         ProcessNotEnded if a batch takes longer than it may.
         """
-        done = turn = 0
-        while done < len(order):
-            if self._turn != turn or not turn:
-                turn = self._turn = self._turn + 1
+        done = reading = 0
+        while done < len(batches):
+            if self._reading != reading or not reading:
+                reading = self._reading = self._reading + 1
                 self._order.clear()
-                self._order.extend((turn, index) for index in order[done:])
+                self._order.extend((reading, (split, b, seed, epoch)) for b in batches[done:])
             of, found = self._next()
-            if of != turn:  # read ahead for nobody
+            if of != reading:  # read ahead for nobody
                 continue
             done += 1
             if isinstance(found, tuple):

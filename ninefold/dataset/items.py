@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,13 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ninefold.dataset.arrays import Ahead, ArraySpec, LazyArray, Rows, specs
+from ninefold.dataset.arrays import ArraySpec, LazyArray, Rows, specs
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
-
-Reader = Callable[[Sequence[Rows], int, int], Ahead]
 
 LOOKED_AT = 8  # items that are looked at before the start
 CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
@@ -47,13 +45,11 @@ class Items:
         keys: Sequence[Key | Sequence[Key]] | None,
         field: str,
         target: str,
-        reader: Reader | None = None,
     ) -> None:
         """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
         class, for errors.
 
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
-        reader: the worker processes, for batches of an epoch; None: there are none.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
@@ -61,7 +57,6 @@ class Items:
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target = field, target
-        self.reader = reader
         try:
             self._count = len(data)
         except Exception as error:
@@ -395,10 +390,6 @@ class Column(LazyArray):
 
     def varies(self) -> bool:
         return True
-
-    def ahead(self, batches: Sequence[Rows]) -> Ahead | None:
-        reader = self.items.reader
-        return None if reader is None else reader(batches, self.seed, self.epoch)
 
     def in_epoch(self, seed: int, epoch: int) -> Column:
         """The same items with the draws of this epoch."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset import Examples
-from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, ahead, varies
+from ninefold.dataset.arrays import Ahead, Array, Rows, Selected, varies
 from ninefold.engine.batches import BatchReader
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, ResourceError
@@ -46,12 +46,11 @@ class HostSource:
 
     def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
         both = (self.examples.inputs, self.examples.targets)
-        arrays = leaves(both)
-        reading = ahead(arrays[0], rows) if self.workers else None
-        if reading is None:
-            reading = gathered(arrays, rows, self.workers, self.pinned)
-        elif self.pinned:
-            reading = pinned(reading)
+        if self.workers and self.examples.reader:
+            reading = self.examples.reader(rows)
+            reading = pinned(reading) if self.pinned else reading
+        else:
+            reading = gathered(self.examples.arrays, rows, self.workers, self.pinned)
         with closing(reading) as source:
             for _ in rows:
                 yield filled(both, next(source))  # kept by no name: the next one takes its memory
@@ -116,9 +115,10 @@ def plan_loading(
 ) -> LoaderPlan:
     """How to read batches of `rows` examples of `examples` in each process.
 
-    workers: threads, or processes where arrays say so. auto: none for arrays in memory, nor where
-        items vary from epoch to epoch; else threads, as many as `share` of the `free` bytes
-        of memory and the cores allow, up to MAX_THREADS. On a CPU one, as training uses the cores.
+    workers: threads, or processes where examples have a reader. auto: none for arrays in memory,
+        nor where items vary from epoch to epoch; else threads, as many as `share` of the `free`
+        bytes of memory and the cores allow, up to MAX_THREADS. On a CPU one, as training uses the
+        cores.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.
     Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
@@ -140,7 +140,6 @@ def plan_loading(
             "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // context.local_size
-    processes = ahead(leaves(examples.inputs)[0], []) is not None
     fitting = MAX_THREADS if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto":
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
@@ -160,6 +159,7 @@ def plan_loading(
         )
     inputs, targets = ("+".join(str(a.dtype) for a in arrays) for arrays in read.values())
     dtypes, page_locked = (inputs, targets), on_gpu and pinned is not False
+    processes = examples.reader is not None
     return LoaderPlan(count, page_locked, batch, prepared, dtypes, processes=processes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, specs
-from ninefold.dataset.items import Items, Reader, first_cause, generators, parts_of, raised
+from ninefold.dataset.items import Items, first_cause, generators, parts_of, raised
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -77,16 +78,10 @@ class Mapped(Dataset):
 
         self._loaders.append(ItemLoader(lambda split: self._items(split), count, patience))
 
-    def _reader(self, split: Split) -> Reader | None:
-        """The worker processes that read the items of a split; None: there are none."""
-        if not self._loaders:
-            return None
-        (loader,) = self._loaders
-        return lambda batches, seed, epoch: loader.read([(split, b, seed, epoch) for b in batches])
-
     def load(self, split: Split) -> Examples:
-        items = self._items(split, self._reader(split))
-        examples = Examples(*items.columns(), tuple(self.class_names or ()))
+        columns, names = self._items(split).columns(), tuple(self.class_names or ())
+        reader = partial(self._loaders[0].read, split) if self._loaders else None
+        examples = Examples(*columns, names, reader)
         return examples.first(self.limit_of(split))
 
     def count_classes(self) -> int | None:
@@ -126,18 +121,10 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split, reader: Reader | None = None) -> Items:
+    def _items(self, split: Split) -> Items:
         data, target = self._data(split), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
-        return Items(
-            data,
-            self.shape,
-            numbers,
-            self.keys,
-            f"dataset.{split}",
-            target,
-            reader=reader,
-        )
+        return Items(data, self.shape, numbers, self.keys, f"dataset.{split}", target)
 
     def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""

@@ -25,7 +25,7 @@ def run(spec: RunSpec) -> None:
     met = here()
     spec = replace(spec, hosts=met.hosts)
     met.broadcast_job(spec.plain())
-    work(spec, met, made=spec.cache)
+    work(spec, met)
 
 
 def follow() -> int:
@@ -38,13 +38,13 @@ def follow() -> int:
     return 0
 
 
-def work(spec: RunSpec, met: Rendezvous, made: dict[str, str] | None = None) -> None:
-    """Run `spec` here. made: the cache of the first host, on rank 0. Raises Failure."""
+def work(spec: RunSpec, met: Rendezvous) -> None:
+    """Run `spec` here. Raises Failure."""
     if ranks.started_by() == "srun":  # it sends signals to each rank, which none listens for yet
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
     try:
         if spec.cache is not None:
-            spec = replace(spec, cache=shared_cache(spec, met, made))
+            spec = replace(spec, cache=shared_cache(spec, met))
         worker.run(spec, begin=lambda: begin(spec, met))
     except Failure as failure:
         if ranks.started_by() == "torchrun":
@@ -58,20 +58,18 @@ def begin(spec: RunSpec, met: Rendezvous) -> None:
 
     Ranks that wait in a collective for one that has failed before it would wait launch.timeout.
     """
-    first = met.ranks.rank == met.host["ranks"][0]
-    facts = data.facts_of(spec.job, check=met.ranks.rank != 0) if first and met.hosts[1:] else {}
+    needed = met.hosts[1:] and met.ranks.rank == met.host["ranks"][0]
+    facts = data.facts_of(spec.job_yaml, check=met.ranks.rank != 0) if needed else {}
     if ready := met.all_ready(facts, spec.timeout):
         require_equal(met.members, ready)
         met.put("go", True)
 
 
-def shared_cache(
-    spec: RunSpec, met: Rendezvous, made: dict[str, str] | None
-) -> dict[str, str] | None:
-    """The cache of this host, which its first rank makes, or has `made`. Raises Failure."""
-    key = f"cache/{met.ranks.node}"
+def shared_cache(spec: RunSpec, met: Rendezvous) -> dict[str, str] | None:
+    """The cache of this host, which its first rank makes, where rank 0 has not. Raises Failure."""
+    key, made = f"cache/{met.ranks.node}", spec.cache if met.ranks.rank == 0 else None
     if met.ranks.rank == met.host["ranks"][0]:
-        met.put(key, made or data.fill_cache_of(spec.job))
+        met.put(key, made or data.fill_cache_of(spec.job_yaml))
     found: dict[str, str] | None = met.get(key)
     return found
 

@@ -80,7 +80,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
     """What the processes of `job` read to run it in `folder`. more: fields of RunSpec."""
     given = {
         "command": job.asked.command,
-        "job": job.text,
+        "job_yaml": job.text,
         "folder": folder,
         "started": time.time(),
         "resume": job.resume is not None,
@@ -96,7 +96,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 def write_job(spec: RunSpec, job: Settled) -> None:
     """Write `job` to config.yaml in the folder of `spec`. Raises FolderInUse."""
     with exclusive(spec.folder, rank=0):
-        write_durably(spec.folder / "config.yaml", spec.job.encode())
+        write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
 
 
 def start(spec: RunSpec, job: Settled) -> None:

@@ -66,20 +66,18 @@ class TurnTaker:
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
         within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
-        answers = self._ask(within, lead=lead, steps=steps, counted=counted)
-        return float(max(answer["seconds"] for answer in answers))
+        return float(max(self._ask(within, lead=lead, steps=steps, counted=counted)))
 
     def end(self) -> Result:
         """Return its result without what its turns took; there are no more. Raises Failure."""
-        (result,) = (found for answer in self._ask(START_SECONDS) if (found := answer["result"]))
-        assert isinstance(result, Result)
+        result: Result = next(filter(None, self._ask(START_SECONDS)))
         return result
 
     def close(self) -> None:
         """Kill its processes, which hold nothing worth saving, and wait for their end."""
         self._workers.close()
 
-    def _ask(self, within: float, **message: Any) -> list[dict[str, Any]]:
+    def _ask(self, within: float, **message: Any) -> list[Any]:
         """Send a message to all processes and return their answers, due in `within` seconds."""
         self._pause(signal.SIGCONT)
         self._workers.send(message)
@@ -87,8 +85,8 @@ class TurnTaker:
         self._pause(signal.SIGSTOP)
         return answers
 
-    def _answers(self, within: float) -> list[dict[str, Any]]:
-        answers: dict[int, dict[str, Any]] = {}
+    def _answers(self, within: float) -> list[Any]:
+        answers: dict[int, Any] = {}
         left = within
         while waiting := set(self._ranks) - answers.keys():
             found = self._workers.receive(waiting, min(left, POLL_SECONDS))
@@ -119,7 +117,7 @@ def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     return [answer[key] for answer in answers if answer[key] is not None]
 
 
-class Turns(ExitStack):
+class TurnTakers(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
     def start(self, spec: RunSpec, processes: int) -> TurnTaker:

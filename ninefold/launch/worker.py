@@ -29,8 +29,8 @@ from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing
 from ninefold.process import not_ended, open_streams
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
-from ninefold.train import evaluate as evaluation_run
-from ninefold.train import run as training_run
+from ninefold.train import evaluate as evaluation
+from ninefold.train import run as train_run
 from ninefold.train import turns
 
 log = logging.getLogger(__name__)
@@ -124,12 +124,12 @@ def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda:
 
 def train(spec: RunSpec, inline: bool) -> None:
     with stopping(spec, inline) as stop:
-        training_run.train(spec, stop)
+        train_run.train(spec, stop)
 
 
 def evaluate(spec: RunSpec, inline: bool) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    evaluation_run.evaluate(spec)
+    evaluation.evaluate(spec)
 
 
 def time_in_turns(spec: RunSpec, inline: bool) -> None:

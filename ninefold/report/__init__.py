@@ -16,7 +16,7 @@ from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer import gate
-from ninefold.report.answer.answer import build, evidence_of
+from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import TimingState, recommend, timing_state
 from ninefold.report.answer.tree import Report, write_report
@@ -30,6 +30,7 @@ from ninefold.report.data.recording import (
     record,
 )
 from ninefold.report.data.retrain_command import DEFAULT
+from ninefold.report.data.turns import turns_of
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text, gate_text
@@ -42,9 +43,9 @@ __all__ = [
     "TimingState",
     "compare",
     "place",
+    "progress",
     "read",
     "settled",
-    "standings",
     "timing",
     "write",
 ]
@@ -153,13 +154,14 @@ def timing(folder: Path, pairs: str) -> TimingState:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    found = [group for group in largest_first(groups(runs)) if group.timing]
-    return timing_state([gather_evidence(group, (), sweep, None) for group in found], sweep, pairs)
+    turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
+    found = [gather_evidence(group, (), sweep, turns) for group in timed]
+    return timing_state(found, sweep, pairs)
 
 
-def standings(folder: Path) -> list[CellProgress]:
+def progress(folder: Path) -> list[CellProgress]:
     """Return how each cell of a study stands after the runs that it has so far."""
-    return cell_progress.standings(*read_runs(folder))
+    return cell_progress.progress(*read_runs(folder))
 
 
 def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
@@ -193,7 +195,8 @@ def _derive(recording: Recording, target: Path) -> str:
     if picture := figure(report):
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
-    return console_text(build(recording, found, typed_in(Path.cwd())))
+    answer = answer_of(recording, found, typed_in(Path.cwd()))
+    return console_text(replace(report, answer=answer))
 
 
 def typed_in(folder: Path) -> str:

@@ -36,6 +36,7 @@ _TRIGAMMAS = special.polygamma(1, _FREEDOMS / 2)
 class Differences:
     """The differences of every pair of cells; arrays are float64 [pairs] unless said otherwise.
 
+    table, noise: float64 [cells, rounds], what they are of: see `differences`
     first, second: int64, rows of the table
     rounds: int64, the number of rounds in common
     mean: of second - first; nan without a round
@@ -44,6 +45,8 @@ class Differences:
     alone, alone_freedom: the same from the pair's own rounds only; if they show no noise, as above
     """
 
+    table: Array
+    noise: Array | None
     first: Ints
     second: Ints
     rounds: Ints
@@ -113,6 +116,8 @@ def differences(
         freedom, alone_freedom = (np.where(few, few_freedom, f) for f in (freedom, alone_freedom))
         error, alone = (np.where(few, np.sqrt(known), each) for each in (error, alone))
     return Differences(
+        table=table,
+        noise=noise,
         first=first,
         second=second,
         rounds=rounds,

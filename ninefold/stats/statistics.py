@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from ninefold.stats import holm, student
-from ninefold.stats.best import Standing, standing
 from ninefold.stats.differences import Differences, Values, differences, number, of_few
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
@@ -42,6 +41,15 @@ def estimate(values: Mapping[int, float]) -> Estimate:
     return Estimate(n, mean, sd, mean - reach, mean + reach)
 
 
+def of_seconds(seconds: Values, noise: Values | None = None) -> Differences:
+    """Return the differences of the logarithms of seconds, by cell and round.
+
+    noise: the variance of each of these by the turns that it is the mean of; where it is known, a
+        large difference is decided by few rounds
+    """
+    return differences(_table(seconds, logs=True), noise=_noise(seconds, noise))
+
+
 def compare(
     seconds: Values,
     accuracy: Values,
@@ -50,7 +58,7 @@ def compare(
     copies: Sequence[tuple[Name, Name]] | None = None,
     stretches: Values | None = None,
     floor: float = 0.0,
-    noise: Values | None = None,
+    time: Differences | None = None,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -62,12 +70,10 @@ def compare(
     copies: pairs that do the same work, None: the controls
     stretches: seconds of a step in turns over those in a long stretch alone, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
-    noise: variance of the logarithm of each of `seconds` by the turns that it is the mean of; where
-        it is known, a large difference is decided by few rounds
+    time: `of_seconds` of these; None: without the noise of their turns
     """
     copies = controls if copies is None else copies
-    logs, of_turns = _table(seconds, logs=True), _noise(seconds, noise)
-    time = differences(logs, noise=of_turns)
+    time = time or of_seconds(seconds)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = replace(settings, looks=settings.score_looks or settings.looks)
@@ -96,7 +102,7 @@ def compare(
         ("worse", "better"),
     )
     safety = _safety(list(accuracy), points, accuracy_pairs, of_scores)
-    control = _control(list(seconds), logs, of_turns, controls, log_same)
+    control = _control(list(seconds), time, controls, log_same)
     steady = _steady(stretches or {}, log_same)
     log_floor = math.log1p(floor) + _off_by(control, steady)
     if log_floor:
@@ -143,23 +149,6 @@ def _above(pair: Pair, floor: float) -> Pair:
     if abs(pair.estimate or 0.0) > floor or pair.verdict == "tie":
         return pair
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
-
-
-def stand(
-    seconds: Values,
-    candidates: Sequence[Name],
-    settings: Settings,
-    floor: float,
-    by: Sequence[Name] | None = None,
-    noise: Values | None = None,
-) -> Standing:
-    """Return how the candidates stand against the fastest of them; see `best.standing`.
-
-    The other cells lend their noise. floor: as of a Comparison. by: as of `best.standing`. noise:
-    as of `compare`.
-    """
-    seen = differences(_table(seconds, logs=True), noise=_noise(seconds, noise))
-    return standing(list(seconds), seen, candidates, settings, floor, by)
 
 
 def _noise(values: Values, noise: Values | None) -> Array | None:
@@ -244,15 +233,12 @@ def _as_ratio(pair: Pair) -> Pair:
 
 def _control(
     names: Sequence[Name],
-    logs: Array,
-    noise: Array | None,
+    time: Differences,
     pairs: Sequence[tuple[Name, Name]],
     same: float,
 ) -> Control | None:
-    """The A/A control of these pairs, None without a round.
-
-    logs: of seconds, [cells, rounds]. noise: of these by their turns.
-    """
+    """The A/A control of these pairs, None without a round."""
+    logs, noise = time.table, time.noise
     known = [pair for pair in pairs if set(pair) <= set(names)]
     rows = [(names.index(first), names.index(second)) for first, second in known]
     apart = np.array([logs[j] - logs[i] for i, j in rows]).reshape(len(known), logs.shape[1])

@@ -22,7 +22,7 @@ from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
 from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_numbers, strategy_name
-from ninefold.study.turns import mirrored
+from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled

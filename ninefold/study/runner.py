@@ -248,7 +248,7 @@ class Study:
         """Show the figures of the runs so far."""
         if self._screen.live and self._recording.rounds:
             self._recording.write()
-            self._screen.update(_standings(self.folder))
+            self._screen.update(_progress(self.folder))
 
     def _is_settled(self) -> bool:
         """Whether the runs so far answer what was asked."""
@@ -261,10 +261,10 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "\\'") + "'"
 
 
-def _standings(folder: Path) -> list[CellProgress]:
+def _progress(folder: Path) -> list[CellProgress]:
     from ninefold import report  # here, because it imports SciPy
 
-    return report.standings(folder)
+    return report.progress(folder)
 
 
 def _settled(folder: Path) -> bool:

@@ -26,12 +26,12 @@ from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.result import TIMING, TIMING_LOOKS
-from ninefold.stats.turns import BUSY, TakenTurn, TurnLog, counted
+from ninefold.stats.counted_turns import BUSY, TakenTurn, TurnLog, counted, in_columns
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
-from ninefold.study.turns import (
+from ninefold.study.turn_plan import (
     FIRST_TURN,
     FIRST_TURN_STEP,
     LATE,
@@ -49,7 +49,7 @@ from ninefold.study.turns import (
 from ninefold.study_record import Round
 
 if TYPE_CHECKING:
-    from ninefold.launch.turns import Turns, TurnTaker
+    from ninefold.launch.turns import TurnTaker, TurnTakers
 
     Runs = list[tuple[PlannedCell, TurnTaker]]
 
@@ -110,9 +110,9 @@ class Timing:
                 what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
                 self._screen.running(what, (), self._seconds_left())
                 if turns is None:
-                    from ninefold.launch.turns import Turns  # here, because it imports torch
+                    from ninefold.launch.turns import TurnTakers  # here, because it imports torch
 
-                    turns = stack.enter_context(Turns())
+                    turns = stack.enter_context(TurnTakers())
                     self._forget_failures()
                 self._round(turns, what)
                 self._last_round_seconds = time.monotonic() - started
@@ -209,9 +209,9 @@ class Timing:
             from ninefold import report
 
             measured = {cell.name for cell in self._cells}
-            self._screen.update(report.standings(self._recording.folder), measured)
+            self._screen.update(report.progress(self._recording.folder), measured)
 
-    def _round(self, turns: Turns, what: str) -> None:
+    def _round(self, turns: TurnTakers, what: str) -> None:
         """Time each cell in new processes, in an order that every second round reverses."""
         recording = self._recording
         number = recording.next_timing_round()
@@ -233,7 +233,7 @@ class Timing:
 
     def _group(
         self,
-        turns: Turns,
+        turns: TurnTakers,
         left: list[PlannedCell],
         number: int,
         what: str,
@@ -256,6 +256,7 @@ class Timing:
             return []
         chosen, long = self._to_stretch([cell for cell, _ in runs], own)
         self._overhead_seconds += own + long
+        self._stretch_seconds += long
         share = len(runs) / cells
         if self._round_seconds is None:  # other groups of the round take as long, per cell
             rounds = TIMING_LOOKS[-1] - len(self._recording.timing)
@@ -312,9 +313,8 @@ class Timing:
                     turn, begin = self._turns[name], time.time()
                     load.begin(run.processes)
                     seconds = run.turn(turn.lead, turn.timed, self._turn_seconds[name])
-                    self._log.add(
-                        name, number, seconds, turn.timed, begin, time.time(), load.share()
-                    )
+                    own = {"begin": begin, "end": time.time(), "others": load.share()}
+                    self._log.add(name, number, seconds=seconds, steps=turn.timed, **own)
 
     def _counts(self, names: Sequence[str], training: float) -> dict[str, int]:
         """How many turns each cell has if they train for so many seconds together."""
@@ -363,11 +363,11 @@ class Timing:
         for name in sorted(wanted, key=lambda name: (self._stretches[name], name != named)):
             turn = self._turns[name]
             each = self._turn_seconds[name] / turn.steps
-            takes = each * (turn.lead + stretch_steps(each))
-            if self._stretch_seconds + takes > most and not (self._settled and name == named):
+            cost = each * (turn.lead + stretch_steps(each))
+            if self._stretch_seconds + long + cost > most and not (self._settled and name == named):
                 break  # it is the next in a later round
             chosen.append(name)
-            long, self._stretch_seconds = long + takes, self._stretch_seconds + takes
+            long += cost
         return chosen, long
 
     @contextmanager
@@ -396,7 +396,7 @@ class Timing:
         turn = Turn.of(cell.name, seconds, self._settings["slice"], several)
         self._turns[cell.name], self._turn_seconds[cell.name] = turn, turn.steps * seconds
 
-    def _start(self, turns: Turns, left: list[PlannedCell], folder: Path, what: str) -> Runs:
+    def _start(self, turns: TurnTakers, left: list[PlannedCell], folder: Path, what: str) -> Runs:
         """Start as many cells of `left` as fit into memory together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
@@ -465,19 +465,14 @@ def write_result(run: TurnTaker, turns: Sequence[TakenTurn], stretch: float | No
     seconds of a step in a long stretch.
     """
     result, seconds = run.end(), fmean(turn.seconds for turn in turns)
-    others = [turn.others for turn in turns if turn.others is not None]
     result = replace(
         result,
         turns=len(turns),
-        turn_seconds=[turn.seconds for turn in turns],
-        turn_begins=[turn.begin for turn in turns if turn.begin is not None],
-        turn_ends=[turn.end for turn in turns if turn.end is not None],
-        turn_others=others if len(others) == len(turns) else [],
         stretch_seconds=stretch,
         train_seconds=(result.steps or 0) * seconds,
         images_per_second=(result.batch_size or 0) / seconds,
     )
     try:
-        result.write(run.spec.folder)
+        result.write(run.spec.folder, **in_columns(turns))
     except OSError as error:
         raise failure_of(error) from error

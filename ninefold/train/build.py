@@ -179,20 +179,17 @@ def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
 
 @contextmanager
 def running(
-    text: str,
+    job_yaml: str,
     folder: Path,
     stop: Stop,
-    *,
-    resume: bool = False,
-    cache: Mapping[str, str] | None = None,
-    evaluates: bool = True,
     changes: Mapping[str, Any] | None = None,
+    **how: Any,
 ) -> Iterator[TrainingRun]:
     """The run of a frozen job; in the block this process is one of its processes.
 
-    text, resume, cache, evaluates: see `training`. changes: values of keys, by dotted name.
+    job_yaml, how: see `training`. changes: values of keys, by dotted name.
     """
-    job = OmegaConf.create(text)
+    job = OmegaConf.create(job_yaml)
     assert isinstance(job, DictConfig)
     with open_dict(job):
         for key, value in (changes or {}).items():
@@ -201,20 +198,21 @@ def running(
     with parallel.join() as context:
         torch.set_num_threads(context.share_of(job.threads))
         amp = amp.on(context.device)
-        yield training(job, text, folder, parallel, amp, context, stop, resume, cache, evaluates)
+        yield training(job, job_yaml, folder, parallel, amp, context, stop, **how)
 
 
 def training(
     job: DictConfig,
-    text: str,
+    job_yaml: str,
     folder: Path,
     parallel: Parallel,
     amp: Amp,
     context: RankContext,
     stop: Stop,
-    resume: bool,
-    cache: Mapping[str, str] | None,
-    evaluates: bool,
+    *,
+    resume: bool = False,
+    cache: Mapping[str, str] | None = None,
+    evaluates: bool = True,
 ) -> TrainingRun:
     """The parts of the run that `job` describes, each of which may need those before it:
 
@@ -223,7 +221,7 @@ def training(
     them; the seeds of random generators, after all that draws; the state of a checkpoint; the
     clock and the loggers, which go on from it.
 
-    text: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
+    job_yaml: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
     cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
     """
     mode = job.compile.mode
@@ -266,7 +264,7 @@ def training(
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
-        restore(state, checkpoints, text, parallel, context)
+        restore(state, checkpoints, job_yaml, parallel, context)
     load = Load(context.gpus)
     clock = Clock(context.device, job.clock.sample, context.gpus, observers=[load])
     clock.seconds = state.train_seconds
@@ -308,7 +306,7 @@ def training(
         log_every=job.log_every,
         writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, context.device),
         checkpoint_every=job.checkpoint.every,
-        config=text,
+        job_yaml=job_yaml,
         warmup=WarmUp(
             steps=max(
                 job.clock.warmup,

@@ -40,7 +40,7 @@ def evaluate(spec: RunSpec) -> None:
 
     Raises Failure.
     """
-    wanted = OmegaConf.create(spec.job)
+    wanted = OmegaConf.create(spec.job_yaml)
     assert isinstance(wanted, DictConfig)
     parallel = build.strategy(wanted)
     with parallel.join() as context:

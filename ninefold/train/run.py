@@ -34,7 +34,9 @@ SELECTED_ON_TEST = (
 
 def train(spec: RunSpec, stop: Stop) -> None:
     """Train until the end or until a signal; rank 0 writes result.json. Raises Failure."""
-    with build.running(spec.job, spec.folder, stop, resume=spec.resume, cache=spec.cache) as run:
+    with build.running(
+        spec.job_yaml, spec.folder, stop, resume=spec.resume, cache=spec.cache
+    ) as run:
         if run.context.device.type == "cuda":  # processes queue steps, and so run ahead of others
             stop.only_at_log_points()
         notes = facts(spec, run)

@@ -41,7 +41,7 @@ class TrainingRun(Training):
     job: the frozen job, an OmegaConf. amp: the precision, settled.
     log_every: steps between log points.
     checkpoint_every: steps between checkpoints; 0 = each epoch, None = only when stopped.
-    config: the frozen job, YAML, stored in checkpoints.
+    job_yaml: the frozen job, stored in checkpoints.
     warmup: the undone steps before the training.
     load: how busy the devices are while the clock runs.
     layout: the memory format of inputs and weights, by torch's name.
@@ -60,7 +60,7 @@ class TrainingRun(Training):
     log_every: int
     writer: Writer
     checkpoint_every: int | None
-    config: str
+    job_yaml: str
     warmup: WarmUp
     load: Load
     layout: str
@@ -187,7 +187,7 @@ def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
     if run.context.rank != 0 and not run.writer.spread:
         return
     run.writer.wait()
-    run.writer.save({"format": FORMAT, "config": run.config, **content}, best)
+    run.writer.save({"format": FORMAT, "config": run.job_yaml, **content}, best)
     if must:
         run.writer.wait()
 

@@ -47,9 +47,9 @@ def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so, which writes result.json.
 
     The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
-    which enter the result if `counted`; and last {}, which rank 0 answers with the result, without
-    what the turns took. Each is answered. Then it waits until the launcher ends the process. Raises
-    Failure.
+    which enter the result if `counted`. The answer is the seconds of one of these. To {}, which is
+    last, rank 0 answers with the result, without what the turns took, the others with None. Then it
+    waits until the launcher ends the process. Raises Failure.
     """
     launcher = spec.launcher
     assert launcher is not None
@@ -73,7 +73,7 @@ def take_turns(spec: RunSpec) -> None:
             seconds = timed(run, step, batches, message["steps"])
             if message["counted"]:
                 steps += message["steps"]
-            launcher.send({"seconds": seconds / message["steps"]})
+            launcher.send(seconds / message["steps"])
         result = Result(
             status="ok",
             **conditions(spec, run, notes),
@@ -84,7 +84,7 @@ def take_turns(spec: RunSpec) -> None:
             phase_sampled_steps=run.clock.sampled_steps,
             queued_seconds=run.clock.queued_seconds,
         )
-        launcher.send({"result": result if context.rank == 0 else None})
+        launcher.send(result if context.rank == 0 else None)
         launcher.recv()  # until the launcher kills this process
 
 
@@ -114,7 +114,7 @@ def without_files(
     """The run of `spec` that trains and does nothing else, see `build.running`."""
     changes = {**WITHOUT_FILES, **(changes or {})}
     return build.running(
-        spec.job, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
+        spec.job_yaml, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
     )
 
 

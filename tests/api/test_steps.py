@@ -21,7 +21,7 @@ from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.api.times import times
 from ninefold.errors import ConfigError
-from ninefold.stats.turns import TurnLog, counted
+from ninefold.stats.counted_turns import TurnLog, counted
 from ninefold.stats.verdicts import Settings
 from tests.conftest import ROOT
 from tests.kit import same
@@ -221,7 +221,8 @@ def found(
     for number in range(rounds):
         for name, each in {"<a>": 1.0, "b": ratio}.items():
             seconds = each * float(np.exp(noise * draw.standard_normal()))
-            log.add(name, number, seconds, 1, others=busy if number < late else 0.0)
+            others = busy if number < late else 0.0
+            log.add(name, number, seconds=seconds, steps=1, others=others)
     return times(("<a>", "b"), counted(log.turns), SETTINGS)
 
 
@@ -250,8 +251,8 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
 def test_a_baseline_that_is_as_fast_is_named() -> None:
     log = TurnLog()
     for number in range(6):
-        log.add("a", number, 1.0 + number / 1e4, 1)
-        log.add("b", number, 1.001, 1)
+        log.add("a", number, seconds=1.0 + number / 1e4, steps=1)
+        log.add("b", number, seconds=1.001, steps=1)
     for baseline in ("a", "b"):
         settings = Settings(looks=len(LOOKS), baseline=baseline)
         assert times(("a", "b"), counted(log.turns), settings).best == baseline

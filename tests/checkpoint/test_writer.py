@@ -220,7 +220,7 @@ def a_run(folder: Path) -> TrainingRun:
         load=Load(),
         layout="contiguous_format",
         loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
-        config="",
+        job_yaml="",
         job=None,
         amp=Amp("float32"),
         memory=PeakMemory([]),

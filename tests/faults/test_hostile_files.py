@@ -570,6 +570,8 @@ HOSTILE: dict[str, Any] = {
     "overrides that are mathematics": {**GOOD, "overrides": ["a=$\\frac{", "b=$}"]},
     "lists for numbers": {**GOOD, "train_seconds": [1], "epochs": {}, "seed": "x"},
     "objects in lists": {**GOOD, "peak_memory_bytes": [{}], "epoch_seconds": [None]},
+    "turns that are no lists": {**GOOD, "turns": 2, "turn_seconds": 5, "turn_others": {"a": 1}},
+    "turns that took no time": {**GOOD, "turns": 2, "turn_seconds": [0.0, -1.0]},
     "numbers without measure": {**GOOD, "train_seconds": 1e308, "seed": 10**400},
     "negative and empty": {**GOOD, "epochs": 0, "train_seconds": -1e-300, "batch_size": -1},
     "an environment of another kind": {

@@ -72,7 +72,7 @@ def test_a_process_that_is_not_ready_in_time_is_given_up_by_name(
     folder = tmp_path / "ddp-fp32"
     folder.mkdir()
     named = pytest.raises(PeerError, match="ddp-fp32 did not answer in 0 s")
-    with turns.Turns() as alive, named:
+    with turns.TurnTakers() as alive, named:
         alive.start(RunSpec("time", "threads: 1", folder, started=0.0), 1)
 
 
@@ -84,7 +84,7 @@ from torch.utils.data import Dataset
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
-from ninefold.launch.turns import Turns
+from ninefold.launch.turns import TurnTakers
 
 class Rows(Dataset):
     def __init__(self):
@@ -117,7 +117,7 @@ if __name__ == "__main__":
     forkserver.start(job.resolved)
     folder = Path("run")
     folder.mkdir()
-    with Turns() as turns:
+    with TurnTakers() as turns:
         run = turns.start(RunSpec("time", job.text, folder, started=time.time()), int(processes))
         first = states()
         assert run.turn(1, 2) > 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ninefold.errors import ConfigError
-from ninefold.report import settled, standings, write
+from ninefold.report import progress, settled, write
 from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
@@ -28,6 +28,8 @@ from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
+from ninefold.report.data.turns import turns_of
+from ninefold.stats.counted_turns import TakenTurn
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
@@ -124,7 +126,7 @@ def runs_of(
                 parallel=parallel, amp=amp, seed=seed, replicas=replicas,
                 devices=["cpu"] * replicas, batch_size=64, epochs=1, accuracy=points / 100,
                 train_seconds=base * chance.gauss(1, noise), images_per_second=1000 / base,
-                **{**facts_of(parallel, amp, replicas), **changes},
+                **{"steps": 100, **facts_of(parallel, amp, replicas), **changes},
             ))  # fmt: skip
     return [*found, *map(in_turns, found)]
 
@@ -136,8 +138,9 @@ def whole(runs: Sequence[Run]) -> list[Run]:
 
 def in_turns(run: Run) -> Run:
     """A timing run that takes as long as a training run."""
+    taken = TakenTurn(turn=0, seconds=run.step_seconds or 0.0, steps=run.steps or 0)
     return replace(
-        run, folder=f"timing/{run.folder}", turns=1, turn_seconds=[1.0], round=run.seed,
+        run, folder=f"timing/{run.folder}", turns=1, taken=[taken], round=run.seed,
         accuracy=None, score=None, scores={},
     )  # fmt: skip
 
@@ -148,9 +151,8 @@ def evidence(
 ) -> Evidence:  # fmt: skip
     """What runs come to."""
     [group] = groups(runs)
-    return gather_evidence(
-        group, points, StudyRecord(settings={"report": report, **TIMED}), numerics
-    )
+    record = StudyRecord(settings={"report": report, **TIMED})
+    return gather_evidence(group, points, record, turns_of(runs), numerics)
 
 
 def reasons(known: Evidence) -> str:
@@ -455,7 +457,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path
 
 def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it() -> None:
     runs = [
-        replace(run, turns=1, round=run.seed, turn_seconds=[1.0], counted=True)
+        replace(in_turns(run), folder=run.folder, counted=True)
         for run in runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     ]
     rounds = [entry(n, [run.folder for run in runs if run.round == n]) for n in range(6)]
@@ -533,13 +535,13 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
         ), turns=True)  # fmt: skip
 
     assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speed)) for row in standings(one)] == [
+    assert [(row.cell, row.seconds, str(row.speed)) for row in progress(one)] == [
         ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
     four = made(4)
     assert settled(four)
-    plain, faster = standings(four)
+    plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
     assert str(faster.speed) == "2.00 (1.99 to 2.00) faster"
 
@@ -584,7 +586,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
     """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
     runs = [
-        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"],
+        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"], taken=[],
                 queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
     ]  # fmt: skip

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ninefold.result import TIMING_LOOKS
-from ninefold.stats.statistics import compare
-from ninefold.stats.turns import TakenTurn, TurnLog, counted
+from ninefold.stats.counted_turns import TakenTurn, TurnLog, counted
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import Comparison, Settings
 
 CELLS = {"a": 1.0, "b": 2.0, "c": 3.0}  # seconds of a step
@@ -28,16 +28,16 @@ def log(
     draw, found = np.random.default_rng(0), TurnLog()
     for number, turn, (name, seconds) in product(range(rounds), range(turns), CELLS.items()):
         took = seconds * slow(number, turn, name) * draw.normal(1, noise)
-        found.add(name, number, took, 1, others=others(number, turn, name))
+        found.add(name, number, seconds=took, steps=1, others=others(number, turn, name))
     return found.turns
 
 
 def left_out(turns: list[TakenTurn]) -> dict[str, set[tuple[int, int, str]]]:
     """The turns that do not count, by the reason: round, turn, name."""
     found: dict[str, set[tuple[int, int, str]]] = {}
-    for turn, why in zip(turns, counted(turns).left_out, strict=True):
-        if why is not None:
-            found.setdefault(why, set()).add((turn.round, turn.turn, turn.name))
+    for turn in counted(turns).turns:
+        if turn.left_out is not None:
+            found.setdefault(turn.left_out, set()).add((turn.round, turn.turn, turn.name))
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_turn_of_more_than_three_times_its_median_is_left_out_as_a_stall() -> 
 def test_where_most_turns_are_disturbed_every_turn_counts() -> None:
     found = counted(log(others=lambda n, t, name: 0.2 if t < 3 else 0.0))
     assert found.busy
-    assert set(found.left_out) == {None}
+    assert found.left_out == {}
     assert found.disturbed == pytest.approx(0.6)
 
 
@@ -94,11 +94,12 @@ def compared(seconds: dict[str, float], turns: int) -> Comparison:
     """One round of so many turns of each."""
     draw, found = np.random.default_rng(0), TurnLog()
     for _, (name, each) in product(range(turns), seconds.items()):
-        found.add(name, 0, each * draw.normal(1, 0.03), 1)
+        found.add(name, 0, seconds=each * draw.normal(1, 0.03), steps=1)
     of = counted(found.turns)
+    seen = of.seconds()
     settings = Settings(looks=len(TIMING_LOOKS))
     controls = [("a", "copy")] if "copy" in seconds else []
-    return compare(of.seconds(), {}, settings, controls, noise=of.noise())
+    return compare(seen, {}, settings, controls, time=of_seconds(seen, of.noise()))
 
 
 def test_one_round_of_two_turns_decides_a_factor_and_no_tenth() -> None:

@@ -129,10 +129,14 @@ def test_the_text_of_each_recording_follows_from_its_recorded_files(recording: P
 
 
 def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
-    run = run_of(row_of(result(compile_seconds=1.5, round=1) | {"folder": "a"}))
+    turns = {"turns": 2, "turn_seconds": [0.5, 0.75], "turn_others": [0.0, 0.25]}
+    run = run_of(row_of(result(compile_seconds=1.5, round=1, **turns) | {"folder": "a"}))
     assert isinstance(run, Result)
     assert (run.folder, run.round, run.compile_seconds) == ("a", 1, 1.5)
     assert run.phase_seconds["backward"] == 4.0
+    assert [(turn.seconds, turn.steps, turn.others) for turn in run.taken] == [
+        (0.5, 110, 0.0), (0.75, 110, 0.25)
+    ]  # fmt: skip
     assert run_of(row_of(vars(run))) == run
 
 

@@ -345,4 +345,4 @@ def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_pat
 def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path: Path) -> None:
     runs = [result(way, seed=seed) for way in ("none", "my-ddp") for seed in range(2)]
     assert row(tables_of(sweep(tmp_path, *runs)), "Results", "my-ddp, fp32")[1].startswith("2.")
-    assert [each.cell for each in report.standings(tmp_path)] == ["none-fp32", "my-ddp-fp32"]
+    assert [each.cell for each in report.progress(tmp_path)] == ["none-fp32", "my-ddp-fp32"]

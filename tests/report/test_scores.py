@@ -18,6 +18,7 @@ from ninefold.report.answer.evidence import gather_evidence
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.runs import read_csv
+from ninefold.report.data.turns import turns_of
 from ninefold.report.stats.measures import of_figures
 from ninefold.score import Figure, Score
 from ninefold.stats.statistics import compare
@@ -267,9 +268,9 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
 def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
-    assert gather_evidence(group, (), record, None).target != 54.0
+    assert gather_evidence(group, (), record, turns_of(())).target != 54.0
     [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
-    assert gather_evidence(group, (), record, None).target == 54.0
+    assert gather_evidence(group, (), record, turns_of(())).target == 54.0
 
 
 @pytest.mark.parametrize(

@@ -198,9 +198,9 @@ def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
         "batch_size": 64, "train_seconds": 22 * 1.1, "no_op": False,
     })  # fmt: skip
     count_turns([run])
-    assert run.train_seconds == pytest.approx(22 * 5 / 3)
-    assert run.images_per_second == pytest.approx(64 * 3 / 5)
-    assert run.turn_left_out == ["", "", "", "other programs"]
+    assert run.counted_seconds == pytest.approx(22 * 5 / 3)
+    assert run.throughput == pytest.approx(64 * 3 / 5)
+    assert [turn.left_out for turn in run.taken] == [None, None, None, "other programs"]
 
 
 def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(
@@ -244,6 +244,32 @@ def test_each_state_of_the_machine_has_its_sentence(
     assert said in " ".join(answer.caveats)
     assert ("of the turns" in " ".join(answer.caveats)) == ("of the turns" in said)
     assert answer.lead.startswith("Beside other programs: ") == ("says little" in said)
+
+
+def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(
+    tmp_path: Path,
+) -> None:
+    """A turn among slow ones of other batch sizes does not count: its own group has no others."""
+    timing = []
+    for number in range(2):
+        runs = []
+        for place, size in enumerate((32, 64, 128)):
+            slow = [1.6 if number == 0 and turn in (3, 4, 5) else 1.0 for turn in range(8)]
+            seconds = [1e-4 * size * factor for factor in slow]
+            begins = [100 * number + 3 * turn + place for turn in range(8)]
+            runs.append(f"timing/{number}/batch-{size}")
+            _write(tmp_path / runs[-1], result(
+                seed=number, batch_size=size, turns=8, turn_seconds=seconds, turn_begins=begins,
+                turn_others=[0.0] * 8,
+            ))  # fmt: skip
+        timing.append(entry(number, runs))
+    (tmp_path / "sweep.json").write_text(json.dumps({"timing": timing}))
+    found = report.read(tmp_path, "python train.py")
+    left = [turn.left_out for run in found.recording.runs for turn in run.taken if turn.left_out]
+    assert left == ["slow machine"] * 11  # two of them beside the slow ones
+    assert [group.turns_left_out for group in found.report.groups] == [11 / 48] * 3
+    assert "23 % of the turns were left out: " in " ".join(found.report.answer.caveats)
+    assert "without 23 % of the turns, which were disturbed" in (found.picture or "")
 
 
 def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(

@@ -19,7 +19,7 @@ from statistics import fmean
 import pytest
 
 from ninefold.study.load import NeighborLoad
-from ninefold.study.turns import (
+from ninefold.study.turn_plan import (
     Turn,
     planned_seconds,
     round_seconds,

@@ -8,6 +8,7 @@ from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.tree import Report
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import Run
+from ninefold.stats.counted_turns import TakenTurn
 from tests.report.test_report import facts_of
 
 STEPS = 24  # of an epoch with a batch of 64; of the largest batch, 512, there are 3
@@ -32,7 +33,7 @@ def timed(
     parallel: str, amp: str, number: int, step: float, batch: int = 64, **changes: Any
 ) -> Run:
     """The same as a timing run."""
-    turns = {"turns": 1, "turn_seconds": [step], "folder": ""}
+    turns = {"turns": 1, "taken": [TakenTurn(turn=0, seconds=step, steps=STEPS)], "folder": ""}
     found = run(parallel, amp, number, step, batch, **{**changes, **turns})
     found.folder = f"timing/{number}/{found.cell}-{batch}"
     return found

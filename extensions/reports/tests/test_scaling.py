@@ -69,7 +69,7 @@ def test_speed_up_and_efficiency_are_those_of_the_steps(weak: bool) -> None:
         count = point.processes
         true = step(1, weak=weak) / step(count, weak=weak) * (count if weak else 1)
         assert point.speed is not None
-        assert point.speed.times == pytest.approx(true, rel=0.01)
+        assert point.speed.value == pytest.approx(true, rel=0.01)
         assert (point.speed.low or 0) < true < (point.speed.high or 0)
         assert point.efficiency == pytest.approx(true / count, rel=0.01)
         assert point.speed.verdict == "faster"
@@ -79,7 +79,7 @@ def test_without_none_the_base_is_the_fewest_processes() -> None:
     found, _ = series(none=False)
     assert found.base == Cell("ddp", "fp32", 1)
     assert found.points[0].speed is not None
-    assert found.points[0].speed.times == 1.0
+    assert found.points[0].speed.value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_scaling_study_answers_in_its_own_words(
 
 def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     found = planted()
-    whole = [replace(run, turns=None, turn_seconds=[], accuracy=0.9) for run in found.runs]
+    whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
     answer = reported(replace(found, runs=whole)).answer
     assert answer.surer is not None

@@ -35,6 +35,7 @@ from ninefold.report.data.retrain_command import (
 )
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
+from ninefold.report.data.turns import turns_of
 from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 
@@ -42,11 +43,13 @@ from ninefold.report.stats import numerics
 def evidence_of(recording: Recording) -> list[Evidence]:
     """Return the evidence of each group, largest first: the answer is of the first."""
     unfinished = is_unfinished(recording.sweep, recording.runs)
+    turns = turns_of(recording.runs)
     return [
         gather_evidence(
             group,
             recording.points,
             recording.sweep,
+            turns,
             numerics.summarize(recording.numerics, group.runs),
             unfinished,
         )
@@ -65,17 +68,16 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     question, command = sweep.question, sweep.command
     said = conditions(recording.runs, recording.environment)
     by_conditions = groups(recording.runs)
-    decisions = [recommend(evidence) for evidence in found]
-    other = _other_answer(recording, found)
+    compares = _other_answer(recording, found) is None
     described = [
         describe(
             evidence,
-            decision,
+            recommend(evidence),
             recording,
             by_conditions.index(evidence.group),
-            compares=other is None,
+            compares,
         )
-        for evidence, decision in zip(found, decisions, strict=True)
+        for evidence in found
     ]
     return Report(
         format=FORMAT,
@@ -84,7 +86,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
         machine=machine(recording.runs, recording.environment),
-        answer=_answer(recording, found, decisions, other, typed),
+        answer=answer_of(recording, found, typed),
         groups=described,
         notes=_notes(recording.runs),
         runs=recording.runs,
@@ -106,14 +108,8 @@ def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | N
     return None
 
 
-def _answer(
-    recording: Recording,
-    found: Sequence[Evidence],
-    decisions: Sequence[Recommendation],
-    other: Answer | None,
-    typed: str | None,
-) -> Answer:
-    """The answer, with what limits it and the command that trains. other: as `_other_answer`."""
+def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None = None) -> Answer:
+    """Return the answer, with what limits it and the command that trains. typed: as of `build`."""
     if not found:
         return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
     first = found[0]
@@ -121,7 +117,8 @@ def _answer(
     if len(found) > 1:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    answer = replace(other or _own_answer(first, decisions[0], recording), caveats=said)
+    other = _other_answer(recording, found)
+    answer = replace(other or _own_answer(first, recommend(first), recording), caveats=said)
     if other and not other.decided:
         answer = replace(answer, surer=of_time(first, recording))
     cell = answer.cell

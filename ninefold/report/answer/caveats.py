@@ -13,7 +13,7 @@ from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.result import ONE_THREAD
-from ninefold.stats.turns import ALONE, AROUND, OTHERS
+from ninefold.stats.counted_turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
 
@@ -109,26 +109,26 @@ def _state_of_machine(evidence: Evidence, of_rounds: float | None) -> list[str]:
 
     of_rounds: share of the CPU time that other programs used, where it is not known of each turn.
     """
-    machine = evidence.machine
-    share = of_rounds if machine.others is None else machine.others
+    turns = evidence.turns
+    share = of_rounds if turns.others is None else turns.others
     used = f"Other programs used {100 * (share or 0.0):.0f} % of the CPU time"
-    if machine.swamped:
+    if turns.swamped:
         return [f"{used}: this says little about the machine alone."]
-    if machine.busy:
+    if turns.busy:
         return [
             f"{used} throughout. These are times beside them; configurations whose threads wait "
             "for each other lose most. For this machine alone, run it again when it is quiet."
         ]
     found = []
-    if (left := sum(machine.left_out.values())) >= TOLD:
+    if (left := sum(turns.left_out.values())) >= TOLD:
         reasons = {
             OTHERS: "other programs used the CPUs during {}",
             AROUND: "during {} the turns around were slow as well",
             ALONE: "{} took more than three times as long as usual",
         }
-        parts = [reasons[why].format(f"{100 * of:.0f} %") for why, of in machine.left_out.items()]
+        parts = [reasons[why].format(f"{100 * of:.0f} %") for why, of in turns.left_out.items()]
         found.append(f"{100 * left:.0f} % of the turns were left out: {listed_and(parts)}.")
-    elif machine.others is None and share is not None and share > TOLD:
+    elif turns.others is None and share is not None and share > TOLD:
         found.append(f"{used} during the turns; in which of them is not known.")
     found += [
         f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} rounds."

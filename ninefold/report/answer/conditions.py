@@ -86,10 +86,8 @@ def _noise(timing: Sequence[Run]) -> list[str]:
     cells: dict[Cell, dict[int, list[float]]] = {}
     for group in largest_first(groups(timing))[:1]:
         for run in group.runs:
-            if run.ok and run.round is not None and all(x > 0 for x in run.turn_seconds):
-                why = run.turn_left_out or [""] * len(run.turn_seconds)
-                kept = [x for x, left in zip(run.turn_seconds, why, strict=True) if not left]
-                cells.setdefault(run.cell, {})[run.round] = kept
+            if run.ok and run.round is not None:
+                cells.setdefault(run.cell, {})[run.round] = run.kept
     found = components(cells)
     if found.turn is None or found.process is None:
         return []

@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from ninefold.report.answer.tree import Speed
+from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
-from ninefold.report.data.turns import MachineState, machine_state
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
-from ninefold.stats.best import Standing
-from ninefold.stats.statistics import compare, stand
+from ninefold.stats.best import Standing, standing
+from ninefold.stats.counted_turns import Counted
+from ninefold.stats.differences import Differences
+from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
 
@@ -46,8 +47,8 @@ class Evidence:
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
     seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
         only where there is one cell.
-    noise: variance of the logarithm of each of these by the turns that count.
-    machine: how it was during the turns.
+    differences: of their logarithms.
+    turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, not enough runs; safe if not scored.
@@ -66,8 +67,8 @@ class Evidence:
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
     seconds: Mapping[Cell, Mapping[int, float]]
-    noise: Mapping[Cell, Mapping[int, float]]
-    machine: MachineState
+    differences: Differences
+    turns: Counted
     scores: Mapping[Cell, Mapping[int, float]]
     comparison: Comparison
     safe: Mapping[Cell, str]
@@ -110,24 +111,24 @@ class Evidence:
         """Return how the time of `second` compares with that of `first`: see `verdicts.Pair`."""
         return self.comparison.verdict(first, second)
 
-    def speed(self, cell: Cell, base: Cell = PLAIN) -> Speed | None:
+    def speed(self, cell: Cell, base: Cell = PLAIN) -> Compared | None:
         """Return how many times as fast as another a configuration is; None: not known."""
         if cell == base:
-            return Speed(1.0, None, None, "baseline") if self.seconds.get(cell) else None
+            return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
         ratio = self.comparison.ratio(base, cell)
         if ratio is None or not ratio[0]:
             return None
         value, low, high = ratio
         verdict = self.verdict(base, cell)
-        return Speed(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
+        return Compared(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
 
     def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them.
 
         by: those of which one has to be faster than what is out; None: all.
         """
-        floor = self.comparison.floor
-        return stand(self.seconds, candidates, self.settings, floor, by, self.noise)
+        names, floor = list(self.seconds), self.comparison.floor
+        return standing(names, self.differences, candidates, self.settings, floor, by)
 
     def other_numerics(self) -> dict[Cell, str]:
         """Return the cells whose first steps do not compute what the baseline's do, and why."""
@@ -173,9 +174,9 @@ class Evidence:
             return False
         runs = [run for run in self.group.completed(cell) if run.timed is self.timed]
         shares = [
-            run.queued_seconds * run.steps / run.train_seconds
+            run.queued_seconds / run.step_seconds
             for run in runs
-            if run.queued_seconds is not None and run.train_seconds and run.steps
+            if run.queued_seconds is not None and run.step_seconds
         ]
         return bool(shares) and fmean(shares) < AT_ONCE
 
@@ -188,7 +189,8 @@ def gather_evidence(
     group: Group,
     points: Sequence[Point],
     sweep: StudyRecord,
-    numerics: Mapping[str, Any] | None,
+    turns: Counted,
+    numerics: Mapping[str, Any] | None = None,
     unfinished: bool = False,
 ) -> Evidence:
     """Return the evidence of a group; the margins are in its study's record."""
@@ -201,7 +203,7 @@ def gather_evidence(
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
     compared = group.timing or len(cells) < 2
     seconds = SECONDS.values(group) if compared else {}
-    noise = _noise(group)
+    differences = of_seconds(seconds, _noise(group))
     scores = of_score(group.scoring).values(group)
     comparison = compare(
         seconds,
@@ -210,7 +212,7 @@ def gather_evidence(
         [pair for pair in same_work if pair not in uncontrolled],
         same_work,
         _stretches(group),
-        noise=noise,
+        time=differences,
     )
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
@@ -229,8 +231,8 @@ def gather_evidence(
         redundant_scaler_of=_redundant_scaler_of(group),
         uncontrolled=uncontrolled,
         seconds=seconds,
-        noise=noise,
-        machine=machine_state(group.timing),
+        differences=differences,
+        turns=turns,
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
@@ -275,9 +277,9 @@ def _wrapper_shows(group: Group, base: Cell, cell: Cell, same: float) -> bool:
 def step_seconds(group: Group, cell: Cell) -> float | None:
     """Return the mean seconds of a step of a cell, None if unknown."""
     steps = [
-        run.train_seconds / run.steps
+        run.step_seconds
         for run in group.completed(cell)
-        if run.timed is bool(group.timing) and run.train_seconds and run.steps
+        if run.timed is bool(group.timing) and run.step_seconds
     ]
     return fmean(steps) if steps else None
 
@@ -286,8 +288,8 @@ def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
     """Ratio of the seconds of a step, turns to long stretch, by cell and round."""
     found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
     for run in group.timing:
-        if run.ok and run.round is not None and run.train_seconds and run.stretch_seconds:
-            found[run.cell][run.round] = run.train_seconds / (run.steps or 1) / run.stretch_seconds
+        if run.ok and run.round is not None and run.step_seconds and run.stretch_seconds:
+            found[run.cell][run.round] = run.step_seconds / run.stretch_seconds
     return {cell: ratios for cell, ratios in found.items() if ratios}
 
 

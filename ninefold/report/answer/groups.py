@@ -60,7 +60,7 @@ def describe(
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
         others=others(recording.sweep.timing) if group.timing else None,
-        turns_left_out=sum(evidence.machine.left_out.values()),
+        turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
     )
@@ -85,12 +85,12 @@ def _cell(
         label=evidence.label(cell),
         repeats=evidence.no_op_of[cell] if why == COPY else None,
         speed=evidence.speed(cell),
-        standing=_standing(found, cell) if compares else "",
+        role=_role(found, cell) if compares else "",
         excluded=why,
     )
 
 
-def _standing(found: Recommendation, cell: Cell) -> str:
+def _role(found: Recommendation, cell: Cell) -> str:
     if not found.evidence.asks_time:
         return ""
     if cell == found.cell and found.decided:

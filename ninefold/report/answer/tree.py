@@ -115,14 +115,14 @@ class Figures(Estimate):
 
 
 @dataclass(frozen=True)
-class Speed:
-    """How many times as fast as the baseline a configuration is, with the interval of their pair.
+class Compared:
+    """How a configuration compares with the baseline: how many times as fast, or by which score.
 
-    verdict: on that: faster, slower, tie, not enough runs, below the noise floor; "baseline" of
-        itself.
+    low, high: the interval of their pair. verdict: as of their pair, or of the safety of a score;
+        "baseline" of itself.
     """
 
-    times: float
+    value: float
     low: float | None
     high: float | None
     verdict: str
@@ -134,7 +134,7 @@ class CellReport:
 
     label: what it is called, with its number format: `none, autocast (bf16)`.
     repeats: the configuration whose work it does under another name; None: it does its own.
-    standing: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
+    role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
         is shown not to be; "out" for another reason; "" where times were not asked for.
     excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
         time counts.
@@ -151,8 +151,8 @@ class CellReport:
     phases: dict[str, float] | None
     label: str = ""
     repeats: Cell | None = None
-    speed: Speed | None = None
-    standing: str = ""
+    speed: Compared | None = None
+    role: str = ""
     excluded: str | None = None
 
 
@@ -179,7 +179,7 @@ class Group:
     target: score to time the way to; in percent if it is a share.
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
-    turns_left_out: share of these turns that do not count, as something disturbed them.
+    turns_left_out: share of the study's turns that do not count, as something disturbed them.
     check: what the control says, and what follows, in sentences.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.

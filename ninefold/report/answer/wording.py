@@ -15,7 +15,7 @@ from ninefold.report.answer.recommend import (
     Recommendation,
     excluded,
 )
-from ninefold.report.answer.tree import Chip, Speed
+from ninefold.report.answer.tree import Chip, Compared
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.numbers import (
     capitalized,
@@ -50,7 +50,7 @@ WRAPS = {
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
-    if found.decided and found.evidence.machine.swamped:
+    if found.decided and found.evidence.turns.swamped:
         return f"Beside other programs: {_lead(found)}"
     return _lead(found)
 
@@ -73,7 +73,7 @@ def _lead(found: Recommendation) -> str:
         if found.chance is None:
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speed(cell)) and speed.verdict == "faster":
-            return f"Use {name}: {how_many(speed.times)} times as fast as {_base(cell)}."
+            return f"Use {name}: {how_many(speed.value)} times as fast as {_base(cell)}."
         same = _same(evidence)
         if cell == PLAIN:
             return f"Use {name}: nothing acceptable is more than {same} faster."
@@ -169,7 +169,7 @@ def _least_memory(found: Recommendation) -> list[Chip]:
     assert cell is not None
     memory, same = _memory(evidence), 1 + evidence.settings.same
     speeds = {other: evidence.speed(other, cell) for other in found.may_be if other in memory}
-    near = [other for other, speed in speeds.items() if speed and speed.times * same >= 1]
+    near = [other for other, speed in speeds.items() if speed and speed.value * same >= 1]
     if len(near) < 2:
         return []
     least = min(near, key=lambda other: memory[other])
@@ -253,7 +253,7 @@ def _behind(found: Recommendation) -> list[str]:
     slower = [other for other in others if verdicts[other] == "slower" or other in found.out]
     said = []
     if slower:
-        shown = [f"{evidence.label(other)} {others[other].times:.2f}" for other in slower]
+        shown = [f"{evidence.label(other)} {others[other].value:.2f}" for other in slower]
         said.append(f"Shown to be slower, times as fast as it: {'; '.join(shown)}.")
         if by_best := [other for other in slower if verdicts[other] != "slower"]:
             said.append(
@@ -299,7 +299,7 @@ def _sure(found: Recommendation) -> str:
         "nothing about longer training or other hardware."
     )
     speeds = {
-        other: speed.times
+        other: speed.value
         for other in _rivals(found)
         if other != cell and (speed := evidence.speed(other, cell)) is not None
     }
@@ -435,7 +435,7 @@ def _interval(found: Recommendation) -> str:
     evidence, cell = found.evidence, found.cell
     speed = evidence.speed(cell) if cell else None
     assert speed is not None
-    text = f"{speed.times:.2f} times as fast as {evidence.label(PLAIN)}"
+    text = f"{speed.value:.2f} times as fast as {evidence.label(PLAIN)}"
     if speed.low is None or speed.high is None:
         return f"{text} (interval not known yet)"
     ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"
@@ -443,10 +443,10 @@ def _interval(found: Recommendation) -> str:
     return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
 
 
-def _with_interval(speed: Speed) -> str:
+def _with_interval(speed: Compared) -> str:
     if speed.low is None or speed.high is None:
-        return f"{speed.times:.2f}"
-    return f"{speed.times:.2f} ({speed.low:.2f} to {speed.high:.2f})"
+        return f"{speed.value:.2f}"
+    return f"{speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f})"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:

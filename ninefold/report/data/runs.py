@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -14,8 +15,9 @@ from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
-from ninefold.result import PROCESSES, Number, Result
+from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
 from ninefold.score import PHASES, SCORE, Score
+from ninefold.stats.counted_turns import TakenTurn, in_columns, noise
 
 NAMES = (
     "status",
@@ -28,11 +30,12 @@ NAMES = (
     "memory_format",
     "scaling",
 )
-NO_COLUMNS = ("exit_code", "environment", "noise")  # fields that runs.csv does not have
+NO_COLUMNS = ("exit_code", "environment")  # fields that runs.csv does not have
 MAX_RUNS = 100_000  # runs of a recording
 MAX_NUMBER = 10**15  # a larger number was not measured: 30 million years, a petabyte
 MAX_NAME_CHARS = 64  # characters of the name of a score or of a further figure
 MAX_UNIT_CHARS = 16  # characters of its unit
+LEFT_OUT = "turn_left_out"  # the column of why turns do not count, empty if all do
 RESTORE = "restore the file from version control"
 
 
@@ -46,9 +49,7 @@ class Run(Result):
     on_hosts: numbers of the hosts it was made on, in the whole report; empty: unknown.
     scaling: how the batch grows with the processes that the study swept: strong, not at all; weak,
         as they do. None: they were not swept, and are no part of its cell.
-    turn_left_out: why each turn of a timing run does not count, see `ninefold.stats.turns`; an
-        empty text: it counts; an empty list: all do.
-    noise: variance of the logarithm of its seconds by the turns that count; None: not known.
+    taken: the turns of a timing run, in order.
     """
 
     folder: str = ""
@@ -56,8 +57,7 @@ class Run(Result):
     counted: bool | None = None
     on_hosts: list[int] = field(default_factory=list)
     scaling: str | None = None
-    turn_left_out: list[str] = field(default_factory=list)
-    noise: Number | None = None
+    taken: list[TakenTurn] = field(default_factory=list)
 
     @property
     def counts(self) -> bool:
@@ -78,6 +78,35 @@ class Run(Result):
     def place(self) -> int | None:
         """Return what it is paired by with runs of other cells: the timing round, or the seed."""
         return self.round if self.timed else self.seed
+
+    @property
+    def kept(self) -> list[float]:
+        """The seconds of a step in each of its turns that count."""
+        return [turn.seconds for turn in self.taken if turn.left_out is None]
+
+    @property
+    def counted_seconds(self) -> float | None:
+        """Seconds of its steps: of a timing run as the turns that count take them, if any does."""
+        if not self.taken:
+            return self.train_seconds
+        return (self.steps or 0) * fmean(self.kept) if self.kept else None
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Seconds of a step, by `counted_seconds`."""
+        return self.counted_seconds / self.steps if self.counted_seconds and self.steps else None
+
+    @property
+    def noise(self) -> float | None:
+        """The variance of the logarithm of its seconds by the turns that count; None: not known."""
+        return noise(self.kept) if len(self.kept) > 1 else None
+
+    @property
+    def throughput(self) -> float | None:
+        """Examples a second: of a timing run in the turns that count."""
+        if not self.taken:
+            return self.images_per_second
+        return self.batch_size / fmean(self.kept) if self.batch_size and self.kept else None
 
     @property
     def to_train(self) -> float | None:
@@ -137,6 +166,8 @@ def _columns() -> dict[str, bool]:
     for own in fields(Run):
         if own.name == "phase_seconds":
             columns.update({f"{phase}_seconds": False for phase in PHASES})
+        elif own.name == "taken":
+            columns.update(dict.fromkeys((*TURN_COLUMNS, LEFT_OUT), False))
         elif own.name not in NO_COLUMNS:
             columns[own.name] = str(own.type).startswith("str")
     return columns
@@ -150,6 +181,9 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
     flat = dict(result)
     if isinstance(phases := result.get("phase_seconds"), dict):
         flat.update({f"{name}_seconds": phases.get(name) for name in PHASES})
+    if taken := flat.get("taken"):
+        why = [turn.left_out or "" for turn in taken]
+        flat |= {**in_columns(taken), LEFT_OUT: why if any(why) else []}
     return {name: _text(flat.get(name)) for name in COLUMNS}
 
 
@@ -173,7 +207,7 @@ def run_of(row: Mapping[str, str]) -> Run:
     phases = {name: found.pop(f"{name}_seconds", None) for name in PHASES}
     found["phase_seconds"] = {name: each for name, each in phases.items() if each is not None}
     try:
-        return _checked(msgspec.convert(found, Run))
+        return _checked(msgspec.convert(found, Run), found)
     except msgspec.ValidationError as problem:
         raise ValueError(str(problem)) from None
 
@@ -185,21 +219,23 @@ def run_of_result(result: Mapping[str, Any]) -> Run:
     """
     folder, hosts = str(result["folder"]), result.get("on_hosts") or []
     try:
-        return _checked(Run(**vars(Result.of(result)), folder=folder, on_hosts=hosts))
+        return _checked(Run(**vars(Result.of(result)), folder=folder, on_hosts=hosts), result)
     except ValueError as problem:
         return Run("unreadable", str(problem), folder=folder, on_hosts=hosts)
 
 
-def _checked(run: Run) -> Run:
-    """Return a run with what anybody may have written about it. Raises ValueError."""
+def _checked(run: Run, columns: Mapping[str, Any]) -> Run:
+    """Return a run with what anybody may have written about it. Raises ValueError.
+
+    columns: of the file, with those of its turns.
+    """
+    run.taken = _taken(columns, run.steps or 0)
     for name in NAMES:
         if (text := getattr(run, name)) is not None and not NAME.fullmatch(text):
             raise _unreadable(name, text)
-    for name in COLUMNS.keys() - {f"{phase}_seconds" for phase in PHASES}:
-        if any(abs(number) > MAX_NUMBER for number in _numbers(getattr(run, name))):
+    for name, value in {**vars(run), **in_columns(run.taken)}.items():
+        if name not in NO_COLUMNS and any(abs(number) > MAX_NUMBER for number in _numbers(value)):
             raise ValueError(f"{name} is too large")
-    if any(abs(number) > MAX_NUMBER for number in _numbers(run.phase_seconds)):
-        raise ValueError("phase_seconds is too large")
     run.scores = {one_line(name)[:MAX_NAME_CHARS]: value for name, value in run.scores.items()}
     run.figures = {
         one_line(name)[:MAX_NAME_CHARS]: {
@@ -210,6 +246,23 @@ def _checked(run: Run) -> Run:
     if run.ok and run.no_op is None:
         raise ValueError("an earlier version of ninefold wrote it, whose files are not read")
     return run
+
+
+def _taken(columns: Mapping[str, Any], steps: int) -> list[TakenTurn]:
+    """The turns of a run of so many steps; none if a turn took no time."""
+    found: dict[str, list[Any]] = {}
+    for column, name in TURN_COLUMNS.items():
+        values = columns.get(column) or []
+        if not isinstance(values, list) or len([*_numbers(values)]) < len(values):
+            raise _unreadable(column, str(values))
+        found[name] = values
+    count = len(found["seconds"])
+    known = {name: values for name, values in found.items() if len(values) == count}
+    taken = [
+        TakenTurn(turn=turn, steps=steps // count, **{of: known[of][turn] for of in known})
+        for turn in range(count)
+    ]
+    return taken if all(turn.seconds > 0 for turn in taken) else []
 
 
 def _numbers(value: object) -> Iterator[Number]:
@@ -231,8 +284,12 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
 
 
 def write_csv(path: Path, runs: Iterable[Run]) -> None:
-    """Write runs.csv."""
-    write_rows(path, COLUMNS, (row_of(vars(run)).values() for run in runs))
+    """Write runs.csv; the times of timing runs are those of the turns that count."""
+    rows = (
+        {**vars(run), "train_seconds": run.counted_seconds, "images_per_second": run.throughput}
+        for run in runs
+    )
+    write_rows(path, COLUMNS, (row_of(row).values() for row in rows))
 
 
 def read_csv(path: Path) -> list[Run]:

@@ -1,101 +1,47 @@
-"""Which turns of timing runs count, and the seconds that follow from those."""
+"""Which turns of a study's timing runs count."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from ninefold.report.data.runs import Run
-from ninefold.stats.turns import Counted, TakenTurn, counted
-
-SWAMPED = 0.5  # share of the CPU time in the median turn
-
-
-@dataclass(frozen=True)
-class MachineState:
-    """How the machine was while the turns of a study were taken.
-
-    left_out: the share of turns that do not count, by the reason.
-    busy: whether most turns were disturbed, so that all count.
-    others: the share of the CPU time that other programs used in the median turn; None: not known.
-    """
-
-    left_out: Mapping[str, float]
-    busy: bool
-    others: float | None
-
-    @property
-    def swamped(self) -> bool:
-        """Whether other programs used so much that times say little about the machine alone."""
-        return self.others is not None and self.others > SWAMPED
+from ninefold.stats.counted_turns import Counted, TakenTurn, counted
 
 
 def count_turns(runs: Sequence[Run]) -> None:
-    """Give timing runs the seconds of the turns that count; a run without any has none."""
+    """Give the turns of timing runs their places in the study, and mark those that do not count."""
     timed, found = _counted(runs)
-    seconds, noise = found.seconds(), found.noise()
-    left_out: dict[tuple[str, int], list[str]] = {}
-    for turn, each in zip(found.turns, found.left_out, strict=True):
-        left_out.setdefault((turn.name, turn.round), []).append(each or "")
     for run in timed:
-        name, number = _name(run), run.round or 0
-        step = seconds[name].get(number)
-        run.noise = noise[name].get(number)
-        run.train_seconds = None if step is None else (run.steps or 0) * step
-        run.images_per_second = run.batch_size / step if step and run.batch_size else None
-        why = left_out[name, number]
-        run.turn_left_out = why if any(why) else []
+        run.taken = []
+    for run, turn in zip(timed, found.turns, strict=True):
+        run.taken.append(turn)
 
 
-def machine_state(runs: Sequence[Run]) -> MachineState:
-    """Return how the machine was during the turns of these timing runs."""
-    timed, found = _counted(runs)
-    reasons = Counter(why for why in found.left_out if why is not None)
-    others = [share for run in timed for share in run.turn_others]
-    return MachineState(
-        left_out={why: count / len(found.turns) for why, count in reasons.most_common()},
-        busy=found.busy,
-        others=median(others) if others else None,
-    )
+def turns_of(runs: Sequence[Run]) -> Counted:
+    """Return the turns of all runs of a study that count."""
+    return _counted(runs)[1]
 
 
 def _counted(runs: Sequence[Run]) -> tuple[list[Run], Counted]:
-    """Timing runs with turns, and which of their turns count."""
-    timed = [run for run in runs if run.ok and run.counts and run.turn_seconds]
-    timed = [run for run in timed if all(seconds > 0 for seconds in run.turn_seconds)]
-    placed = [placed for run in timed for placed in _placed(run)]
-    placed.sort(key=lambda each: each[0])
-    return timed, counted([turn for _, turn in placed])
-
-
-def _placed(run: Run) -> list[tuple[tuple[int, float, str], TakenTurn]]:
-    """The turns of a run, each with what they are sorted by: the round, and when it began.
+    """The turns of runs that count, in the order in which they were taken, and the run of each.
 
     Turns of an older recording, whose begin is not known, were spread evenly over their round.
     """
-    count, name, number = len(run.turn_seconds), _name(run), run.round or 0
-    begins = run.turn_begins if len(run.turn_begins) == count else None
-    ends = run.turn_ends if len(run.turn_ends) == count else None
-    others = run.turn_others if len(run.turn_others) == count else None
-    found = []
-    for turn, seconds in enumerate(run.turn_seconds):
-        taken = TakenTurn(
-            name=name,
-            round=number,
-            turn=turn,
-            order=turn,
-            seconds=seconds,
-            steps=(run.steps or 0) // count,
-            begin=begins[turn] if begins else None,
-            end=ends[turn] if ends else None,
-            others=others[turn] if others else None,
-        )
-        at = begins[turn] if begins else (turn + 0.5) / count
-        found.append(((number, float(at), name), taken))
-    return found
+
+    def place(taken: tuple[Run, TakenTurn]) -> tuple[int, float, str]:
+        run, turn = taken
+        begin = (turn.turn + 0.5) / len(run.taken) if turn.begin is None else turn.begin
+        return run.round or 0, float(begin), _name(run)
+
+    taken = [(run, turn) for run in runs if run.ok and run.counts for turn in run.taken]
+    taken.sort(key=place)
+    placed = [
+        replace(turn, name=_name(run), round=run.round or 0, order=order)
+        for order, (run, turn) in enumerate(taken)
+    ]
+    return [run for run, _ in taken], counted(placed)
 
 
 def _name(run: Run) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.tree import Speed
+from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
+from ninefold.report.data.turns import turns_of
 from ninefold.report.numbers import between, decimals_for, decimals_of_score, number
 from ninefold.report.render.tables import Field, word
 from ninefold.report.stats.measures import SECONDS
@@ -50,12 +51,13 @@ class CellProgress:
         }
 
 
-def standings(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
+def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
+    turns = turns_of(runs)
     return [
         row
         for group in groups(runs)
-        for row in _rows(gather_evidence(group, (), sweep, None), sweep)
+        for row in _rows(gather_evidence(group, (), sweep, turns), sweep)
     ]
 
 
@@ -89,11 +91,11 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     return f"{number(found.mean, decimals)}{half}"
 
 
-def _speed(found: Speed | None) -> Field:
+def _speed(found: Compared | None) -> Field:
     if found is None:
         return Field("")
     ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return _judged(number(found.times, 2), ends, found.verdict)
+    return _judged(number(found.value, 2), ends, found.verdict)
 
 
 def _judged(text: str, more: str, verdict: str) -> Field:

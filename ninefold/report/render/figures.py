@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Group, Report
+from ninefold.report.answer.tree import CellReport, Compared, Group, Report
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.numbers import (
+    MISSING,
     capitalized,
     counted,
+    difference,
+    number,
     score_text,
     typeset,
     unit_of_difference,
@@ -27,6 +30,7 @@ from ninefold.report.render.results import (
     speed_of,
     style,
 )
+from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS
 from ninefold.score import PHASES
 
@@ -101,28 +105,26 @@ def plot(group: Group, report: Report) -> Plot | None:
     even, band = 1.0, (1 / same, same)
     if scores:
         even, band = 0.0, (-margin, 0.0) if group.better == "more" else (0.0, margin)
-    drawn = [each for _, each in found if each.value is not None]
+    drawn = [each for _, each in found if each is not None]
     if not drawn:
         return None
-    values = [each.value for each in drawn if each.value is not None]
+    values = [each.value for each in drawn]
     limits = [end for each in drawn for end in (each.low, each.high) if end is not None]
     low, high = _ends(values, limits, band, log=not scores)
     place = _scale(low, high, log=not scores)
-    rows = [
-        Row(
-            _fitting(name_of(cell)),
-            typeset(each.text),
-            reason(cell) or ("not known" if each.value is None else ""),
-            each.word.text if each.word else "",
-            each.word.state if each.word else "open",
-            style(cell) if each.value is not None else "out",
-            *(
-                None if value is None else place(value)
-                for value in (each.value, each.low, each.high)
-            ),
-        )
-        for cell, each in found
-    ]
+
+    def row(cell: CellReport, each: Compared | None) -> Row:
+        name = _fitting(name_of(cell))
+        if each is None:
+            why = reason(cell) or "not known"
+            return Row(name, MISSING, why, "", "open", "out", None, None, None)
+        text = difference(each.value, group.unit) if scores else number(each.value, 2)
+        text = "0" if scores and cell.cell == PLAIN else text
+        told = word(each.verdict)
+        places = [None if end is None else place(end) for end in (each.value, each.low, each.high)]
+        return Row(name, typeset(text), reason(cell), *told, style(cell), *places)
+
+    rows = [row(*each) for each in found]
     title = f"times as fast as {BASELINE}"
     if scores:
         title = f"{group.score}, difference to {BASELINE}"

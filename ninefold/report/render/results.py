@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Figures, Group
+from ninefold.report.answer.tree import CellReport, Compared, Figures, Group
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
-    MISSING,
     between,
     capitalized,
     decimals_of,
@@ -20,26 +19,12 @@ from ninefold.report.numbers import (
     plural,
     within_margin,
 )
-from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
+from ninefold.report.render.tables import NONE, Field, Table, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 BEHIND = "behind"
 Show = Callable[[CellReport], Field]
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How a configuration compares with the baseline, as the table and the plot show it.
-
-    value, low, high: None where they are not known. text: of the value. word: its verdict.
-    """
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    text: str = MISSING
-    word: Word | None = None
 
 
 def ordered(group: Group) -> list[CellReport]:
@@ -53,7 +38,7 @@ def ordered(group: Group) -> list[CellReport]:
         if scores_alone(group):
             score = _mean(cell, SCORE_KEY)
             return reason(cell) != "", math.inf if score is None else sign * score
-        return reason(cell) != "", -cell.speed.times if cell.speed else math.inf
+        return reason(cell) != "", -cell.speed.value if cell.speed else math.inf
 
     return sorted(group.shown, key=key)
 
@@ -75,38 +60,33 @@ def reason(cell: CellReport) -> str:
 
 def style(cell: CellReport) -> str:
     """Return how a row of a configuration is set apart."""
-    return "named" if cell.standing == "named" else "out" * bool(reason(cell))
+    return "named" if cell.role == "named" else "out" * bool(reason(cell))
 
 
-def speed_of(cell: CellReport) -> Standing:
-    """Return how many times as fast as the baseline a configuration is."""
-    if cell.speed is None:
-        return Standing()
-    if cell.cell == PLAIN:
-        return Standing(1.0, text="1.00", word=word("baseline"))
-    behind = cell.standing == BEHIND and word(cell.speed.verdict).state == "open"
-    shown = word(BEHIND if behind else cell.speed.verdict)
-    text = number(cell.speed.times, 2)
-    return Standing(cell.speed.times, cell.speed.low, cell.speed.high, text, shown)
+def speed_of(cell: CellReport) -> Compared | None:
+    """Return how many times as fast as the baseline a configuration is, as it is shown."""
+    speed = cell.speed
+    if speed and cell.role == BEHIND and word(speed.verdict).state == "open":
+        return replace(speed, verdict=BEHIND)
+    return speed
 
 
-def difference_of(cell: CellReport, group: Group) -> Standing:
+def difference_of(cell: CellReport, group: Group) -> Compared | None:
     """Return the difference of a configuration's score to the baseline's.
 
     Its interval ends at the bound of the test of its score on the side of a loss.
     """
     if cell.cell == PLAIN and _mean(cell, SCORE_KEY) is not None:
-        return Standing(0.0, text="0", word=word("baseline"))
+        return Compared(0.0, None, None, "baseline")
     test = next((each for each in group.comparison.safety if each.cell == cell.cell), None)
     if test is None or test.difference is None:
-        return Standing()
+        return None
     pairs = {(pair.first, pair.second): pair for pair in group.comparison.accuracy}
     pair = pairs.get((PLAIN, cell.cell))
     low, high = (pair.low, pair.high) if pair else (None, None)
     if test.low is not None:
         low, high = (test.low, high) if group.better == "more" else (low, test.low)
-    text = difference(test.difference, group.unit)
-    return Standing(test.difference, low, high, text, word(test.verdict))
+    return Compared(test.difference, low, high, str(test.verdict))
 
 
 def results(group: Group) -> Table:
@@ -159,8 +139,10 @@ def half_of(found: Figures) -> float | None:
 
 def _speed(cell: CellReport) -> Field:
     found = speed_of(cell)
+    if found is None:
+        return NONE
     ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return Field(found.text, ends, None if reason(cell) else found.word)
+    return Field(number(found.value, 2), ends, None if reason(cell) else word(found.verdict))
 
 
 def _score(group: Group) -> Show:
@@ -175,13 +157,13 @@ def _score(group: Group) -> Show:
         if mean is None:
             return NONE
         text, bound = number(mean, decimals), bounds.get(cell.cell)
-        if found.value is None or cell.cell == PLAIN:
-            return Field(text, word=found.word if scores_alone(group) else None)
-        more = found.text
+        if found is None or cell.cell == PLAIN:
+            return Field(text, word=word(found.verdict) if found and scores_alone(group) else None)
+        more = difference(found.value, group.unit)
         if bound not in (None, found.value):
             side = "least" if group.better == "more" else "most"
             more = f"{more}, at {side} {difference(bound, group.unit)}"
-        return Field(text, more, found.word)
+        return Field(text, more, word(found.verdict))
 
     return show
 

@@ -59,9 +59,9 @@ class Measure:
 
 
 def _seconds_per_epoch(run: Run) -> float | None:
-    if run.train_seconds is None or not run.epochs:
+    if run.counted_seconds is None or not run.epochs:
         return None
-    return run.train_seconds / run.epochs
+    return run.counted_seconds / run.epochs
 
 
 SECONDS = Measure(
@@ -73,7 +73,7 @@ SECONDS = Measure(
 )
 THROUGHPUT = Measure(
     "Images per second",
-    lambda run: run.images_per_second,
+    lambda run: run.throughput,
     key="throughput",
     unit="images/s",
     better="more",
@@ -92,8 +92,7 @@ def of_throughput(runs: Iterable[Run]) -> Measure:
         return THROUGHPUT
 
     def value(run: Run) -> float | None:
-        speed = run.images_per_second
-        return None if speed is None else speed * counted.per_example
+        return None if run.throughput is None else run.throughput * counted.per_example
 
     name = counted.name
     title = f"{name.capitalize()} per second"

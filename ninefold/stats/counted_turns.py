@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median, variance
+from typing import Any
 
+from ninefold.result import TURN_COLUMNS
 from ninefold.stats.verdicts import Name
 
 BUSY = 0.10  # share of the CPU time that other programs used, above which a turn is disturbed
+SWAMPED = 0.5  # the same in the median turn, above which times are those of a busy machine
 PEERS = 1.25  # times slower than usual the turns around a turn are if the machine was slow
 USUAL = 0.5  # share of the turns that must be undisturbed; else disturbance is the usual state
 FAR = 3.0  # times its name's median, from which on a turn is not of what trained
@@ -33,19 +36,28 @@ class TakenTurn:
 
     name: of what trained. round: its number. turn: how many turns it had in this round before.
     order: how many turns there were before, of any name. seconds: per step. steps: that were timed.
+    A file has no names, rounds and orders: those of its turns follow from where it lies.
     begin, end: seconds of Unix time, of the whole turn; None where they were not recorded.
     others: share of the CPU time that other programs used meanwhile, 0 to 1; None: not known.
+    left_out: why it does not count: OTHERS, AROUND or ALONE; None: it does.
     """
 
-    name: Name
-    round: int
+    name: Name = None
+    round: int = 0
     turn: int
-    order: int
+    order: int = 0
     seconds: float
     steps: int
     begin: float | None = None
     end: float | None = None
     others: float | None = None
+    left_out: str | None = None
+
+
+def in_columns(turns: Sequence[TakenTurn]) -> dict[str, list[Any]]:
+    """Turns as files hold them, see `result.TURN_COLUMNS`."""
+    columns = {name: [getattr(turn, of) for turn in turns] for name, of in TURN_COLUMNS.items()}
+    return {name: [] if None in values else values for name, values in columns.items()}
 
 
 class TurnLog:
@@ -55,52 +67,46 @@ class TurnLog:
         self.turns: list[TakenTurn] = []
         self._counts: Counter[tuple[Name, int]] = Counter()
 
-    def add(
-        self,
-        name: Name,
-        number: int,
-        seconds: float,
-        steps: int,
-        begin: float | None = None,
-        end: float | None = None,
-        others: float | None = None,
-    ) -> None:
-        """Note a turn. number: of its round; the others: as of `TakenTurn`."""
-        turn = self._counts[name, number]
+    def add(self, name: Name, number: int, **own: Any) -> None:
+        """Note a turn. number: of its round. own: of the turn itself, as of `TakenTurn`."""
+        turn, order = self._counts[name, number], len(self.turns)
         self._counts[name, number] += 1
-        self.turns.append(
-            TakenTurn(
-                name=name,
-                round=number,
-                turn=turn,
-                order=len(self.turns),
-                seconds=seconds,
-                steps=steps,
-                begin=begin,
-                end=end,
-                others=others,
-            )
-        )
+        self.turns.append(TakenTurn(name=name, round=number, turn=turn, order=order, **own))
 
 
 @dataclass(frozen=True)
 class Counted:
     """Which turns count.
 
-    turns: all, in the order in which they were taken.
-    left_out: why each of them does not count: OTHERS, AROUND or ALONE; None: it counts.
+    turns: all, in the order in which they were taken, each with why it does not count.
     disturbed: the share of turns that OTHERS or AROUND holds for, 0 to 1. Where it is above
         1 - USUAL, every turn counts.
     """
 
     turns: Sequence[TakenTurn]
-    left_out: Sequence[str | None]
     disturbed: float
 
     @property
     def busy(self) -> bool:
         """Whether most turns are disturbed, so that all count."""
         return self.disturbed > 1 - USUAL
+
+    @property
+    def others(self) -> float | None:
+        """Share of the CPU time that other programs used in the median turn; None: not known."""
+        known = [turn.others for turn in self.turns if turn.others is not None]
+        return median(known) if known else None
+
+    @property
+    def swamped(self) -> bool:
+        """Whether other programs used so much that times say little about the machine alone."""
+        return self.others is not None and self.others > SWAMPED
+
+    @property
+    def left_out(self) -> dict[str, float]:
+        """The share of turns that do not count, by the reason, the most frequent one first."""
+        reasons = Counter(turn.left_out for turn in self.turns if turn.left_out is not None)
+        return {why: count / len(self.turns) for why, count in reasons.most_common()}
 
     def seconds(self) -> dict[Name, dict[int, float]]:
         """Seconds of a step by name and round: the mean of the turns that count.
@@ -114,16 +120,14 @@ class Counted:
 
         It is missing where only one turn counts.
         """
-        return self._of_rounds(
-            lambda values: variance(values) / fmean(values) ** 2 / len(values), least=2
-        )
+        return self._of_rounds(noise, least=2)
 
     def _of_rounds(
         self, number: Callable[[list[float]], float], least: int = 1
     ) -> dict[Name, dict[int, float]]:
         rounds: dict[Name, dict[int, list[float]]] = {turn.name: {} for turn in self.turns}
-        for turn, why in zip(self.turns, self.left_out, strict=True):
-            if why is None:
+        for turn in self.turns:
+            if turn.left_out is None:
                 rounds[turn.name].setdefault(turn.round, []).append(turn.seconds)
         return {
             name: {n: number(values) for n, values in of.items() if len(values) >= least}
@@ -131,41 +135,44 @@ class Counted:
         }
 
 
+def noise(seconds: Sequence[float]) -> float:
+    """The variance of the logarithm of the mean of these turns, of which there are two at least."""
+    return variance(seconds) / fmean(seconds) ** 2 / len(seconds)
+
+
 def counted(turns: Sequence[TakenTurn]) -> Counted:
     """Return which turns count. turns: all so far, in the order in which they were taken."""
-    why: list[str | None] = [
-        OTHERS if turn.others is not None and turn.others > BUSY else None for turn in turns
-    ]
-    quiet = [each is None for each in why]
-    for i, around in enumerate(_around(turns, quiet)):
-        if why[i] is None and around is not None and around > PEERS:
-            why[i] = AROUND
-    disturbed = 1 - why.count(None) / max(len(why), 1)
+    found = [_marked(replace(t, left_out=None), (t.others or 0.0) > BUSY, OTHERS) for t in turns]
+    slow = _around(found)
+    found = [_marked(t, around > PEERS, AROUND) for t, around in zip(found, slow, strict=True)]
+    disturbed = sum(turn.left_out is not None for turn in found) / max(len(found), 1)
     if disturbed > 1 - USUAL:
-        return Counted(turns, [None] * len(turns), disturbed)
-    levels = _levels(turns, [each is None for each in why])
-    for i, turn in enumerate(turns):
-        if why[i] is None and turn.seconds > FAR * levels[turn.name]:
-            why[i] = ALONE
-    return Counted(turns, why, disturbed)
+        return Counted([replace(turn, left_out=None) for turn in found], disturbed)
+    levels = _levels(found)
+    found = [_marked(turn, turn.seconds > FAR * levels[turn.name], ALONE) for turn in found]
+    return Counted(found, disturbed)
 
 
-def _levels(turns: Sequence[TakenTurn], kept: Sequence[bool]) -> dict[Name, float]:
-    """The median seconds of a step of each name in the turns that are kept; else in all."""
+def _marked(turn: TakenTurn, out: bool, why: str) -> TakenTurn:
+    return replace(turn, left_out=why) if out and turn.left_out is None else turn
+
+
+def _levels(turns: Sequence[TakenTurn]) -> dict[Name, float]:
+    """The median seconds of a step of each name in the turns that are not left out; else in all."""
     of_all, of_kept = defaultdict[Name, list[float]](list), defaultdict[Name, list[float]](list)
-    for turn, keep in zip(turns, kept, strict=True):
+    for turn in turns:
         of_all[turn.name].append(turn.seconds)
-        if keep:
+        if turn.left_out is None:
             of_kept[turn.name].append(turn.seconds)
     return {name: median(of_kept[name] or values) for name, values in of_all.items()}
 
 
-def _around(turns: Sequence[TakenTurn], quiet: Sequence[bool]) -> list[float | None]:
-    """How many times slower than usual the turns around each turn were; None without such.
+def _around(turns: Sequence[TakenTurn]) -> list[float]:
+    """How many times slower than usual the turns around each turn were; 1 without such.
 
     The median of WIDTH turns before and WIDTH after it, of other names, in the same round.
     """
-    levels = _levels(turns, quiet)
+    levels = _levels(turns)
     slowness = [turn.seconds / (levels[turn.name] or turn.seconds or 1.0) for turn in turns]
 
     def near(i: int, step: int) -> list[float]:
@@ -179,4 +186,4 @@ def _around(turns: Sequence[TakenTurn], quiet: Sequence[bool]) -> list[float | N
         return found
 
     around = ([*near(i, -1), *near(i, 1)] for i in range(len(turns)))
-    return [median(each) if each else None for each in around]
+    return [median(each) if each else 1.0 for each in around]
