@@ -115,12 +115,17 @@ class Cluster(Hosts):
     def wait(self, job: str, *states: str, seconds: float = 300) -> Mapping[str, str]:
         """Until `job` is in one of `states`."""
         found: list[Mapping[str, str]] = []
+        hastened = False
 
         def there() -> bool:
+            nonlocal hastened
             found[:] = [self.state(job)]
-            # Slurm lets a requeued job wait two minutes, for a node refuses it while it still ends.
-            if (found[0]["JobState"], found[0].get("Reason")) == ("PENDING", "BeginTime"):
-                self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+            # Slurm lets a requeued job wait two minutes, for a node refuses it while it still ends,
+            # and in the second in which it did.
+            waits = (found[0]["JobState"], found[0].get("Reason")) == ("PENDING", "BeginTime")
+            if waits and not hastened:
+                hastened = True
+                self.run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
             return found[0]["JobState"] in states
 
         self._until(there, f"job {job} in {states}, found {found}", seconds)
