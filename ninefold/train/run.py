@@ -15,11 +15,7 @@ import torch.distributed as dist
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import (
-    RankContext,
-    device_names,
-    gather,
-)
+from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
