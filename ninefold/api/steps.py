@@ -110,9 +110,9 @@ def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: St
         with workers.turn(turn.name, turn.steps):
             session.begin_turn()
             repeat(call, turn.lead)
-            began = session.now()
+            session.start()
             repeat(call, turn.timed)
-            return (session.now() - began) / turn.timed
+            return session.seconds() / turn.timed
     except Exception as error:
         note(error, f"ninefold.time_steps: in the step {turn.name!r}")
         raise
