@@ -63,8 +63,7 @@ class Session:
                 f"there is no such step; there are {', '.join(names)}; name one of these",
             )
         self._names, self._clock, self._accelerator = tuple(names), clock, accelerator
-        self._used: list[int] = []  # numbers of accelerators
-        self._since = 0.0  # when the first timed step of this turn began
+        self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
         self._settings = Settings(same=same, level=level, looks=len(LOOKS), baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
