@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 from benchmarks.gpu.session import Session
 
-READY = 120.0  # seconds that a process has to build its contestants
+READY = 300.0  # seconds that a process has to build and compile its contestants
 END = 10.0  # seconds that it has to end
 
 

@@ -44,12 +44,12 @@ class FSDP(Spread):
             parameter.data = parameter.data.contiguous()  # others cannot be spread
         options: dict[str, Any] = {
             "mesh": self._mesh(context),
-            "reshard_after_forward": self.reshard_after_forward,
             "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._reduced),
         }
         try:
-            for unit in [*self._units(model), model]:
-                fully_shard(unit, **options)
+            for unit in self._units(model):
+                fully_shard(unit, reshard_after_forward=self.reshard_after_forward, **options)
+            fully_shard(model, reshard_after_forward=False, **options)  # backward begins with it
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise ConfigError(
                 "parallel",

@@ -1,4 +1,4 @@
-"""Accelerators, of whatever kind torch has: waiting for them, and their random states."""
+"""Accelerators, of whatever kind torch has: those in use, and their random states."""
 
 from __future__ import annotations
 
@@ -14,19 +14,11 @@ def in_use(accelerator: Any = torch.accelerator) -> list[int]:
     To ask another one for anything would begin to use it, which takes memory of it.
     accelerator: torch's module of that name.
     """
-    if not accelerator.is_available():
-        return []
-    begun = getattr(module(accelerator), "is_initialized", None)  # MPS has none
-    if begun is not None and not begun():
+    there = accelerator.is_available()
+    if not (there and getattr(module(accelerator), "is_initialized", lambda: True)()):  # MPS: none
         return []
     current, count = accelerator.current_device_index(), accelerator.device_count()
     return [n for n in range(count) if n == current or accelerator.memory_reserved(n)]
-
-
-def wait(accelerator: Any = torch.accelerator) -> None:
-    """Wait until the accelerators that this process uses have done what was queued."""
-    for number in in_use(accelerator):
-        accelerator.synchronize(number)
 
 
 def random_state(accelerator: Any = torch.accelerator) -> Callable[[], None]:

@@ -33,7 +33,7 @@ class Session:
     `begin_turn` and `end_turn`; and calls `close`, after an exception too. Under torchrun all ranks
     construct it together. Raises ConfigError.
 
-    clock, wait: tell the time in seconds, and wait until devices have done what was queued.
+    clock, accelerator: tell the time in seconds, and run what steps queue.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Session:
         baseline: str | None,
         show: bool,
         clock: Callable[[], float] = time.perf_counter,
-        wait: Callable[[], None] = devices.wait,
+        accelerator: Any = torch.accelerator,
     ) -> None:
         for field, value, below in (
             ("minutes", minutes, math.inf),
@@ -62,7 +62,8 @@ class Session:
                 baseline,
                 f"there is no such step; there are {', '.join(names)}; name one of these",
             )
-        self._names, self._clock, self._wait = tuple(names), clock, wait
+        self._names, self._clock, self._accelerator = tuple(names), clock, accelerator
+        self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
         self._settings = Settings(same=same, level=level, looks=len(LOOKS), baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
@@ -86,10 +87,16 @@ class Session:
         """The turns to take now, in order; None at the end."""
         return self._rounds.block
 
-    def now(self) -> float:
-        """The time, when devices have done what was queued."""
-        self._wait()
-        return self._clock()
+    def start(self) -> None:
+        """Begin the timed steps of a turn, when devices have done what was queued."""
+        self._used, self._since = devices.in_use(self._accelerator), 0.0
+        self._since = self.seconds()
+
+    def seconds(self) -> float:
+        """Since `start`. Which devices are in use is not asked again: that would be timed too."""
+        for number in self._used:
+            self._accelerator.synchronize(number)
+        return self._clock() - self._since
 
     def begin(self) -> None:
         """Begin the time of the whole comparison."""

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn, optim
 
 from ninefold.api import devices
 from ninefold.api.session import Session
@@ -93,10 +93,7 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
-    """Let steps take turns until the session ends.
-
-    Returns whether worker processes ran on between them.
-    """
+    """Let steps take turns to the end; return whether worker processes ran on between them."""
     session.begin()
     with closing(StepWorkers(list(calls))) as workers:
         while (turn := session.turn) is not None:
@@ -110,9 +107,9 @@ def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: St
         with workers.turn(turn.name, turn.steps):
             session.begin_turn()
             repeat(call, turn.lead)
-            began = session.now()
+            session.start()
             repeat(call, turn.timed)
-            return (session.now() - began) / turn.timed
+            return session.seconds() / turn.timed
     except Exception as error:
         note(error, f"ninefold.time_steps: in the step {turn.name!r}")
         raise
@@ -216,8 +213,7 @@ def restored(things: Sequence[Any]) -> Iterator[None]:
     if not things:
         yield
         return
-    put_back: list[Callable[[], None]] = [keep(thing) for thing in things]
-    put_back += [keep_random(), devices.random_state()]
+    put_back = [*map(keep, things), keep_random(), devices.random_state()]
     try:
         yield
     finally:
@@ -232,7 +228,13 @@ def keep(thing: Any) -> Callable[[], None]:
     gradients = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
 
     def put_back() -> None:
+        held = thing.state if isinstance(thing, optim.Optimizer) else {}
         thing.load_state_dict(state)
+        for parameter, values in held.items():  # in place: a CUDA graph may read these very tensors
+            for name, value in values.items():
+                new = thing.state.get(parameter, {}).get(name)
+                if isinstance(value, Tensor) and isinstance(new, Tensor):
+                    thing.state[parameter][name] = value.copy_(new)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
 

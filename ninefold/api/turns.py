@@ -77,7 +77,6 @@ class Turns:
         self._session, self._contexts, self._after = session, contexts, after
         self._begun = False
         self._steps = 0  # of this turn
-        self._since = 0.0  # when its first timed step began
         self._found: Times | None = None  # when all are over
 
     @property
@@ -100,7 +99,7 @@ class Turns:
         if self._steps == 0:
             self._session.begin_turn()
         if self._steps == turn.lead:
-            self._since = self._session.now()
+            self._session.start()
         steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
         with self._contexts[turn.name]():
             yield turn.name
@@ -118,7 +117,7 @@ class Turns:
         turn = self._session.turn
         if turn is None or self._steps < turn.steps:
             return turn
-        self._session.end_turn((self._session.now() - self._since) / turn.timed)
+        self._session.end_turn(self._session.seconds() / turn.timed)
         self._steps = 0
         if self.done:
             self._found = self.times()

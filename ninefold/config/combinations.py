@@ -261,6 +261,13 @@ REFUSED = (
         "or set graph=false",
         example={"graph": True, **SGD, "optimizer.fused": False},
     ),
+    Combination(
+        "parallel.static_graph",  # torch: "INTERNAL ASSERT FAILED", issue 143580
+        lambda job: job["parallel.static_graph"] and job["accumulate"] not in (None, 1),
+        "accumulate={accumulate} begins with a backward pass that sends no gradients; DDP takes "
+        "none first with a static graph; set parallel.static_graph=false, or accumulate=1",
+        example={"parallel.static_graph": True, "accumulate": 2},
+    ),
     # Training
     _without_init("init_partial", True),
     _without_init("init_without", ["fc"]),

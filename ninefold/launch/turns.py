@@ -16,8 +16,7 @@ from ninefold.launch.workers import Workers
 from ninefold.result import Result
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
-START_SECONDS = 300.0  # that processes have to build their run and to compile it
-FIRST_TURN_SECONDS = 1800.0  # that a turn of unknown length may take
+LONGEST_SECONDS = 1800.0  # that building and compiling a run, or a turn of unknown length, may take
 OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected ones
 
 
@@ -44,7 +43,7 @@ class TurnTaker:
         self._workers = Workers(spec, processes)
         try:
             self._workers.start()
-            ready = self._answers(START_SECONDS)
+            ready = self._answers(LONGEST_SECONDS)
         except BaseException:
             self._workers.close()
             raise
@@ -65,12 +64,12 @@ class TurnTaker:
         process that takes far longer is taken to hang. counted: whether its steps enter
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
-        within = FIRST_TURN_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
+        within = LONGEST_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
         return float(max(self._ask(within, lead=lead, steps=steps, counted=counted)))
 
     def end(self) -> Result:
         """Return its result without what its turns took; there are no more. Raises Failure."""
-        result: Result = next(filter(None, self._ask(START_SECONDS)))
+        result: Result = next(filter(None, self._ask(LONGEST_SECONDS)))
         return result
 
     def close(self) -> None:

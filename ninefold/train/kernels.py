@@ -75,9 +75,9 @@ def choose_kernels(deterministic: bool, benchmark: bool) -> None:
 
 
 def notes(
-    wanted: str, layout: str, benchmark: bool, device: torch.device, contiguous: bool = False
+    wanted: str, layout: str, benchmark: bool, context: RankContext, contiguous: bool = False
 ) -> list[str]:
-    """Sentences about what has no effect, or another one than in other cells, on `device`.
+    """Sentences about what has no effect, or another one than in other cells, at this place.
 
     layout: what model.memory_format=`wanted` means here. benchmark: the key cudnn_benchmark.
     contiguous: whether the strategy keeps its parameters so.
@@ -98,8 +98,13 @@ def notes(
             "model.memory_format=auto is contiguous here and channels last in precisions that "
             "tensor cores compute: full float32 does not run on them."
         )
-    if benchmark and device.type == "cpu":
+    if benchmark and context.device.type == "cpu":
         found.append("cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs.")
+    elif benchmark and context.replicas > context.world_size:
+        found.append(
+            "cudnn_benchmark may search anew in each step here: cuDNN keeps what it found for a "
+            "thread, and each step starts new threads for the copies of the network."
+        )
     return found
 
 
@@ -119,14 +124,15 @@ def keep_freed() -> None:
 
 
 def give_back_freed() -> None:
-    """Have malloc return freed blocks of LARGE bytes to the kernel at once.
+    """Have malloc return what it keeps to the kernel, and freed blocks of LARGE bytes at once.
 
-    So does glibc by default, until it has learned from a program's use not to.
-    Where parameters are gathered for a short time only, memory that is kept would be as much as if
-    they were never dropped.
+    So does glibc by default, until it has learned from a program's use not to. `keep_freed` before
+    it holds for what is freed later. Where parameters are gathered for a short time only, memory
+    that is kept would be as much as if they were never dropped.
     """
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Compiled(nn.Module):
@@ -161,11 +167,14 @@ def require_one_device(mode: str, context: RankContext) -> None:
         )
 
 
-def compile_notes(mode: str | None, device: torch.device) -> list[str]:
-    """Sentences about what has no effect on `device`."""
-    if mode == "reduce-overhead" and device.type != "cuda":
-        return [
+def compile_notes(mode: str | None, context: RankContext, shards: bool) -> list[str]:
+    """Sentences about what has no effect, or another one, at this place. shards: see Parallel."""
+    found = []
+    if mode == "reduce-overhead" and context.device.type != "cuda":
+        found.append(
             "compile.mode=reduce-overhead is a no-op on a CPU beyond compile=true: it records "
             "CUDA graphs."
-        ]
-    return []
+        )
+    if mode is not None and context.world_size > 1 and not shards:
+        found.append("No gradient is sent before the whole compiled backward pass is done.")
+    return found

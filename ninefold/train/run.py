@@ -15,11 +15,7 @@ import torch.distributed as dist
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
 from ninefold.engine.evaluation import Evaluations
-from ninefold.engine.parallel import (
-    RankContext,
-    device_names,
-    gather,
-)
+from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
@@ -72,15 +68,9 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *run.notes,
         *run.parallel.notes(context),
         *run.amp.notes(context.device),
-        *kernels.compile_notes(job.compile.mode, context.device),
+        *kernels.compile_notes(job.compile.mode, context, run.parallel.shards),
         *cuda_graph.notes(job.graph, context.device),
-        *kernels.notes(
-            wanted,
-            run.layout,
-            job.cudnn_benchmark,
-            context.device,
-            contiguous=run.parallel.shards,
-        ),
+        *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
     if context.local_size > job.threads:
         found.append(
@@ -142,7 +132,7 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
 
 def environment_of(spec: RunSpec, context: RankContext) -> dict[str, Any]:
     """The environment of rank 0, and the hosts of all ranks."""
-    found = environment(context.world_size)
+    found = environment(context.world_size, context.gpus)
     return {**found, "hosts": spec.hosts} if spec.hosts else found
 
 

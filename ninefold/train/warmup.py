@@ -19,6 +19,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
+from ninefold.train.kernels import give_back_freed
 from ninefold.tree import Tree
 
 MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
@@ -75,12 +76,8 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
                 numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
-            # Two, as DistributedDataParallel regroups its buckets after the first.
-            if (
-                len(seconds) > 1
-                and not asked.compiles
-                and slowest(run, sum(seconds)) > asked.enough
-            ):
+            two = len(seconds) > 1  # DistributedDataParallel regroups its buckets after the first
+            if two and not asked.compiles and slowest(run, sum(seconds)) > asked.enough:
                 break
         asked.step_seconds = seconds[-1] if seconds else None
         if asked.profile is not None:
@@ -90,6 +87,9 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
         asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     warm()
     run.state.restore(before, run.parallel, run.context)
+    del before
+    if run.context.device.type == "cuda":  # where no step takes the memory of the copies again
+        give_back_freed()
 
 
 def slowest(run: Training, seconds: float) -> float:

@@ -56,6 +56,9 @@ class Training:
             self.step()
             yield
 
+    def places(self) -> list[int]:
+        return [v.data_ptr() for values in self.optimizer.state.values() for v in values.values()]
+
     def state(self) -> Any:
         gradients = [copy.deepcopy(parameter.grad) for parameter in self.net.parameters()]
         of_generators = torch.get_rng_state(), random.getstate(), np.random.get_state()
@@ -71,12 +74,13 @@ def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
     mine = Training()
     for _ in range(trained):
         mine.step()
-    before = mine.state()
+    before, places = mine.state(), mine.places()
     found = ninefold.time_steps(
         {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
     )
     assert found.rounds > 0
     assert same(mine.state(), before)
+    assert mine.places() == places  # where a CUDA graph of theirs would read and write them
     ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
     assert not same(mine.state(), before)
 
@@ -160,6 +164,7 @@ class Accelerator:
         return 3
 
     def memory_reserved(self, number: int) -> int:
+        self.now += 1e-3
         return int(number in self.used)
 
     def synchronize(self, number: int) -> None:
@@ -177,11 +182,12 @@ def test_steps_that_only_queue_work_are_timed_with_it_and_waited_for_at_the_ends
     fake = Accelerator()
     session = Session(
         ["one", "other"], minutes=0.5, turn=0.04, same=0.02, level=0.05, baseline=None, show=False,
-        clock=lambda: fake.now, wait=lambda: devices.wait(fake),
+        clock=lambda: fake.now, accelerator=fake,
     )  # fmt: skip
     calls = Counting({"one": lambda: fake.launch(0, 0.01), "other": lambda: fake.launch(1, 0.02)})
     take_turns(session, calls.functions)
     found = session.times()
+    # As if none were asked for anything: that takes a millisecond for each of two.
     assert found.seconds == pytest.approx({"one": 0.01, "other": 0.02}, rel=0.01)
     assert [pair.verdict for pair in found.pairs] == ["slower"]
     assert fake.waits < calls.count  # two devices, twice in a turn

@@ -67,6 +67,7 @@ def test_rows_name_keys_that_there_are() -> None:
         {"init": "run", "init_partial": True, "init_without": ["fc"]},
         {"init": None, "init_partial": False, "init_without": None},
         {"cudnn_benchmark": True, "deterministic": False},
+        {"parallel": {**DDP, "static_graph": True}, "accumulate": 1},
         {"scheduler": {"T_max": 0}, "epochs": 0},
         {"clip_grad_norm": 1, "clip_grad_value": None},
         {"ema_warmup": True, "ema": 0.9},

@@ -68,7 +68,7 @@ def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
 def test_a_process_that_is_not_ready_in_time_is_given_up_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "START_SECONDS", 0.0)
+    monkeypatch.setattr(turns, "LONGEST_SECONDS", 0.0)
     folder = tmp_path / "ddp-fp32"
     folder.mkdir()
     named = pytest.raises(PeerError, match="ddp-fp32 did not answer in 0 s")

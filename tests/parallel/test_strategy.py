@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.ddp import DDP
 from ninefold.errors import ConfigError
 from ninefold.train.build import make
+from tests.parallel.ranks import on_ranks
 
 CPU = torch.device("cpu")
 
@@ -50,6 +54,34 @@ def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
             assert first() is None
     finally:
         gc.enable()
+
+
+def test_buffers_and_sums_that_are_not_contiguous_are_sent_in_a_form_that_nccl_takes(
+    tmp_path: Path,
+) -> None:
+    def as_nccl(call: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(tensor: Tensor, *rest: Any, **named: Any) -> Any:
+            assert tensor.is_contiguous(), "Tensors must be contiguous"
+            return call(tensor, *rest, **named)
+
+        return checked
+
+    def evaluated() -> tuple[Tensor, Tensor]:
+        dist.all_reduce, dist.broadcast = as_nccl(dist.all_reduce), as_nccl(dist.broadcast)
+        strategy = DDP(device="cpu")
+        with strategy.join() as context:
+            model = nn.Linear(4, 4)
+            model.register_buffer("table", torch.arange(6.0).view(2, 3).t())
+            wrapped = strategy.wrap(model, context)
+            table = model.get_buffer("table")
+            table += context.rank
+            wrapped.eval()
+            return table, strategy.all_reduce_sum(table)
+
+    for table, total in on_ranks(2, evaluated, tmp_path):
+        assert table.tolist() == [[0, 3], [1, 4], [2, 5]]
+        assert torch.equal(total, 2 * table)
+        assert table.stride() == (1, 3)
 
 
 def test_what_ended_a_run_is_told_though_its_process_group_cannot_be_left() -> None:

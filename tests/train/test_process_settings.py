@@ -34,7 +34,11 @@ build.begin(OmegaConf.create(ours.job("parallel={}").text))
 
 def faults(how: str) -> int:
     """Page faults of an array that is allocated a second time, after the statements `how`."""
-    code = CODE.format(how)
+    return printed(CODE.format(how))
+
+
+def printed(code: str) -> int:
+    """The number that `code` prints in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -58,3 +62,44 @@ def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_ba
 @glibc
 def test_a_run_keeps_freed_memory() -> None:
     assert faults(BEGIN.format("ddp")) < 100
+
+
+RESIDENT = """
+from pathlib import Path
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+"""
+KEPT = f"""
+from ninefold.train.kernels import give_back_freed, keep_freed
+{RESIDENT}
+keep_freed()
+blocks = [bytearray(b"1" * 1_000_000) for _ in range(100)]
+del blocks
+kept = resident()
+give_back_freed()
+print(kept - resident())
+"""
+WARM_UP = f"""
+import ctypes
+from benchmarks import ours
+from ninefold.engine.loop import stepper
+{RESIDENT}
+wide = ["dataset=diabetes", "model=mlp", "model.net.width=4096", "task=regression"]
+with ours.training(*wide, "device=cuda", "clock.warmup=1") as run:
+    run.before_training(stepper(run))
+    after = resident()
+    ctypes.CDLL(None).malloc_trim(0)
+    print(after - resident())
+"""
+
+
+@glibc
+def test_memory_that_was_kept_is_given_back_when_it_is_asked_for() -> None:
+    assert printed(KEPT) > 80e6
+
+
+@pytest.mark.gpu
+@glibc
+def test_on_a_gpu_the_copies_of_the_warm_up_are_given_back_to_the_host() -> None:
+    assert printed(WARM_UP) < 10e6

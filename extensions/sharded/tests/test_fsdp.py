@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor.debug import CommDebugMode
 
 from extensions.sharded.tests.made import batch, made, network, plain
 from ninefold.dataset import Examples
@@ -224,6 +226,21 @@ def test_training_never_computes_with_weights_of_an_evaluation(
 
     with_, without = (on_ranks(2, lambda e=e: run(e), tmp_path) for e in (True, False))
     assert with_ == without
+
+
+@pytest.mark.parametrize(("least", "units"), [(1_000_000, 0), (1_000, 3)])
+def test_a_step_gathers_units_twice_and_what_is_left_of_the_model_once(
+    least: int, units: int, tmp_path: Path
+) -> None:
+    """Backward begins where forward ends: dropped in between, the rest would be gathered again."""
+
+    def run() -> tuple[int, int]:
+        with made(least=least) as run, CommDebugMode() as calls:
+            run.step(0)
+            units = sum(isinstance(module, FSDPModule) for module in run.wrapped.modules()) - 1
+            return units, calls.get_comm_counts()[torch.ops.c10d._allgather_base_]
+
+    assert on_ranks(2, run, tmp_path) == [(units, 2 * units + 1)] * 2
 
 
 def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path: Path) -> None:

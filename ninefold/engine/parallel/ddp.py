@@ -61,11 +61,8 @@ class DDP(Group):
         return 1 if context.world_size > 2 else 0
 
     def notes(self, context: RankContext) -> list[str]:
-        if context.world_size == 1:
-            return [
-                "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
-            ]
-        return []
+        note = "parallel=ddp has one process here: it measures the cost of DDP, not its scaling."
+        return [note] * (context.world_size == 1)
 
 
 class DDPWhileTraining(nn.Module):

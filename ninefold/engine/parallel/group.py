@@ -92,7 +92,7 @@ class Group(Parallel):
                     dist.destroy_process_group()
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        values = values.clone()
+        values = values.clone(memory_format=torch.contiguous_format)  # NCCL refuses others
         dist.all_reduce(values)
         return values
 
@@ -132,7 +132,9 @@ def share_buffers(module: nn.Module) -> None:
     Every process must call it.
     """
     for buffer in module.buffers():
-        dist.broadcast(buffer, src=0)
+        sent = buffer.contiguous()
+        dist.broadcast(sent, src=0)
+        buffer.copy_(sent)
 
 
 def number(variable: str, default: int) -> int:
