@@ -106,7 +106,7 @@ class Result:
     memory_format: layout of inputs and weights, by torch's name.
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
-    phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
+    phase_seconds: estimated share of each of PHASES in train_seconds; with a graph data, transfer.
     queued_seconds: how long the GPU still worked when the host had queued all steps before a log
         point, the mean: of far less than a step, it is the host that steps wait for.
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's

@@ -88,11 +88,6 @@ class Clock:
         self._synchronize()
         self._resume()
 
-    @property
-    def sampling(self) -> bool:
-        """Return whether the phases of the present step are timed."""
-        return bool(self._marks)
-
     def begin_step(self) -> None:
         """A step begins: its batch is gathered next."""
         self._seen += 1
@@ -114,12 +109,11 @@ class Clock:
     def phase_seconds(self, steps: int) -> dict[str, float]:
         """Estimated seconds of each phase over `steps` steps: the mean of the sampled ones, scaled.
 
-        Empty if no step was sampled. The device must be synchronized.
+        Of the phases that were marked. The device must be synchronized.
         """
         self._drain()
-        if not self.sampled_steps:
-            return {}
-        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
+        known = [phase for phase in PHASES if phase in self._phases]
+        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in known}
 
     def _drain(self) -> None:
         """Add up the phases of the sampled steps that have ended; frees their CUDA events."""

@@ -76,8 +76,11 @@ class Profile:
             write_text(self._folder / "table.txt", self.table)
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
-        """The table, where the traces are, and what bounds the run; phases: see Clock."""
-        whole = sum(phases.values())
+        """The table, where the traces are, and what bounds the run; phases: see Clock.
+
+        Of a step that is replayed from a graph the data's share is that of the recorded steps.
+        """
+        whole = sum(phases.values()) if "forward" in phases else 0.0
         data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
         return [
             *self.table.splitlines(),

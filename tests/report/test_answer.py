@@ -420,6 +420,17 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> Non
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
 
 
+def test_a_replayed_step_has_the_phases_before_it_and_waits_by_their_share_of_all_its_time() -> (
+    None
+):
+    for train_seconds, bound in ((5.0, True), (11.0, False)):
+        phases = {"data": 0.9, "transfer": 0.1}
+        runs = runs_of({PLAIN: train_seconds}, graph=True, phase_seconds=phases)
+        known = evidence(runs)
+        assert [*(known.phases(PLAIN) or {})] == ["data", "transfer"]
+        assert known.waits_for_data(PLAIN) is bound
+
+
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(

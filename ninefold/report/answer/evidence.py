@@ -150,13 +150,14 @@ class Evidence:
 
     def phases(self, cell: Cell) -> dict[str, float] | None:
         """Return the percentage of each phase in the sampled steps, the mean over its runs."""
-        shares: list[list[float]] = []
+        shares: dict[str, list[float]] = {}
         for run in self.group.completed(cell):
-            seconds = [run.phase(name) or 0.0 for name in PHASES]
-            if sum(seconds) > 0:
-                shares.append([100 * phase / sum(seconds) for phase in seconds])
-        means = [fmean(column) for column in zip(*shares, strict=True)]
-        return dict(zip(PHASES, means, strict=True)) if means else None
+            seconds = run.phase_seconds
+            whole = run.train_seconds if run.graph else sum(seconds.values())
+            for name in PHASES:
+                if whole and name in seconds:
+                    shares.setdefault(name, []).append(100 * seconds[name] / whole)
+        return {name: fmean(each) for name, each in shares.items()} or None
 
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
