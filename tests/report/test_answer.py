@@ -431,6 +431,16 @@ def test_a_replayed_step_has_the_phases_before_it_and_waits_by_their_share_of_al
         assert known.waits_for_data(PLAIN) is bound
 
 
+def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> None:
+    for on_gpu, told in ((NONE_AUTOCAST, 1), (None, 0)):
+        runs = [
+            replace(run, resident_bytes=100 * (run.cell == on_gpu))
+            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
+        ]
+        said = caveats(evidence(runs), EMPTY)
+        assert len([line for line in said if "dataset.resident" in line]) == told
+
+
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(

@@ -90,6 +90,11 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(
             f"{_who_waits(evidence, waiting)} for data: faster loading would change the times."
         )
+    if len({bool(run.resident_bytes) for run in evidence.group.runs if run.ok}) > 1:
+        found.append(
+            "Some runs took their examples from the GPU and others from the host: dataset.resident "
+            "makes them agree."
+        )
     if any(run.backend == "nccl" and run.peak_memory_bytes for run in evidence.group.runs):
         found.append(
             "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
