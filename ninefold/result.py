@@ -107,8 +107,8 @@ class Result:
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds; with a graph data, transfer.
-    queued_seconds: how long the GPU still worked when the host had queued all steps before a log
-        point, the mean: of far less than a step, it is the host that steps wait for.
+    gpu_behind: share of sampled steps that the GPU was still busy with, before their last phase,
+        when the host had queued them: of few, it is the host that steps wait for.
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
@@ -179,7 +179,7 @@ class Result:
     units_per_example: int | None = None
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
-    queued_seconds: Number | None = None
+    gpu_behind: Number | None = None
     peak_memory_bytes: list[int] = field(default_factory=list)
     load: list[Number] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -37,8 +37,8 @@ class Clock:
     told: what is told when it runs and when it stands.
     seconds: of the clock so far.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
-    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
-        or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
+    behind: share of the sampled steps that a GPU was still busy with the phases before the last
+        one of when the host had queued it; None: no step was sampled, or on a CPU.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Clock:
     ) -> None:
         self.seconds = 0.0
         self.sampled_steps = 0
-        self._stops, self._waited = 0, 0.0
+        self._behind = 0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
         self._told = told
@@ -74,8 +74,9 @@ class Clock:
         self._running = False
 
     @property
-    def queued_seconds(self) -> float | None:
-        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
+    def behind(self) -> float | None:
+        on_gpu = self._device.type == "cuda"
+        return self._behind / self.sampled_steps if on_gpu and self.sampled_steps else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -103,6 +104,8 @@ class Clock:
     def end_step(self) -> None:
         """A step ends."""
         if self._marks:
+            if self._device.type == "cuda":  # however few steps its queue has room for
+                self._behind += not self._marks[-2][1].query()
             self._pending.append(self._marks)
             self._marks = []
 
@@ -129,11 +132,8 @@ class Clock:
         self._since = time.perf_counter()
 
     def _halt(self) -> None:
-        queued = time.perf_counter()
         self._synchronize()
-        now = time.perf_counter()
-        self.seconds += now - self._since
-        self._stops, self._waited = self._stops + 1, self._waited + now - queued
+        self.seconds += time.perf_counter() - self._since
         for each in self._told:
             each.end()
         self._drain()

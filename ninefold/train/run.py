@@ -188,7 +188,7 @@ def ended(
         images_per_second=steps * run.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
-        queued_seconds=clock.queued_seconds,
+        gpu_behind=clock.behind,
     )
 
 

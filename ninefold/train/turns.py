@@ -82,7 +82,7 @@ def take_turns(spec: RunSpec) -> None:
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
-            queued_seconds=run.clock.queued_seconds,
+            gpu_behind=run.clock.behind,
         )
         launcher.send({"result": result if context.rank == 0 else None})
         launcher.recv()  # until the launcher kills this process
