@@ -441,6 +441,16 @@ def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> 
         assert len([line for line in said if "dataset.resident" in line]) == told
 
 
+def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
+    for devices, told in ((["H"], 1), (["cpu"], 0)):
+        runs = [
+            replace(run, dtype="float32", devices=devices)
+            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
+        ]
+        said = caveats(evidence(runs), EMPTY)
+        assert len([line for line in said if "PyTorch's own default" in line]) == told
+
+
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(

@@ -90,6 +90,11 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(
             f"{_who_waits(evidence, waiting)} for data: faster loading would change the times."
         )
+    if any(run.dtype == "float32" and {*run.devices} - {"cpu"} for run in evidence.group.runs):
+        found.append(
+            "PyTorch's own default lies between fp32, which is without TF32, and tf32: of float32 "
+            "products it computes convolutions alone in TF32."
+        )
     if len({bool(run.resident_bytes) for run in evidence.group.runs if run.ok}) > 1:
         found.append(
             "Some runs took their examples from the GPU and others from the host: dataset.resident "
