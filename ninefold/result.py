@@ -18,6 +18,7 @@ Number = int | float  # as it is written: 10 epochs are 10, not 10.0
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
+ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 ONE_THREAD = "Add threads=1 and compare again."  # how a note ends that reports show first
 TIMING_LOOKS = (1, 2, 3, 4, 6, 8, 12)  # after which of these a study looks at the times so far
 
@@ -107,8 +108,7 @@ class Result:
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
     phase_seconds: estimated share of each of PHASES in train_seconds; with a graph data, transfer.
-    gpu_behind: share of sampled steps that the GPU was still busy with, before their last phase,
-        when the host had queued them: of few, it is the host that steps wait for.
+    gpu_behind: share of sampled steps that a GPU was busy with when they were queued, see Clock.
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share

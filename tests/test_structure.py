@@ -211,9 +211,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2675, "checkpoint": 1065, "config": 4170, "dataset": 3705, "engine": 2545,
-    "extensions": 5455, "launch": 2140, "logger": 200, "measure": 485, "model": 490, "ranks": 170,
-    "report": 6385, "stats": 1120, "study": 2345, "task": 490, "train": 2740, "ground": 3190,
+    "api": 2675, "checkpoint": 1065, "config": 4170, "dataset": 3696, "engine": 2545,
+    "extensions": 5455, "launch": 2140, "logger": 200, "measure": 496, "model": 490, "ranks": 170,
+    "report": 6385, "stats": 1120, "study": 2345, "task": 490, "train": 2738, "ground": 3190,
 }  # fmt: skip
 
 

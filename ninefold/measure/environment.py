@@ -67,8 +67,6 @@ def _driver() -> str | None:
 
     try:
         pynvml.nvmlInit()
-        found = pynvml.nvmlSystemGetDriverVersion()
-        pynvml.nvmlShutdown()
+        return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
-    return found.decode() if isinstance(found, bytes) else str(found)

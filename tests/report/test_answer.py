@@ -28,6 +28,7 @@ from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
+from ninefold.result import ON_GPU
 from ninefold.study_record import StudyRecord
 from tests import conftest
 from tests.conftest import Shell
@@ -449,6 +450,14 @@ def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
         ]
         said = caveats(evidence(runs), EMPTY)
         assert len([line for line in said if "PyTorch's own default" in line]) == told
+
+
+def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
+    seen = f"{ON_GPU}other programs were there."
+    runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
+    said = caveats(evidence(runs), EMPTY)
+    assert said.count(seen) == 1
+    assert "Another note." not in said
 
 
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
-from ninefold.result import ONE_THREAD
+from ninefold.result import ON_GPU, ONE_THREAD
 from ninefold.stats.turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
@@ -30,6 +30,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     label = evidence.label
     notes = dict.fromkeys(note for run in evidence.group.runs for note in run.notes)
     found = [note for note in notes if note.endswith(ONE_THREAD)][:1]
+    found += [note for note in notes if note.startswith(ON_GPU)]
     found += [
         _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
     ]
