@@ -18,6 +18,7 @@ Number = int | float  # as it is written: 10 epochs are 10, not 10.0
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
+ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 ONE_THREAD = "Add threads=1 and compare again."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `stats.counted_turns.TakenTurn`; or empty.
 TURN_COLUMNS = {
@@ -109,9 +110,8 @@ class Result:
     memory_format: layout of inputs and weights, by torch's name.
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
-    phase_seconds: estimated share of each of PHASES in train_seconds, of steps without a graph.
-    queued_seconds: how long the GPU still worked when the host had queued all steps before a log
-        point, the mean: of far less than a step, it is the host that steps wait for.
+    phase_seconds: estimated share of each of PHASES in train_seconds; with a graph data, transfer.
+    gpu_behind: share of sampled steps that a GPU was busy with when they were queued, see Clock.
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
     load: how busy each of these devices was in training steps. Of a GPU, by its driver, the share
@@ -178,7 +178,7 @@ class Result:
     units_per_example: int | None = None
     phase_seconds: dict[str, Number] = field(default_factory=dict)
     phase_sampled_steps: int = 0
-    queued_seconds: Number | None = None
+    gpu_behind: Number | None = None
     peak_memory_bytes: list[int] = field(default_factory=list)
     load: list[Number] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

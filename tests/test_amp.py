@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold import machine
-from ninefold.engine.amp import Amp, Autocast, CountingScaler, verify
+from ninefold.engine.amp import Amp, Autocast, CountingScaler, in_tf32, verify
 from ninefold.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -170,6 +170,26 @@ def test_a_processor_without_bfloat16_says_so(processor: Path, text: str, note: 
         assert Amp(dtype="bfloat16").notes(CPU) == []
     processor.unlink()  # as on a system without this file
     assert Amp(dtype="bfloat16").notes(CPU) == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_is_said_of_tf32_is_what_products_show(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rounded(self: Tensor, other: Tensor) -> Tensor:
+        product: Tensor = torch.mm(self, other)
+        return (product.view(torch.int32) & ~0x1FFF).view(torch.float32)  # TF32's 10 bits
+
+    gpu = torch.device("cuda", 0)
+    fp32, tf32 = Amp(dtype="float32"), Amp(dtype="float32", tf32=True)
+    fp32.pin()
+    assert not in_tf32(gpu)
+    assert fp32.notes(gpu) == []
+    assert "products are not rounded to TF32" in tf32.notes(gpu)[0]
+    monkeypatch.setattr(Tensor, "__matmul__", rounded)
+    assert in_tf32(gpu)
+    assert tf32.notes(gpu) == []
+    assert "products are nevertheless rounded to TF32" in fp32.notes(gpu)[0]
 
 
 @pytest.mark.usefixtures("processor")

@@ -129,8 +129,8 @@ class DatasetKeys(OptionKeys, kw_only=True):
     """Folder in which cache=disk keeps decoded examples, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
     """Copy the examples to the GPU once, and take batches there; auto: on CUDA, where they are in
-    memory and take at most 1/16 of that of the GPU, and half of what is free; true: they must, up
-    to that half."""
+    memory and take at most 1/16 of that of the GPU; true: they must, up to half of what is free
+    there."""
 
 
 class TaskKeys(OptionKeys, kw_only=True):

@@ -22,8 +22,8 @@ from ninefold.machine import available_memory, cores
 from ninefold.tree import Tree, each, leaves
 
 AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
-#                 runs that are compared agree, however many are on the GPU at the same time
-FREE_SHARE = 1 / 2  # of what is free there, which true takes at most too
+#                 runs that are compared agree, whatever is free when each of them starts
+FREE_SHARE = 1 / 2  # of what is free there that true takes at most
 SMALL = 64  # values of an example up to which those of a whole epoch are taken at once
 PIECE = 2**26  # bytes that are copied at a time: no second copy of a set is made on the host
 
@@ -98,8 +98,8 @@ def resident_bytes(
     """The bytes of `sets` if they are to be copied to `device`, else 0.
 
     asked: dataset.resident. auto: on CUDA, sets that are arrays in memory and together take no more
-        than is `allowed`. true: they must be, and may take FREE_SHARE of what is free.
-    memory: see `allowed`.
+        than AUTO_SHARE. true: they must be, and may take FREE_SHARE of what is free.
+    memory: the free and the total bytes of the GPU.
     Raises ConfigError where they must and cannot.
     """
     must, on_cpu = asked is True, device.type == "cpu"
@@ -108,7 +108,8 @@ def resident_bytes(
     arrays = [array for examples in sets for array in examples.arrays]
     fitting = all(in_memory(array) and not varies(array) for array in arrays)
     size = sum(nbytes(array) for array in arrays) if fitting else 0
-    if fitting and not on_cpu and size <= allowed(memory, must):
+    free, total = memory
+    if fitting and not on_cpu and size <= (FREE_SHARE * free if must else AUTO_SHARE * total):
         return size
     if not must:
         return 0
@@ -120,12 +121,6 @@ def resident_bytes(
     raise ConfigError(
         "dataset.resident", "true", f"{wrong}; auto and false are allowed; leave it out"
     )
-
-
-def allowed(memory: tuple[int, int], must: bool = False) -> int:
-    """The bytes that examples may take on a GPU. memory: its free and total bytes."""
-    free, total = memory
-    return int(FREE_SHARE * free if must else min(FREE_SHARE * free, AUTO_SHARE * total))
 
 
 def nbytes(array: Array) -> int:

@@ -67,7 +67,6 @@ class Amp:
         torch.backends.cuda.matmul.fp32_precision = mode
         torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
         torch.backends.cudnn.rnn.fp32_precision = mode  # type: ignore[attr-defined]
-        assert torch.backends.cuda.matmul.fp32_precision == mode
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` computing in this dtype, with float32 outputs; dtype must not be auto."""
@@ -98,8 +97,9 @@ class Amp:
         notes = []
         if self.tf32 and device.type != "cuda":
             notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
-        elif self.tf32 and not has_tf32(device):
-            notes.append("amp.tf32 is a no-op on this GPU: tensor cores have TF32 from Ampere on.")
+        elif self.tf32 is not in_tf32(device):
+            are = "are not" if self.tf32 else "are nevertheless"
+            notes.append(f"amp.tf32 is a no-op here: products {are} rounded to TF32.")
         if self.scaler and self.dtype != "float16":
             notes.append(
                 f"The GradScaler is enabled, but {self.dtype} has the exponent range of float32, "
@@ -118,6 +118,12 @@ class Amp:
 def has_tf32(device: torch.device) -> bool:
     """Return whether `device` computes in TF32: a GPU with tensor cores of Ampere or later."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def in_tf32(device: torch.device) -> bool:
+    """Return whether float32 products on `device` are rounded to TF32 now, by their values."""
+    value = torch.full((512, 512), 1 + 2**-12, device=device)  # 1 in TF32
+    return device.type == "cuda" and not torch.equal(value @ torch.eye(512, device=device), value)
 
 
 class Autocast(nn.Module):

@@ -36,8 +36,8 @@ class Clock:
     the host never waits, on a CPU by the host's clock. 0: of no step.
     seconds: as of the latest stop or pause.
     sampled_steps: steps whose phases were timed, as of the last `stop` or `phase_seconds`.
-    queued_seconds: how long a GPU still worked when the host had queued all steps before a `stop`
-        or a pause, the mean; None: it was not stopped yet, or on a CPU, where nothing is queued.
+    behind: share of the sampled steps that a GPU was still busy with the phases before the last
+        one of when the host had queued it; None: no step was sampled, or on a CPU.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Clock:
     ) -> None:
         self.seconds = 0.0
         self.sampled_steps = 0
-        self._stops, self._waited = 0, 0.0
+        self._behind = 0
         self._device = device
         self._gpus = gpus or ([device.index or 0] if device.type == "cuda" else [])
         self._observers = observers
@@ -73,8 +73,9 @@ class Clock:
         self._running = False
 
     @property
-    def queued_seconds(self) -> float | None:
-        return self._waited / self._stops if self._stops and self._device.type == "cuda" else None
+    def behind(self) -> float | None:
+        on_gpu = self._device.type == "cuda"
+        return self._behind / self.sampled_steps if on_gpu and self.sampled_steps else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -86,11 +87,6 @@ class Clock:
         yield
         self._synchronize()
         self._resume()
-
-    @property
-    def sampling(self) -> bool:
-        """Return whether the phases of the present step are timed."""
-        return bool(self._marks)
 
     def begin_step(self) -> None:
         """A step begins: its batch is gathered next."""
@@ -107,18 +103,19 @@ class Clock:
     def end_step(self) -> None:
         """A step ends."""
         if self._marks:
+            if self._device.type == "cuda":  # however few steps its queue has room for
+                self._behind += not self._marks[-2][1].query()
             self._pending.append(self._marks)
             self._marks = []
 
     def phase_seconds(self, steps: int) -> dict[str, float]:
         """Estimated seconds of each phase over `steps` steps: the mean of the sampled ones, scaled.
 
-        Empty if no step was sampled. The device must be synchronized.
+        Of the phases that were marked. The device must be synchronized.
         """
         self._drain()
-        if not self.sampled_steps:
-            return {}
-        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in PHASES}
+        known = [phase for phase in PHASES if phase in self._phases]
+        return {phase: self._phases[phase] / self.sampled_steps * steps for phase in known}
 
     def _drain(self) -> None:
         """Add up the phases of the sampled steps that have ended; frees their CUDA events."""
@@ -134,11 +131,8 @@ class Clock:
         self._since = time.perf_counter()
 
     def _halt(self) -> None:
-        queued = time.perf_counter()
         self._synchronize()
-        now = time.perf_counter()
-        self.seconds += now - self._since
-        self._stops, self._waited = self._stops + 1, self._waited + now - queued
+        self.seconds += time.perf_counter() - self._since
         for each in self._observers:
             each.end()
         self._drain()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from ninefold.result import ON_GPU
+
+HELD_DOWN = 0xEC  # of NVML's reasons for lower clocks: the power limit, heat, and their brakes
 
 
 class Load:
@@ -62,6 +67,20 @@ def gpu_load(index: int) -> float:
 def power_limit(index: int) -> float:
     """Watts that a GPU may take; NaN: not known, as of a part of one (MIG)."""
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000)
+
+
+def disturbances(gpus: Sequence[int]) -> list[str]:
+    """Notes on what slows these GPUs now, by their driver; other cells are of the same session."""
+
+    def shared(nvml: Any, gpu: Any) -> bool:
+        found = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        return any(os.getsid(each.pid) != os.getsid(0) for each in found)
+
+    def slowed(nvml: Any, gpu: Any) -> bool:
+        return bool(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & HELD_DOWN)
+
+    asked = {"other programs were there.": shared, "power or heat held its clocks down.": slowed}
+    return [ON_GPU + what for what, ask in asked.items() if any(_ask(i, ask) == 1 for i in gpus)]
 
 
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:

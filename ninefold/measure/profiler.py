@@ -52,11 +52,9 @@ class Profile:
     ) -> None:
         """Take STEPS + 1 steps. Every process must call it."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU
-        activities = [ProfilerActivity.CPU]
-        if self._context.device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
+        on_gpu = [ProfilerActivity.CUDA] * (self._context.device.type == "cuda")
         with profile(
-            activities=activities,
+            activities=[ProfilerActivity.CPU, *on_gpu],
             schedule=schedule(wait=0, warmup=1, active=STEPS, repeat=1),
             on_trace_ready=self._save,
             acc_events=True,
@@ -77,7 +75,7 @@ class Profile:
 
     def summary(self, phases: Mapping[str, float]) -> list[str]:
         """The table, where the traces are, and what bounds the run; phases: see Clock."""
-        whole = sum(phases.values())
+        whole = sum(phases.values()) if "forward" in phases else 0.0  # replays have none
         data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
         return [
             *self.table.splitlines(),

@@ -170,9 +170,9 @@ class Graph(NoGraph):
     """Records the step once and replays it from then on.
 
     Computed as written, by the same operations, are: the first step, and the first after `state`
-    was restored, in which the optimizer and libraries allocate what they keep; steps whose phases
-    the clock samples; steps inside `off`. What is restored may be in other tensors, so the step is
-    then recorded anew. That does not count on the clock.
+    was restored, in which the optimizer and libraries allocate what they keep; steps inside `off`,
+    which have the memory of the recorded one. What is restored may be in other tensors, so the step
+    is then recorded anew. That does not count on the clock. A replay has no phases of its own.
     """
 
     records = True
@@ -194,11 +194,12 @@ class Graph(NoGraph):
                 return update(inputs, targets)
 
         def compute(inputs: Tree, targets: Tree) -> Tensor:
+            self._clock.end_step()
             self._rates.follow()
             first = self._restores != self._state.restores
             if first:
                 self._restores, self._recording = self._state.restores, None
-            if first or self._off or self._clock.sampling:
+            if first or self._off:
                 return as_written(inputs, targets)
             if self._recording is None:
                 with self._clock.paused():
@@ -209,7 +210,7 @@ class Graph(NoGraph):
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        before, self._off = self._off, True
+        before, self._off, self._recording = self._off, True, None
         try:
             yield
         finally:
@@ -244,7 +245,4 @@ def notes(wanted: bool, device: torch.device) -> list[str]:
         return []
     if device.type != "cuda":
         return ["graph=true is a no-op on a CPU: it records the step as a CUDA graph."]
-    return [
-        "graph=true: phases and profile are of steps without the graph, which take longer; "
-        "clock.sample=0 takes none of these."
-    ]
+    return ["graph=true: data and transfer are its only phases; a profile is of steps without it."]

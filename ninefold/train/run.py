@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
+from ninefold.engine.amp import in_tf32
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
@@ -98,7 +99,7 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         **identity(job.choices, job),
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
-        "tf32": amp.tf32 and context.device.type == "cuda",
+        "tf32": in_tf32(context.device),
         "graph": run.graph.records,
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and context.device.type == "cuda",
@@ -180,7 +181,7 @@ def ended(
         images_per_second=steps * run.batch_size / clock.seconds if clock.seconds else None,
         phase_seconds=clock.phase_seconds(steps),
         phase_sampled_steps=clock.sampled_steps,
-        queued_seconds=clock.queued_seconds,
+        gpu_behind=clock.behind,
     )
 
 
@@ -189,7 +190,7 @@ def announce(run: TrainingRun, notes: list[str]) -> None:
     context, job, amp = run.context, run.job, run.amp
     named = identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
-    tf32 = ", TF32" if amp.tf32 and context.device.type == "cuda" else ""
+    tf32 = ", TF32" if in_tf32(context.device) else ""
     parameters = sum(p.numel() for p in run.state.model.parameters())
     lines = [
         f"parallel={job.choices.parallel}: {context.world_size} process(es), "

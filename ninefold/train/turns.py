@@ -28,6 +28,7 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.training import Step
 from ninefold.machine import available_memory
+from ninefold.measure.devices import disturbances
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
@@ -71,6 +72,7 @@ def take_turns(spec: RunSpec) -> None:
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
             seconds = timed(run, step, batches, message["steps"])
+            notes = [*dict.fromkeys([*notes, *disturbances(context.gpus)])]
             if message["counted"]:
                 steps += message["steps"]
             launcher.send(seconds / message["steps"])
@@ -82,7 +84,7 @@ def take_turns(spec: RunSpec) -> None:
             total_seconds=time.time() - spec.started,
             phase_seconds=run.clock.phase_seconds(steps),
             phase_sampled_steps=run.clock.sampled_steps,
-            queued_seconds=run.clock.queued_seconds,
+            gpu_behind=run.clock.behind,
         )
         launcher.send(result if context.rank == 0 else None)
         launcher.recv()  # until the launcher kills this process
@@ -118,12 +120,7 @@ def without_files(
     )
 
 
-def timed(
-    run: TrainingRun,
-    step: Step,
-    batches: Iterator[tuple[Tree, Tree]],
-    count: int,
-) -> float:
+def timed(run: TrainingRun, step: Step, batches: Iterator[tuple[Tree, Tree]], count: int) -> float:
     """Take `count` steps; return their seconds on the inner clock."""
     clock = run.clock
     before = clock.seconds

@@ -76,6 +76,7 @@ SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
     ("asked", "sets", "device", "memory", "size"),
     [
         ("auto", [SET], GPU, (2 * BYTES, 16 * BYTES), BYTES),
+        ("auto", [SET], GPU, (1, 16 * BYTES), BYTES),  # as for those that started before
         ("auto", [SET], GPU, (MUCH[0], 16 * BYTES - 1), 0),
         ("auto", [SET, SET], GPU, (MUCH[0], 32 * BYTES - 1), 0),
         ("auto", [SET.select(np.arange(43))], GPU, MUCH, BYTES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -95,15 +96,64 @@ def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -
 
 @pytest.mark.gpu
 def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
-    clock = Clock(torch.device("cuda", 0), sample=0)
+    clock = Clock(torch.device("cuda", 0), sample=2)
     work = torch.ones(8192, 8192, device="cuda")
     torch.mm(work, work)
     clock.start()
     for _ in range(10):
-        torch.mm(work, work)
+        clock.begin_step()
+        for phase in PHASES:
+            torch.mm(work, work)
+            clock.mark(phase)
+        clock.end_step()
     clock.stop()
-    assert clock.queued_seconds is not None
-    assert clock.seconds / 2 < clock.queued_seconds <= clock.seconds
+    assert clock.behind == 1
+
+
+class Stream:
+    """A stream of kernels, of which a GPU has at most 1000 queued, and a host that launches them.
+
+    launch, kernel: seconds that it takes to launch one and to execute it.
+    """
+
+    def __init__(self, launch: float, kernel: float) -> None:
+        self.now, self.ends, self._launch, self._kernel = 0.0, [0.0], launch, kernel
+
+    def launches(self, count: int) -> None:
+        for _ in range(count):
+            self.now += self._launch
+            if len(self.ends) > 1000:
+                self.now = max(self.now, self.ends[-1000])
+            self.ends.append(max(self.now, self.ends[-1]) + self._kernel)
+
+    def event(self, enable_timing: bool) -> SimpleNamespace:
+        event = SimpleNamespace(end=0.0)
+        event.record = lambda: setattr(event, "end", self.ends[-1])
+        event.query = lambda: event.end <= self.now
+        event.elapsed_time = lambda after: 1000 * (after.end - event.end)
+        return event
+
+
+@pytest.mark.parametrize(("launch", "behind"), [(5e-6, 1.0), (20e-6, 0.0)])
+@pytest.mark.parametrize("kernels", [100, 1000])
+def test_a_gpu_is_behind_if_it_is_the_limit_however_many_kernels_a_step_has(
+    launch: float, behind: float, kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(launch, kernel=10e-6)
+    monkeypatch.setattr(torch.cuda, "Event", stream.event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda index: None)
+    clock = Clock(torch.device("cuda", 0), sample=4)
+    clock.start()
+    assert clock.behind is None
+    for _ in range(40):
+        clock.begin_step()
+        for phase, share in zip(PHASES, (0.01, 0.01, 1, 2, 0.1), strict=True):
+            stream.launches(int(share * kernels))
+            clock.mark(phase)
+        clock.end_step()
+    clock.stop()
+    assert clock.sampled_steps == 10
+    assert clock.behind == behind
 
 
 def test_both_ends_wait_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

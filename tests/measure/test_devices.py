@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from ninefold.engine.clock import Clock
 from ninefold.engine.training import PeakMemory
 from ninefold.measure import devices
 from ninefold.measure.devices import Load
+from ninefold.result import ON_GPU
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -57,6 +61,29 @@ def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(
         load.end()
     assert load.gpus == pytest.approx([0.85, 0.45])  # at 1.5 and 10.1: 9.0 comes after a break
     assert all(map(math.isnan, Load([0]).gpus))
+
+
+def test_other_programs_on_a_gpu_and_clocks_that_are_held_down_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    pids, reasons = [os.getpid()], [0x1]
+    nvml = SimpleNamespace(
+        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=p) for p in pids],
+        nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: reasons[0],
+    )
+    monkeypatch.setattr(devices, "_gpu", lambda index: (nvml, index))
+    try:
+        assert devices.disturbances([0]) == []  # of this session, and an idle GPU
+        pids.append(others.pid)
+        assert devices.disturbances([0]) == [f"{ON_GPU}other programs were there."]
+        reasons[0] = 0x4 | 0x20
+        assert len(devices.disturbances([0, 1])) == 2
+        assert devices.disturbances([]) == []
+    finally:
+        others.kill()
+        others.wait()
+    assert len(devices.disturbances([0])) == 1  # what is no process here is nobody's
 
 
 @pytest.mark.gpu

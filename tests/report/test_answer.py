@@ -29,6 +29,7 @@ from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
+from ninefold.result import ON_GPU
 from ninefold.stats.counted_turns import TakenTurn
 from ninefold.study_record import StudyRecord
 from tests import conftest
@@ -430,6 +431,45 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> Non
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
 
 
+def test_a_replayed_step_has_the_phases_before_it_and_waits_by_their_share_of_all_its_time() -> (
+    None
+):
+    for train_seconds, bound in ((5.0, True), (11.0, False)):
+        phases = {"data": 0.9, "transfer": 0.1}
+        runs = runs_of({PLAIN: train_seconds}, graph=True, phase_seconds=phases)
+        known = evidence(runs)
+        assert [*(known.phases(PLAIN) or {})] == ["data", "transfer"]
+        assert known.waits_for_data(PLAIN) is bound
+
+
+def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> None:
+    for on_gpu, told in ((NONE_AUTOCAST, 1), (None, 0)):
+        runs = [
+            replace(run, resident_bytes=100 * (run.cell == on_gpu))
+            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
+        ]
+        said = caveats(evidence(runs), EMPTY)
+        assert len([line for line in said if "dataset.resident" in line]) == told
+
+
+def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
+    for devices, told in ((["H"], 1), (["cpu"], 0)):
+        runs = [
+            replace(run, dtype="float32", devices=devices)
+            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
+        ]
+        said = caveats(evidence(runs), EMPTY)
+        assert len([line for line in said if "PyTorch's own default" in line]) == told
+
+
+def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
+    seen = f"{ON_GPU}other programs were there."
+    runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
+    said = caveats(evidence(runs), EMPTY)
+    assert said.count(seen) == 1
+    assert "Another note." not in said
+
+
 def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(
@@ -590,10 +630,8 @@ def test_groups_of_cells_are_not_put_down_to_memory_alone() -> None:
 
 
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
-    """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
     runs = [
-        replace(run, steps=int(100 * (run.train_seconds or 0)), devices=["H"], taken=[],
-                queued_seconds=0.0005 if run.amp == "autocast" else 0.05)
+        replace(run, devices=["H"], gpu_behind=0.1 if run.amp == "autocast" else 0.9)
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
     ]  # fmt: skip
     known = evidence(runs)
@@ -601,8 +639,8 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     (said,) = [line for line in caveats(known, EMPTY) if "the host" in line]
     assert said.startswith("none, autocast waits for the host: ")
     assert "graph=true" in said
-    on_a_cpu = evidence(runs_of({PLAIN: 5.0}, steps=500))
+    on_a_cpu = evidence(runs_of({PLAIN: 5.0}))
     assert not on_a_cpu.waits_for_host(PLAIN)
     phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}}
-    waiting = evidence(runs_of({PLAIN: 5.0}, steps=500, queued_seconds=0.0, **phases))
+    waiting = evidence(runs_of({PLAIN: 5.0}, gpu_behind=0.0, **phases))
     assert not waiting.waits_for_host(PLAIN)  # it is its data that it waits for

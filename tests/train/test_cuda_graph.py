@@ -19,7 +19,7 @@ from torch import Tensor
 
 from benchmarks import ours
 from ninefold.checkpoint.store import read
-from ninefold.engine.loop import train
+from ninefold.engine.loop import stepper, train
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import ConfigError, NumericsError
 from ninefold.model.convnet import ConvNet
@@ -27,6 +27,7 @@ from ninefold.result import NUMERICS
 from ninefold.signals import Stop
 from ninefold.train import build, cuda_graph
 from ninefold.train.training_run import TrainingRun, closing
+from ninefold.train.turns import endless, timed
 from tests.conftest import Shell, metrics, only_run, result
 from tests.kit import same as bitwise
 from tests.train.operations import Operations
@@ -124,7 +125,7 @@ def test_a_replayed_run_is_bitwise_the_run_as_written(how: tuple[str, ...], tmp_
     assert same(plain, replayed)
     steps = plain.checkpoint["step"]
     assert replayed.recorder.recorded == 2  # in the warm-up, and in the run
-    assert replayed.recorder.replayed == steps - 1 - len(range(2, steps + 1, 4)) + 2
+    assert replayed.recorder.replayed == steps - 1 + 2
     if how == HOW["skipped losses"]:
         assert 0 < plain.checkpoint["skipped"] < steps
     if HALF[0] in how:
@@ -177,6 +178,29 @@ def test_no_step_of_a_profile_is_replayed(tmp_path: Path) -> None:
     assert run.warmup.profile is not None
     assert "aten::convolution" in run.warmup.profile.table
     assert recorder.recorded == 0
+
+
+def test_all_steps_of_a_turn_are_replayed_and_of_their_phases_those_before_are_timed(
+    tmp_path: Path,
+) -> None:
+    recorder = Operations()
+    with training(tmp_path, "clock.sample=2", recorder=recorder) as run:
+        step, batches = stepper(run), endless(run)
+        timed(run, step, batches, 2)
+        before = recorder.replayed
+        timed(run, step, batches, 40)
+    assert recorder.replayed - before == 40
+    assert run.clock.sampled_steps == 21
+    assert {*run.clock.phase_seconds(40)} == {"data", "transfer"}
+
+
+def test_the_memory_of_a_recorded_step_is_given_back_for_steps_as_written(tmp_path: Path) -> None:
+    with training(tmp_path, recorder=Operations()) as run:
+        timed(run, stepper(run), endless(run), 3)
+        assert isinstance(run.graph, cuda_graph.Graph)
+        assert run.graph._recording is not None
+        with run.graph.off():
+            assert run.graph._recording is None
 
 
 def test_recording_does_not_count_on_the_clock(tmp_path: Path) -> None:

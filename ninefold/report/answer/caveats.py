@@ -12,7 +12,7 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
-from ninefold.result import ONE_THREAD
+from ninefold.result import ON_GPU, ONE_THREAD
 from ninefold.stats.counted_turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
@@ -30,6 +30,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     label = evidence.label
     notes = dict.fromkeys(note for run in evidence.group.runs for note in run.notes)
     found = [note for note in notes if note.endswith(ONE_THREAD)][:1]
+    found += [note for note in notes if note.startswith(ON_GPU)]
     found += [
         _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
     ]
@@ -90,6 +91,16 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     if waiting := [cell for cell in evidence.cells if evidence.waits_for_data(cell)]:
         found.append(
             f"{_who_waits(evidence, waiting)} for data: faster loading would change the times."
+        )
+    if any(run.dtype == "float32" and {*run.devices} - {"cpu"} for run in evidence.group.runs):
+        found.append(
+            "PyTorch's own default lies between fp32, which is without TF32, and tf32: of float32 "
+            "products it computes convolutions alone in TF32."
+        )
+    if len({bool(run.resident_bytes) for run in evidence.group.runs if run.ok}) > 1:
+        found.append(
+            "Some runs took their examples from the GPU and others from the host: dataset.resident "
+            "makes them agree."
         )
     if any(run.backend == "nccl" and run.peak_memory_bytes for run in evidence.group.runs):
         found.append(

@@ -27,7 +27,7 @@ from ninefold.study_record import StudyRecord
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
-AT_ONCE = 0.5  # share of a step within which a GPU that is not the limit has done what is queued
+BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,14 @@ class Evidence:
 
     def phases(self, cell: Cell) -> dict[str, float] | None:
         """Return the percentage of each phase in the sampled steps, the mean over its runs."""
-        shares: list[list[float]] = []
+        shares: dict[str, list[float]] = {}
         for run in self.group.completed(cell):
-            seconds = [run.phase(name) or 0.0 for name in PHASES]
-            if sum(seconds) > 0:
-                shares.append([100 * phase / sum(seconds) for phase in seconds])
-        means = [fmean(column) for column in zip(*shares, strict=True)]
-        return dict(zip(PHASES, means, strict=True)) if means else None
+            seconds = run.phase_seconds
+            whole = run.train_seconds if run.graph else sum(seconds.values())
+            for name in PHASES:
+                if whole and name in seconds:
+                    shares.setdefault(name, []).append(100 * seconds[name] / whole)
+        return {name: fmean(each) for name, each in shares.items()} or None
 
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
@@ -165,20 +166,14 @@ class Evidence:
         return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
 
     def waits_for_host(self, cell: Cell) -> bool:
-        """Whether a cell's GPUs have nothing left to do soon after the host has queued a step.
+        """Whether a cell's GPUs have done nearly all of a step as soon as the host has queued it.
 
-        A GPU that is the limit is behind by several steps then: the host runs ahead of it. Cells
-        that wait for their data are others.
+        A GPU that is the limit is behind then: the host runs ahead of it. Cells that wait for their
+        data are others.
         """
-        if self.waits_for_data(cell):
-            return False
         runs = [run for run in self.group.completed(cell) if run.timed is self.timed]
-        shares = [
-            run.queued_seconds / run.step_seconds
-            for run in runs
-            if run.queued_seconds is not None and run.step_seconds
-        ]
-        return bool(shares) and fmean(shares) < AT_ONCE
+        shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
+        return bool(shares) and fmean(shares) < BEHIND and not self.waits_for_data(cell)
 
     def safety(self, cell: Cell) -> Safety | None:
         """Return the test of a cell's score against the baseline's."""

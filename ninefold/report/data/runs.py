@@ -151,10 +151,6 @@ class Run(Result):
             margin if margin is not None and margin > 0 else None,
         )
 
-    def phase(self, name: str) -> float | None:
-        """Return the seconds sampled in a phase, None if unknown."""
-        return self.phase_seconds.get(name)
-
 
 def _of_processes(override: str) -> bool:
     return override.lstrip("+").partition("=")[0] == PROCESSES
