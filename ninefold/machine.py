@@ -18,6 +18,13 @@ GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
 _shared_cores: int | None = None
+# Variables that change what a GPU computes, or how fast, and tell nothing of the host.
+GPU_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING", "NCCL_ALGO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_PROTO",
+    "NCCL_SHM_DISABLE", "NVIDIA_TF32_OVERRIDE", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)  # fmt: skip
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
 
 
@@ -73,6 +80,11 @@ def _said_of_processor() -> list[tuple[str, str]] | None:
 def gpu_driver() -> bool:
     """Whether this host has a driver for GPUs, which need not mean that there is one to use."""
     return any(Path(driver).exists() for driver in GPU_DRIVERS)
+
+
+def gpu_variables() -> dict[str, str] | None:
+    """Those of GPU_VARIABLES that are set; None if none is."""
+    return {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ} or None
 
 
 def this_host() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import resource
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from ninefold.files import write_durably, write_json
+from ninefold.machine import GPU_VARIABLES
 from ninefold.measure.environment import environment
 from ninefold.result import FILE, Result
 from tests.forks import exit_code, fork
@@ -107,6 +109,19 @@ def test_the_environment_has_versions_machine_commit_and_time() -> None:
     age = datetime.now(timezone.utc) - datetime.fromisoformat(found["time"])
     assert timedelta() <= age < timedelta(minutes=1)
     assert json.loads(json.dumps(found)) == found
+
+
+def test_the_environment_has_what_changes_the_speed_of_a_gpu_and_no_other_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in GPU_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert environment()["variables"] is environment()["power_limits"] is None
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "of the host")
+    monkeypatch.setattr("ninefold.measure.environment.power_limit", [math.nan, 699.6].__getitem__)
+    found = environment(2, [0, 1])
+    assert (found["variables"], found["power_limits"]) == ({"CUDA_LAUNCH_BLOCKING": "1"}, [700])
 
 
 def test_the_commit_is_that_of_the_checkout_from_any_working_directory(

@@ -59,6 +59,11 @@ def gpu_load(index: int) -> float:
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
 
 
+def power_limit(index: int) -> float:
+    """Watts that a GPU may take; NaN: not known, as of a part of one (MIG)."""
+    return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000)
+
+
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:
     try:
         return float(question(*_gpu(index)))

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ninefold.machine import cores, cpu, installed, this_host
+from ninefold.machine import cores, cpu, gpu_variables, installed, this_host
+from ninefold.measure.devices import power_limit
 from ninefold.places import INSTALLED, ROOT
 
-COMMIT = "COMMIT"  # the file of a packed copy, see `benchmarks.gpu --pack`
+COMMIT = "COMMIT"  # the file that names the commit of a copy, see `benchmarks.gpu --pack`
 
 
-def environment(processes: int = 1) -> dict[str, Any]:
+def environment(processes: int = 1, gpus: Sequence[int] = ()) -> dict[str, Any]:
     """Versions, driver, commit, machine and time (UTC) of this process.
 
-    processes: of the run, all on this host.
+    processes: of the run, all on this host. gpus: numbers of those of this process.
     """
-    versions: dict[str, str | None] = {
+    packages = ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy")
+    versions = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+        **{package: installed(package) for package in packages},
     }
-    for package in ("ninefold", "torchvision", "hydra-core", "omegaconf", "numpy"):
-        versions[package] = installed(package)
     git = ("git", "-C", str(ROOT))
-    packed = _packed_commit(ROOT)  # it counts first: the repository of a folder around is another
+    file = ROOT / COMMIT  # it counts first: the repository of a folder around is another
+    packed = file.read_text().strip() if file.is_file() else None
     other = packed or INSTALLED
     commit = packed if other else _output(*git, "rev-parse", "HEAD")
     changes = None if other else _output(*git, "status", "--porcelain", "--untracked-files=no")
@@ -37,6 +40,8 @@ def environment(processes: int = 1) -> dict[str, Any]:
         "versions": versions,
         "platform": platform.platform(),
         "driver": _driver() if torch.cuda.is_available() else None,
+        "variables": gpu_variables(),
+        "power_limits": [round(w) for w in map(power_limit, gpus) if not math.isnan(w)] or None,
         "commit": commit,
         "dirty": bool(changes) if commit else None,
         "hostname": platform.node(),
@@ -45,12 +50,6 @@ def environment(processes: int = 1) -> dict[str, Any]:
         "hosts": [{"name": platform.node(), **this_host(), "ranks": list(range(processes))}],
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
-
-
-def _packed_commit(root: Path) -> str | None:
-    """The commit that files without their repository were copied from, as they say themselves."""
-    file = root / COMMIT
-    return file.read_text().strip() if file.is_file() else None
 
 
 def _output(*command: str) -> str | None:
@@ -67,8 +66,6 @@ def _driver() -> str | None:
 
     try:
         pynvml.nvmlInit()
-        found = pynvml.nvmlSystemGetDriverVersion()
-        pynvml.nvmlShutdown()
+        return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return None
-    return found.decode() if isinstance(found, bytes) else str(found)

@@ -136,7 +136,7 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
 
 def environment_of(spec: RunSpec, context: RankContext) -> dict[str, Any]:
     """The environment of rank 0, and the hosts of all ranks."""
-    found = environment(context.world_size)
+    found = environment(context.world_size, context.gpus)
     return {**found, "hosts": spec.hosts} if spec.hosts else found
 
 

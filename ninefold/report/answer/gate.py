@@ -20,7 +20,7 @@ from ninefold.report.stats.measures import SECONDS
 from ninefold.report.stats.recordings import Change, changes
 
 # Entries of environment.json that may change times though the code is the same.
-MACHINE = ("cpu", "cores", "driver")
+MACHINE = ("cpu", "cores", "driver", "variables", "power_limits")
 VERSIONS = ("python", "torch", "cuda", "torchvision", "numpy")
 
 Seconds = Mapping[Cell, Mapping[int, float]]  # per epoch, by cell and seed or round
