@@ -66,7 +66,7 @@ class StudyRecord:
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
-    timing_groups: groups that a timing round had at most, as memory did not suffice for all cells.
+    timing_groups: groups that a timing round had at most, as not all cells could be alive at once.
     timing_ended: why there are no more timing rounds, see study.timing; None: there are.
     untimed: cells that are not timed as time is short, each with the one whose work it repeats.
     """

@@ -138,7 +138,8 @@ KNOWN = (
         "device",
         "cuda",
         "the GPU reports an error",
-        "see dmesg and nvidia-smi; the run can be resumed",
+        "see dmesg and nvidia-smi, which also says whether it takes one process only (E. Process); "
+        "the run can be resumed",
     ),
     Known(  # such as SparseAdam, gradients that are not sparse, or LBFGS, which needs a closure
         ("torch.optim.", ".step() missing "),

@@ -573,6 +573,12 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
     assert (after["accuracy"], after["test_loss"]) == (before["accuracy"], before["test_loss"])
 
 
+def test_groups_of_cells_are_not_put_down_to_memory_alone() -> None:
+    known = evidence(runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}))
+    said = " ".join(caveats(known, replace(EMPTY, timing_groups=2)))
+    assert "for want of memory or on a GPU that takes one process at a time" in said
+
+
 def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
     """A step takes 10 ms: the GPU of one cell is half of a tenth of it behind, of another five."""
     runs = [

@@ -58,8 +58,9 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(f"The times are those of whole runs, not measured in turns: {measured}.")
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
-            f"Memory did not suffice for all cells at once: they were timed in {count} groups. "
-            "What changed between the groups of a round does not cancel."
+            "Not all cells could be alive at once, for want of memory or on a GPU that takes one "
+            f"process at a time: they were timed in {count} groups. What changed between the "
+            "groups of a round does not cancel."
         )
     if evidence.group.timing:
         found += _state_of_machine(evidence, others(sweep.timing))
