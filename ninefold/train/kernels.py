@@ -75,9 +75,9 @@ def choose_kernels(deterministic: bool, benchmark: bool) -> None:
 
 
 def notes(
-    wanted: str, layout: str, benchmark: bool, device: torch.device, contiguous: bool = False
+    wanted: str, layout: str, benchmark: bool, context: RankContext, contiguous: bool = False
 ) -> list[str]:
-    """Sentences about what has no effect, or another one than in other cells, on `device`.
+    """Sentences about what has no effect, or another one than in other cells, at this place.
 
     layout: what model.memory_format=`wanted` means here. benchmark: the key cudnn_benchmark.
     contiguous: whether the strategy keeps its parameters so.
@@ -98,8 +98,13 @@ def notes(
             "model.memory_format=auto is contiguous here and channels last in precisions that "
             "tensor cores compute: full float32 does not run on them."
         )
-    if benchmark and device.type == "cpu":
+    if benchmark and context.device.type == "cpu":
         found.append("cudnn_benchmark is a no-op on a CPU: cuDNN is a library for GPUs.")
+    elif benchmark and context.replicas > context.world_size:
+        found.append(
+            "cudnn_benchmark may search anew in each step here: cuDNN keeps what it found for a "
+            "thread, and each step starts new threads for the copies of the network."
+        )
     return found
 
 

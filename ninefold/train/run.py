@@ -68,13 +68,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *run.amp.notes(context.device),
         *kernels.compile_notes(job.compile.mode, context.device),
         *cuda_graph.notes(job.graph, context.device),
-        *kernels.notes(
-            wanted,
-            run.layout,
-            job.cudnn_benchmark,
-            context.device,
-            contiguous=run.parallel.shards,
-        ),
+        *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
     if context.local_size > job.threads:
         found.append(

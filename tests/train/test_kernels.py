@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.conftest import Shell, result
 from tests.faults.runs import one_after_another
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+ALONE = RankContext(0, 1, GPU)
 IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
 TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64")
 
@@ -52,10 +54,19 @@ def test_auto_takes_tf32_for_what_it_is_on_the_gpu_that_is_there(
 
 
 def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it() -> None:
-    (note,) = kernels.notes("auto", "contiguous_format", False, GPU)
+    (note,) = kernels.notes("auto", "contiguous_format", False, ALONE)
     assert note.startswith("model.memory_format=auto is contiguous here")
-    assert kernels.notes("auto", "channels_last", False, GPU) == []
-    assert kernels.notes("contiguous_format", "contiguous_format", False, GPU) == []
+    assert kernels.notes("auto", "channels_last", False, ALONE) == []
+    assert kernels.notes("contiguous_format", "contiguous_format", False, ALONE) == []
+
+
+def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads() -> None:
+    def noted(context: RankContext) -> list[str]:
+        return kernels.notes("channels_last", "channels_last", True, context)
+
+    dp = replace(ALONE, replicas=2)
+    assert [len(noted(context)) for context in (ALONE, replace(dp, world_size=2))] == [0, 0]
+    assert noted(dp)[0].startswith("cudnn_benchmark may search anew in each step here")
 
 
 def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights() -> None:
