@@ -20,6 +20,7 @@ from benchmarks import ours
 from benchmarks.checkpoints import writing
 from benchmarks.gpu.contestants import COMMON, stepping, synchronize
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.engine.amp import Amp
 from ninefold.engine.clock import Clock
 from ninefold.files import write_json
 from ninefold.machine import gpus
@@ -83,6 +84,58 @@ def seconds(call: Callable[[], object]) -> float:
     call()
     synchronize(device())
     return time.perf_counter() - began
+
+
+def clock(dry: bool, overrides: list[str], steps: int) -> dict[str, Any]:
+    """Seconds of the inner clock, over those between two events around the same steps."""
+    kind: Any = torch.Event if dry else torch.cuda.Event
+    began, ended = (kind(enable_timing=True) for _ in range(2))
+    with stepping(overrides) as (run, take):
+        take(2)
+        run.clock.stop()
+        before = run.clock.seconds
+        run.clock.start()
+        if not dry:
+            began.record()
+        take(steps)
+        if not dry:
+            ended.record()
+        run.clock.stop()
+    inner = run.clock.seconds - before
+    return {"ratio": 1.0 if dry else 1e3 * inner / began.elapsed_time(ended)}
+
+
+def long(dry: bool, overrides: list[str], lasts: float) -> dict[str, Any]:
+    """Steps of a process that nothing else runs beside, for so many seconds."""
+    each: list[float] = []
+    watts: list[float] = []
+    with stepping(overrides) as (_, take):
+        until = time.perf_counter() + lasts
+        while time.perf_counter() < until or not each:
+            each.append(seconds(lambda: take(5)) / 5)
+            watts.append(devices._ask(0, lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3))
+    quarter = -(-len(each) // 4)
+    return {
+        "ms": 1e3 * median(each[-quarter:]),
+        "ms at first": 1e3 * median(each[:quarter]),
+        "watts": None if dry else median(watts[-quarter:]),
+        "MiB": 0 if dry else torch.cuda.max_memory_reserved() / 2**20,
+    }
+
+
+def tf32(dry: bool) -> dict[str, Any]:
+    """Whether products and convolutions keep 1 + 2**-12, which TF32 rounds to 1."""
+    kept, one = 1 + 2**-12, torch.eye(1024, device=device())
+    image, filters = torch.full((1, 64, 8, 8), kept, device=device()), one[:64, :64, None, None]
+    found = {}
+    for name in ("torch's default", "fp32", "tf32"):
+        if name in ("fp32", "tf32"):
+            Amp("float32", tf32=name == "tf32").pin()
+        product = torch.full((1024, 1024), kept, device=device()) @ one
+        found[f"{name}: a product keeps it"] = bool((product == kept).all())
+        convolved = torch.conv2d(image, filters.contiguous())
+        found[f"{name}: a convolution keeps it"] = bool((convolved == kept).all())
+    return found
 
 
 def inputs(dry: bool, overrides: list[str], turns: int) -> dict[str, Any]:

@@ -26,6 +26,10 @@ NETS = {
     "ConvNet 32x32": (("model=convnet",), 200),
     "ResNet-18": (("model=resnet18",), 40),
     "AlexNet": (("model=alexnet",), 40),
+    **{
+        name: (("model=torchvision", f"model.net.name={name}"), 20)
+        for name in ("convnext_large", "densenet201", "regnet_x_1_6gf", "resnet50")
+    },
 }
 
 
