@@ -66,7 +66,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *run.notes,
         *run.parallel.notes(context),
         *run.amp.notes(context.device),
-        *kernels.compile_notes(job.compile.mode, context.device),
+        *kernels.compile_notes(job.compile.mode, context, run.parallel.shards),
         *cuda_graph.notes(job.graph, context.device),
         *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
