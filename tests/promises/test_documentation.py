@@ -52,3 +52,17 @@ def test_the_arguments_of_compare_are_documented_with_their_defaults() -> None:
     taken = inspect.signature(ninefold.compare).parameters
     assert list(documented) == list(taken)
     assert documented == {name: parameter.default for name, parameter in taken.items()}
+
+
+# Pages that follow from the code, that tell what changed, and the way for who works on it.
+GENERAL = {"CHANGELOG.md", "CONTRIBUTING.md", "keys.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_heading_that_describes_cuda_says_whether_it_has_run_there(page: Path) -> None:
+    if page.name in GENERAL or "experiments" in page.parts:
+        return
+    for section in re.split(r"^(?=#+ )", page.read_text(), flags=re.MULTILINE):
+        text = re.sub(r"^    .*$|CUDA libraries", "", section, flags=re.MULTILINE)
+        if re.search(r"\b(CUDA|NCCL|cuDNN|TF32)\b", text):
+            assert re.search(r"\brun on a GPU\b|measured on a GPU|stand-in", text), text[:80]
