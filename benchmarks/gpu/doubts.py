@@ -145,10 +145,10 @@ def waits(session: Session) -> Figures:
     job = (*job, f"max_steps={session.size(100, 4)}", "checkpoint.every=null", "logger=quiet")
     plain, profiled = (session.train(*job, f"profile={on}") for on in ("false", "true"))
     found = plain.result
-    queued, seconds = found.get("queued_seconds"), found.get("train_seconds")
+    seconds, behind = found.get("train_seconds"), found.get("gpu_behind")
     figures: Figures = {"exit code": plain.code, "load": (found.get("load") or [None])[0]}
-    if queued is not None and seconds:
-        figures["steps that the GPU is behind"] = queued * found["steps"] / seconds
+    if behind is not None:
+        figures["share of steps that the GPU is behind with"] = behind
     if seconds and profiled.result:
         figures["profiled over not"] = profiled.result["train_seconds"] / seconds
     return figures
@@ -242,7 +242,7 @@ CHECKS = [
             for net in ("ConvNet 8x8", "ResNet-18")
         ],
         seconds=90,
-    ),  # the eighth was of energy, which is not measured any more
+    ),
     Check(
         "stopped",
         "Does a group of NCCL go on after it was idle and stopped?",
@@ -263,7 +263,7 @@ CHECKS = [
             ends_with(),
             Expectation("load", low=0.9, means="this batch does not fill the GPU: no answer"),
             Expectation(
-                "steps that the GPU is behind", low=0.5,
+                "share of steps that the GPU is behind with", low=0.5,
                 means="the report says that this net waits for the host; it does not",
             ),
             Expectation(
