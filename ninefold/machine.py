@@ -82,9 +82,9 @@ def gpu_driver() -> bool:
     return any(Path(driver).exists() for driver in GPU_DRIVERS)
 
 
-def gpu_variables() -> dict[str, str] | None:
-    """Those of GPU_VARIABLES that are set; None if none is."""
-    return {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ} or None
+def gpu_variables() -> dict[str, str]:
+    """Those of GPU_VARIABLES that are set."""
+    return {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ}
 
 
 def this_host() -> dict[str, Any]:

@@ -116,7 +116,7 @@ def test_the_environment_has_what_changes_the_speed_of_a_gpu_and_no_other_variab
 ) -> None:
     for name in GPU_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert environment()["variables"] is environment()["power_limits"] is None
+    assert (environment()["variables"], environment()["power_limits"]) == ({}, None)
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "of the host")
     monkeypatch.setattr("ninefold.measure.environment.power_limit", [math.nan, 699.6].__getitem__)

@@ -126,9 +126,10 @@ def stopped(session: Session) -> Figures:
     with process(session, [made]) as group:
         assert answer(session, group, READY), "it could not be built"
         each = []
-        for seconds in (0, wait, pause):
-            time.sleep(seconds)
-            if seconds == pause:
+        for turn in range(3):
+            if turn == 1:
+                time.sleep(wait)
+            if turn == 2:
                 assert group.process.pid is not None
                 os.kill(group.process.pid, signal.SIGSTOP)
                 time.sleep(pause)

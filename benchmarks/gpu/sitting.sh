@@ -4,7 +4,7 @@
 #   bash sitting.sh first            what the machine is, a run, a recorded step, ddp over NCCL, the default
 #                                    against the CPU, the tests that need a GPU, and as much as there is time
 #                                    for of what reading the code left open (doubts)
-#   bash sitting.sh doubts published these parts or checks, in MINUTES (8)
+#   bash sitting.sh doubts study     these parts or checks, in MINUTES (8)
 #
 # It leaves $OUT/log.txt and $OUT/found.tgz (OUT: ./found), for `python -m benchmarks.gpu --unpack`. What is
 # done is not repeated while $WORK stays. Exit code 90: the packages cannot be unpacked, 91: one is missing or

@@ -60,7 +60,7 @@ def compare(
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: the options to combine; each combination is a cell.
     minutes: of timing, for all cells together. A second round is made even if it ends up to half a
-        minute later, as one alone decides nothing.
+        minute later, as one alone decides little.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and accuracy, which trains each cell once per seed.
     seeds: runs of each cell, for accuracy.

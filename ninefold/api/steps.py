@@ -233,7 +233,7 @@ def keep(thing: Any) -> Callable[[], None]:
         for parameter, values in held.items():  # in place: a CUDA graph may read these very tensors
             for name, value in values.items():
                 new = thing.state.get(parameter, {}).get(name)
-                if isinstance(value, Tensor) and isinstance(new, Tensor):
+                if isinstance(new, Tensor) and new.shape == getattr(value, "shape", None):
                     thing.state[parameter][name] = value.copy_(new)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient

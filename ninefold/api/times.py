@@ -30,8 +30,8 @@ class Times:
     """How long steps of a training take, compared in turns.
 
     best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
-        these; while none is shown to be, the one with the shortest times so far; None before two
-        rounds
+        these; while none is shown to be, the one with the shortest times so far; None before the
+        first complete round
     chance: the confidence that `best` is within `same` of the fastest
     settled: whether that is shown, and of each other step whether it is slower or takes the same
     busy: share of the machine's CPU time that other programs used in the mean turn, 0 to 1 (Linux);

@@ -29,7 +29,7 @@ def turns(
 
     They take turns as the steps of `ninefold.time_steps` do:
 
-        t = ninefold.turns({"fp32": nullcontext, "bf16": lambda: torch.autocast("cuda")})
+        t = ninefold.turns({"fp32": nullcontext, "fp16": lambda: torch.autocast("cuda")})
         for batch in batches:
             with t.step():
                 loss = model(batch)

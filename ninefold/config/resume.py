@@ -179,7 +179,7 @@ def newest_unfinished(
         if same_options and fixed(run.config.frozen) == fixed(_as_if(config, run.config.frozen)):
             return run
     if unread:
-        print(f"resume=auto: {len(unread)} cannot be read, see resume={unread[0]}")
+        print(f"resume=auto: {len(unread)} cannot be read; resume={unread[0]} says why")
     return None
 
 

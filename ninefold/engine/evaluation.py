@@ -77,7 +77,7 @@ def evaluate(
     stopped = False
     with fork_rng(context):
         for inputs, targets in shard(source, batch_size, prepare, context):
-            if not context.one_batch and interrupted():  # else all wait for it
+            if not context.one_batch and interrupted():  # who share a batch stay together
                 stopped = True
                 break
             loss_of_batch, sums_of_batch = forward(inputs, targets, measure=True)

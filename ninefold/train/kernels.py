@@ -126,8 +126,8 @@ def keep_freed() -> None:
 def give_back_freed() -> None:
     """Have malloc return what it keeps to the kernel, and freed blocks of LARGE bytes at once.
 
-    So does glibc by default, until it has learned from a program's use not to. `keep_freed` before
-    it holds for what is freed later. Where parameters are gathered for a short time only, memory
+    So does glibc by default, until it has learned from a program's use not to. After `keep_freed`
+    only the first of the two is done. Where parameters are gathered for a short time only, memory
     that is kept would be as much as if they were never dropped.
     """
     if platform.libc_ver()[0] == "glibc":

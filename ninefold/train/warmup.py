@@ -88,7 +88,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
     warm()
     run.state.restore(before, run.parallel, run.context)
     del before
-    if run.context.device.type == "cuda":  # where no step takes the memory of the copies again
+    if run.context.device.type == "cuda":  # a CPU's steps take that memory again
         give_back_freed()
 
 

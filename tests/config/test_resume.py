@@ -251,7 +251,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
     )
     job = Configuration(tree=OmegaConf.create({"seed": 0}))
     assert resume.newest_unfinished(tmp_path, job, {}, KNOWN) is None
-    assert capsys.readouterr().out == f"resume=auto: 1 cannot be read, see resume={run}\n"
+    assert capsys.readouterr().out == f"resume=auto: 1 cannot be read; resume={run} says why\n"
 
 
 def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named() -> (

@@ -158,7 +158,7 @@ from torch.utils.data import Dataset
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
-from ninefold.launch.turns import Turns
+from ninefold.launch.turns import TurnTakers
 
 class Rows(Dataset):
     def __len__(self):
@@ -179,7 +179,7 @@ if __name__ == "__main__":
     forkserver.start(job.resolved)
     folder = Path("run")
     folder.mkdir()
-    with Turns() as turns:
+    with TurnTakers() as turns:
         run = turns.start(RunSpec("time", job.text, folder, started=time.time()), 1)
         run.turn(3, 5)
         for _ in range(3):  # where other programs disturb

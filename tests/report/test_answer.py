@@ -232,7 +232,10 @@ def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains() -> N
 
 def test_what_all_that_may_be_the_fastest_share_is_named_before_the_rest_is_decided() -> None:
     seconds = {NONE: 5.0, NONE_AUTOCAST: 3.0, DDP_AUTOCAST: 2.95}
-    assert answer_of(runs_of(seconds, noise=0.05)).lead == "Use autocast. Not decided: none or ddp."
+    assert (
+        answer_of(runs_of(seconds, noise=0.05)).lead
+        == "Use autocast. Not decided: one process or ddp."
+    )
     answer = answer_of(runs_of({NONE: 5.0, DDP: 3.0, DDP_AUTOCAST: 2.95}, noise=0.05))
     assert answer.lead == "Use ddp. Not decided: fp32 or autocast."
     assert (answer.decided, answer.train) == (False, None)

@@ -50,9 +50,10 @@ WRAPS = {
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
-    if found.decided and found.evidence.turns.swamped:
-        return f"Beside other programs: {_lead(found)}"
-    return _lead(found)
+    said = _lead(found)
+    if said.startswith(("Use ", "Only ")) and found.evidence.turns.swamped:
+        return f"Beside other programs: {said}"
+    return said
 
 
 def _lead(found: Recommendation) -> str:
@@ -97,11 +98,15 @@ def _lead(found: Recommendation) -> str:
 
 def _shared(found: Recommendation) -> str | None:
     """Return the lead where what may be the fastest has one precision or strategy of several."""
-    label = found.evidence.label
+
+    def parts(cell: Cell, part: int) -> str:
+        said = found.evidence.label(cell).split(", ")[part]
+        return "one process" if said == PLAIN.parallel else said
+
     for part in (1, 0):  # the precision, the strategy
-        shared = {label(cell).split(", ")[part] for cell in found.may_be}
-        others = [label(cell).split(", ")[1 - part] for cell in found.may_be]
-        of_all = {label(cell).split(", ")[part] for cell in found.candidates}
+        shared = {parts(cell, part) for cell in found.may_be}
+        of_all = {parts(cell, part) for cell in found.candidates}
+        others = [parts(cell, 1 - part) for cell in found.may_be]
         if len(shared) == 1 < len(of_all) and 1 < len(others) <= MAX_NAMED:
             return f"Use {shared.pop()}. Not decided: {' or '.join(others)}."
     return None

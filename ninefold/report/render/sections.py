@@ -176,7 +176,7 @@ def _phases(group: Group) -> Section | None:
     ]
     titles = [f"{phase} %" for phase in PHASES]
     table = table_of("Phases of a training step", [_NAME], titles, rows)
-    about = "Shares of the sampled training steps."
+    about = "Shares of the sampled training steps; with graph=true of all steps."
     return Section("phases", "Where time goes", about, bars=bars, tables=[table])
 
 
