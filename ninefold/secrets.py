@@ -16,10 +16,10 @@ from typing import Any
 # garble the text and hide nothing.
 SHORTEST, SHORTEST_NUMBER = 4, 8
 # Words of our own that a value may happen to be. With USER=root every `dataset.root` would go.
-WORDS = {
+WORDS = frozenset({
     "auto", "cpu", "cuda", "true", "false", "null", "none", "root", "train", "test", "error",
     "float16", "float32", "bfloat16", "channels_last", "channels_last_3d", "contiguous_format",
-}  # fmt: skip
+})  # fmt: skip
 
 _KNOWN: dict[str, str] = {}
 _NUMBER = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?", re.IGNORECASE)
