@@ -122,8 +122,10 @@ def has_tf32(device: torch.device) -> bool:
 
 def in_tf32(device: torch.device) -> bool:
     """Return whether float32 products on `device` are rounded to TF32 now, by their values."""
+    if device.type != "cuda":
+        return False
     value = torch.full((1024, 1024), 1 + 2**-12, device=device)  # 1 in TF32
-    return device.type == "cuda" and not torch.equal(value @ torch.eye(1024, device=device), value)
+    return not torch.equal(value @ torch.eye(1024, device=device), value)
 
 
 class Autocast(nn.Module):
