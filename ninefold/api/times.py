@@ -12,6 +12,7 @@ from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.best import standing
 from ninefold.stats.counted_turns import Counted
+from ninefold.stats.differences import Values
 from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 
@@ -94,18 +95,23 @@ class Times:
 
 
 def times(
-    names: Sequence[str], counted: Counted, settings: Settings, caveats: Sequence[str] = ()
+    names: Sequence[str],
+    counted: Counted,
+    settings: Settings,
+    caveats: Sequence[str] = (),
+    stretches: Values | None = None,
 ) -> Times:
     """Return what is known.
 
-    names: of the steps. counted: their turns. `settings.baseline`: see `Times`.
+    names: of the steps. counted: their turns. `settings.baseline`: see `Times`. stretches: see
+    `ninefold.stats.statistics.compare`.
     """
     found = counted.seconds()
     values = {name: found.get(name, {}) for name in names}
     seen = of_seconds(values, counted.noise())
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
-    pairs = tuple(compare(values, {}, settings, time=seen).seconds)
+    pairs = tuple(compare(values, {}, settings, time=seen, stretches=stretches).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
     if rounds > 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 IDLE = (3, 4)  # fields of a CPU in /proc/stat: idle, and waiting for a disk
@@ -19,34 +20,42 @@ class NeighborLoad:
     """
 
     def __init__(self) -> None:
-        self._processes = frozenset[int]()
-        self._before: tuple[float, float, int] | None = None
+        self._before: tuple[float, dict[int, float], int] | None = None
         self._began = 0.0
 
     def begin(self, processes: Sequence[int]) -> None:
-        """Count from now on.
+        """Count from now on. processes: ids of our own besides this one."""
+        self._before, self._began = _used([os.getpid(), *processes]), time.monotonic()
 
-        processes: ids of our own besides this one, alive until `share` is called.
+    def share(self, processes: Sequence[int] | None = None) -> float | None:
+        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known.
+
+        processes: our own ones now, where some were started or have ended since; None: the same.
         """
-        self._processes = frozenset((os.getpid(), *processes))
-        self._before, self._began = _used(self._processes), time.monotonic()
-
-    def share(self) -> float | None:
-        """Return the share of the CPU time since `begin`, 0 to 1; None where it is not known."""
-        after, seconds = _used(self._processes), time.monotonic() - self._began
-        if self._before is None or after is None or not seconds:
+        if self._before is None:
             return None
-        (idle, own, cpus), (idle_now, own_now, _) = self._before, after
+        idle, own, cpus = self._before
+        after = _used([*own] if processes is None else [os.getpid(), *processes])
+        seconds = time.monotonic() - self._began
+        if after is None or not seconds or (processes is None and after[1].keys() != own.keys()):
+            return None
         whole = seconds * cpus
-        return min(max((whole - (idle_now - idle) - (own_now - own)) / whole, 0.0), 1.0)
+        ours = sum(used - own.get(pid, 0.0) for pid, used in after[1].items())
+        return min(max((whole - (after[0] - idle) - ours) / whole, 0.0), 1.0)
 
 
-def _used(processes: frozenset[int]) -> tuple[float, float, int] | None:
-    """Seconds that CPUs were idle, and that we used, and the number of CPUs; None if unknown."""
+def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | None:
+    """Seconds that CPUs were idle, and that each process used, and the number of CPUs.
+
+    None if unknown; a process that has ended is missing.
+    """
+    own = dict[int, float]()
     try:
         names = {f"cpu{index}" for index in os.sched_getaffinity(0)}
         lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-        own = sum(time.clock_gettime(~pid << 3 | PROCESS_CLOCK) for pid in processes)
+        for pid in processes:
+            with suppress(OSError):
+                own[pid] = time.clock_gettime(~pid << 3 | PROCESS_CLOCK)
     except (OSError, OverflowError, AttributeError):
         return None
     cpus = [line[1:] for line in lines if line and line[0] in names]

@@ -1,0 +1,300 @@
+"""The command `ninefold bench 'COMMAND' 'COMMAND' ...`: its arguments, to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import string
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ninefold.errors import ConfigError, Failure, Slower
+from ninefold.files import read_text, write_text
+from ninefold.places import typed_as
+from ninefold.process import exit_code_of, exit_with
+
+from . import answer, score
+from .contestant import Command
+from .engine import Bench, Options
+from .gate import UNDECIDED, failure, share_of, verdict
+from .revisions import checked_out, cleanup_commands, planned
+from .whole import time_whole_runs
+
+EXAMPLES = """examples:
+  ninefold bench 'python train.py --amp' 'python train.py'
+  ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
+  ninefold bench --revisions main HEAD --max-slowdown 3% -- python train.py
+  ninefold bench --env old/.venv --env new/.venv -- python train.py
+  ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
+      'python a.py --seed {seed}' 'python b.py --seed {seed}'
+  ninefold bench --why 'python train.py'
+"""
+RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line, as the rest of the program does."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(
+            "arguments", " ".join(sys.argv[1:]), f"{message}; see its options; --help"
+        )
+
+
+def parser() -> Parser:
+    """All options."""
+    found = Parser(
+        prog=typed_as("bench"),
+        description="Which of these commands that train with torch takes less time per step? They "
+        "train in short turns, unedited.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = found.add_argument
+    add(
+        "commands",
+        nargs="*",
+        metavar="COMMAND",
+        help="run by /bin/sh; {seed}: number of the round, {out}: an empty folder",
+    )
+    add("--minutes", type=float, default=2.0, help="starts included (2); fewer once it is settled")
+    add("--same", type=share, default=0.02, metavar="2%", help="commands nearer than this tie")
+    add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
+    add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
+    add("--env", action="append", default=[], metavar="VENV", help="once, or for each command")
+    add("--each", action="append", default=[], metavar="K=V,V", help="one command for each {K}")
+    add("--count", choices=("steps", "all"), default="steps", help="all: evaluations count too")
+    add("--step", metavar="MODULE:FUNCTION", help="its return ends a step (Optimizer.step)")
+    add("--by", choices=("time", "cpu"), default="time", help="judge by CPU time per step")
+    add("--whole", action="store_true", help="time whole runs, one after another")
+    add("--apart", action="store_true", help="not all alive at once: for what fills a GPU")
+    add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
+    add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
+    add("--start-seconds", type=float, default=300.0, metavar="S", help="to the first step (300)")
+    add("--revisions", nargs=2, metavar=("BASE", "HEAD"), help="of git; . is what is here")
+    add("--link", action="append", default=[], metavar="PATH", help="link it into each revision")
+    add("--setup", metavar="COMMAND", help="run it in each revision first")
+    add("--max-slowdown", type=share, metavar="3%", help="a gate: exit code 8 if B is slower")
+    add("--undecided", choices=("fail", "pass"), default="fail", help="what such a gate does")
+    add("--score", type=re.compile, metavar="REGEX", help="compare scores of whole runs by {seed}")
+    add("--better", choices=("less", "more"), help="which scores are")
+    add("--margin", type=float, help="of scores: a gain of less is not kept")
+    add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
+    add("--agents", action="store_true", help="a page for programs that judge changes")
+    add("--json", type=Path, metavar="FILE", help="the answer as data")
+    add("--markdown", type=Path, metavar="FILE", help="the answer for a pull request")
+    add("--keep", type=Path, metavar="DIR", help="for the commands' output (bench/DATE)")
+    return found
+
+
+def share(text: str) -> float:
+    try:
+        return share_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}: 3% or 0.03 is") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare what the arguments say; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    stopped, left = "the comparison was stopped", "no process of the commands is left"
+    return exit_code_of(lambda: run(words), stopped, left)
+
+
+def run(words: Sequence[str]) -> None:
+    """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
+    if sys.platform != "linux":
+        raise ConfigError(
+            "platform",
+            sys.platform,
+            "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
+        )
+    own, rest = [*words, "--"][: [*words, "--"].index("--")], [*words]
+    asked = parser().parse_args(own)
+    if "--" in rest:
+        asked.commands.append(" ".join(rest[rest.index("--") + 1 :]))
+    if asked.agents:
+        print(read_text(Path(__file__).parent / "agents.txt"), end="")
+        return
+    keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
+    keep.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        given = [{"text": text} for text in with_values(asked)]
+        cleanup: list[list[str]] = []
+        if asked.revisions:
+            given, cleanup = of_revisions(given, asked, keep, stack)
+        commands = commands_of(with_twins(given, asked), asked)
+        if asked.score:
+            judged(commands, asked, keep)
+        else:
+            timed(commands, asked, keep, cleanup)
+
+
+def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
+    """Compare scores."""
+    if asked.margin is None or asked.better is None:
+        raise ConfigError(
+            "--score",
+            asked.score.pattern,
+            "what a gain is worth is not said; --better and --margin are needed; add them",
+        )
+    rule = score.Rule(asked.score, asked.better, asked.margin, asked.keep_if == "safe")
+    found = score.compare(commands, rule, keep)
+    print(found)
+    if asked.json:
+        write_text(asked.json, json.dumps(vars(found), indent=1) + "\n")
+    kind = {score.DISCARD: Slower, score.MORE: ConfigError}.get(found.verdict)
+    if kind is not None:
+        raise kind(
+            "--score",
+            asked.score.pattern,
+            found.verdict,
+            f"{found.seeds} seeds were run",
+            "see above",
+        )
+
+
+def timed(
+    commands: Sequence[Command], asked: Namespace, keep: Path, cleanup: Sequence[Sequence[str]]
+) -> None:
+    """Compare times, and print the answer. Raises the failure of a gate."""
+    allowed = asked.max_slowdown
+    options = Options(asked.minutes, asked.same, asked.by, asked.count, asked.apart)
+    if allowed is not None:
+        decided = lambda times: verdict(times.pairs[0], allowed) != UNDECIDED  # noqa: E731
+        options = replace(options, enough=decided)
+    if asked.whole:
+        found = time_whole_runs(commands, options, keep)
+    else:
+        found = Bench(commands, options, keep).run(cleanup)
+    print(answer.text(found, keep))
+    gate: dict[str, Any] | None = None
+    failed: Failure | None = None
+    if allowed is not None:
+        pair = found.times().pairs[0]
+        gate = {"allowed": allowed, "verdict": verdict(pair, allowed)}
+        failed = failure(pair, allowed, found.settings.confidence, found.seconds / 60)
+        if gate["verdict"] == UNDECIDED and asked.undecided == "pass":
+            print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
+            failed = None
+    code = failed.code if failed else 0
+    if asked.json:
+        write_text(asked.json, json.dumps(answer.data(found, code, gate), indent=1) + "\n")
+    if asked.markdown:
+        write_text(asked.markdown, answer.markdown(found, gate and gate["verdict"]))
+    if failed:
+        raise failed
+
+
+Given = list[dict[str, Any]]  # fields of commands
+
+
+def with_values(asked: Namespace) -> list[str]:
+    """The commands, one for each value of --each."""
+    texts: list[str] = asked.commands
+    if not texts:
+        raise ConfigError(
+            "arguments",
+            "none",
+            "no command was given; two, or one and an option that makes more; add --help",
+        )
+    for each in asked.each:
+        key, _, values = each.partition("=")
+        if not values or any(f"{{{key}}}" not in text for text in texts):
+            raise ConfigError(
+                "--each",
+                each,
+                f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
+            )
+        texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
+    return texts
+
+
+def of_revisions(
+    given: Given, asked: Namespace, keep: Path, stack: ExitStack
+) -> tuple[Given, list[list[str]]]:
+    """One command for each revision, in its copy, and what removes the copies."""
+    require_one(given, "--revisions")
+    made = planned(asked.revisions, keep / "revisions")
+    stack.enter_context(checked_out(made, asked.link, asked.setup))
+    fields = [
+        {"name": c.name, "folder": c.folder, "variables": c.variables, "copy": c} for c in made
+    ]
+    return [given[0] | of for of in fields], cleanup_commands(made)
+
+
+def with_twins(given: Given, asked: Namespace) -> Given:
+    """With --why: the command, a copy of it, and its twins."""
+    if not asked.why:
+        return given
+    require_one(given, "--why")
+    twins = [twin for twin in answer.TWINS if twin != "no-sync" or RANKS.search(given[0]["text"])]
+    own = [dict(zip(("name", "text"), twin.split("=", 1), strict=True)) for twin in asked.twin]
+    same = [given[0] | {"name": name} for name in (answer.AS_IT_IS, answer.COPY)]
+    return [*same, *(given[0] | {"name": twin, "twin": twin} for twin in twins), *own]
+
+
+def require_one(given: Given, option: str) -> None:
+    if len(given) != 1:
+        raise ConfigError(option, len(given), "so many commands were given; it takes one; give one")
+
+
+def commands_of(given: Given, asked: Namespace) -> list[Command]:
+    """The commands. What is given once is for all."""
+    per_command = {"folder": asked.cwd, "env": asked.env, "name": asked.name}
+    count = max(len(given), *map(len, per_command.values()))
+    given = given * count if len(given) == 1 else given
+    for field, values in per_command.items():
+        if len(values) not in (0, 1, len(given)):
+            raise ConfigError(
+                field,
+                ", ".join(values),
+                f"{len(values)} for {len(given)} commands; one for each is allowed; give these",
+            )
+        each = values * len(given) if len(values) == 1 else values
+        given = (
+            [of | {field: value} for of, value in zip(given, each, strict=True)] if each else given
+        )
+    if len(given) < 2:
+        raise ConfigError(
+            "arguments",
+            given[0]["text"],
+            "there is nothing to compare it with; two or more are needed; add one",
+        )
+    return [
+        Command(
+            of.get("name", letter),
+            of["text"],
+            Path(of.get("folder", ".")).absolute(),
+            {**of.get("variables", {}), **(environment(of["env"]) if "env" in of else {})},
+            asked.step,
+            of.get("twin"),
+            of.get("copy"),
+            asked.start_seconds,
+        )
+        for of, letter in zip(given, string.ascii_uppercase, strict=False)
+    ]
+
+
+def environment(venv: str) -> dict[str, str]:
+    """The variables of a command that runs in a virtual environment."""
+    folder = Path(venv).absolute()
+    if not (folder / "bin" / "python").exists():
+        raise ConfigError(
+            "--env", venv, "it has no bin/python; a virtual environment has; name one"
+        )
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}
+
+
+if __name__ == "__main__":
+    exit_with(main)

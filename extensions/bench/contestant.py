@@ -1,0 +1,351 @@
+"""A compared command: started as the user typed it, held between its turns, killed at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ninefold.errors import ConfigError, Failure, PeerError
+from ninefold.files import opener
+from ninefold.process import poll_until
+
+from . import guardian
+from .elsewhere import foreign_modules, missing_data, not_in_git, not_the_copys
+from .revisions import Copy
+
+INJECT = Path(__file__).parent / "inject"
+LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step
+RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
+OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
+TAIL = 4096  # bytes of its output that are looked at
+QUOTED = 300  # characters of a command's last output that an error shows
+ORDINARY = 0.5  # share of the steps from which on what marks them is part of a step
+MARKS = ("an evaluation", "a new pass over a loader", "torch.save")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is compared.
+
+    text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
+    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. twin: what the hook leaves
+    out. copy: the revision that it is of. start_seconds: until its first step.
+    """
+
+    name: str
+    text: str
+    folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    step: str | None = None
+    twin: str | None = None
+    copy: Copy | None = None
+    start_seconds: float = 300.0
+
+    def failure(self, *sentence: str) -> ConfigError:
+        return ConfigError("command", self.text, *sentence)
+
+    def start(
+        self, number: int, log: Path, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start it with its output in a file. number: of the round. variables: besides its own."""
+        out = log.with_suffix("")  # for what it writes
+        text = self.text.replace("{seed}", str(number)).replace("{out}", str(out))
+        if text != self.text:
+            out.mkdir(exist_ok=True)
+        with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", text],
+                cwd=self.folder,
+                env={**os.environ, **self.variables, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def hooks(self, path: Path) -> dict[str, str]:
+        """The variables that load the hook. path: of the socket that it connects to."""
+        before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        found = {
+            guardian.TOKEN: str(path),
+            "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
+            "MASTER_PORT": str(free_port()),
+            "NINEFOLD_BENCH_STEP": self.step,
+            "NINEFOLD_BENCH_TWIN": self.twin,
+            "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
+        }
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A turn.
+
+    seconds: per counted step, of the slowest rank. steps: that are counted. cpu: CPU seconds per
+    step of the rank that used most; None where some steps are not counted. marked: by what they
+    contained, how many steps are not counted, and their seconds.
+    """
+
+    seconds: float
+    steps: int
+    cpu: float | None
+    marked: Mapping[str, tuple[int, float]]
+    begin: float
+    end: float
+
+
+class Ended(Exception):
+    """A command ended while it had a turn. code: its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Contestant:
+    """A command whose processes wait, stopped, and train only in `turn`.
+
+    processes: it and all that it has started. hellos: what its ranks said of themselves, by rank.
+    steps: that it took since it was started. marking: what marks steps that are not counted.
+    """
+
+    def __init__(self, command: Command, number: int, scratch: Path, log: Path) -> None:
+        """Start it. number: of the round. scratch: for its socket. log: for its output."""
+        self.command, self.log, self.steps = command, log, 0
+        self.hellos: dict[int, dict[str, Any]] = {}
+        self.said: list[dict[str, Any]] = []  # by its ranks at the end of the last turn
+        self.marking = {*MARKS}
+        self._scratch, self._ranks = scratch, dict[int, Connection]()
+        self._path = scratch / "hook"
+        scratch.mkdir()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._path))
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self._began, self._first = time.monotonic(), 0.0
+        self._process = command.start(number, log, command.hooks(self._path))
+        self.processes: list[int] = [self._process.pid]
+
+    def arrived(self) -> bool:
+        """Whether all its ranks wait behind their first step; then they are stopped.
+
+        Raises ConfigError if that cannot come to be.
+        """
+        with suppress(BlockingIOError):
+            while True:
+                connection = Connection(self._listener.accept()[0])
+                hello = connection.receive(1.0)
+                rank = hello["rank"]
+                if rank in self._ranks:
+                    raise self.command.failure(
+                        "2 of its processes take steps and no group joins them; commands that "
+                        "train one model are compared; start one training"
+                    )
+                self._ranks[rank], self.hellos[rank] = connection, hello
+                self._first = self._first or time.monotonic()
+        world = self.hellos[min(self.hellos)]["world"] if self.hellos else None
+        if world is not None and len(self._ranks) >= world:
+            copy, files = self.command.copy, self.hellos[0]["modules"]
+            if copy and (foreign := foreign_modules(copy, files)):
+                raise not_the_copys(copy, foreign)
+            self.processes = guardian.stop(self._process.pid)
+            return True
+        code = self._process.poll()
+        if code is not None:
+            raise self._ended_early(code)
+        now = time.monotonic()
+        if world is not None and now - self._first > RANKS_SECONDS:
+            raise self.command.failure(
+                f"{len(self._ranks)} of {world} ranks were seen; the others are on another host or "
+                "have lost PYTHONPATH; one host is supported; start fewer"
+            )
+        if now - self._began > self.command.start_seconds:
+            raise self._never_arrived()
+        return False
+
+    def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
+        """Train `lead` steps and then as many timed ones as are asked for.
+
+        expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
+        """
+        limit = self.command.start_seconds
+        if expected is not None:
+            limit = 10 * expected + OTHERS_SECONDS
+        begin = time.time()
+        for pid in self.processes:
+            guardian.send(pid, signal.SIGCONT)
+        taken = Counts()
+        while taken.steps < steps:
+            answers = self._ask({"lead": lead, "steps": steps - taken.steps}, limit)
+            self.steps += lead + steps - taken.steps
+            taken.add(answers, self.marking)
+            lead = 0
+        self.processes = guardian.stop(self._process.pid)
+        self.said = answers
+        return taken.taken(begin, time.time())
+
+    def own(self) -> list[int]:
+        """Its processes, as they are now."""
+        return guardian.tree(self._process.pid)
+
+    def close(self) -> None:
+        """Kill its processes, amid their training."""
+        guardian.kill(str(self._path), self._process.pid)
+        self._process.wait()
+        for connection in self._ranks.values():
+            connection.close()
+        self._listener.close()
+
+    def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
+        """Send an order to all ranks; return their answers, by rank."""
+        try:
+            for connection in self._ranks.values():
+                connection.send(order)
+            answers = [self._ranks[rank].receive(limit) for rank in sorted(self._ranks)]
+        except (EOFError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise PeerError(
+                    "command",
+                    self.command.text,
+                    f"it took no {order['steps']} steps in {limit:.0f} s; its output ends: "
+                    f"{last_line(self.log)}; see {self.log}",
+                ) from None
+            poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS)
+            raise Ended(self._process.poll() or 0) from None
+        counts = {len(answer["seconds"]) for answer in answers}
+        if len(counts) > 1:
+            raise self.command.failure(
+                f"its ranks took {min(counts)} and {max(counts)} steps; in turns all take the same "
+                "number; give them equally many, or --whole"
+            )
+        return answers
+
+    def _ended_early(self, code: int) -> Failure:
+        """It ended before its first step."""
+        seconds, copy, said = time.monotonic() - self._began, self.command.copy, last_line(self.log)
+        if code and copy and (path := missing_data(copy, said)):
+            return not_in_git(copy, path)
+        if code:
+            return self.command.failure(
+                f"it ended with code {code} before its first step",
+                f"its output ends: {said}",
+                f"correct it, see {self.log}",
+            )
+        if not (self._scratch / "loaded").exists():
+            return self._without_hook()
+        said = f"it ended after {seconds:.0f} s without a step"
+        if not (self._scratch / "torch").exists():
+            return self.command.failure(f"{said}; torch was not imported; --whole times its runs")
+        called = self.command.step or "Optimizer.step"
+        return self.command.failure(
+            f"{said}; torch was imported and no {called} was called; name its step with --step "
+            "MODULE:FUNCTION, or --whole"
+        )
+
+    def _never_arrived(self) -> Failure:
+        """It runs, and has not taken its first step."""
+        if not (self._scratch / "loaded").exists():
+            return self._without_hook()
+        torch = self._scratch / "torch"
+        seen = "torch was not imported"
+        if torch.exists():
+            seen = "torch was imported"
+        return self.command.failure(
+            f"it took no step in {self.command.start_seconds:.0f} s; {seen}; let it start faster, "
+            "or raise --start-seconds"
+        )
+
+    def _without_hook(self) -> Failure:
+        return self.command.failure(
+            "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "
+            "leave that out, or --whole"
+        )
+
+
+def last_line(log: Path) -> str:
+    """The end of what a command has printed."""
+    with open(log, "rb", opener=opener) as file:
+        file.seek(max(os.path.getsize(log) - TAIL, 0))
+        text = file.read().decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-QUOTED:] if lines else "nothing"
+
+
+class Counts:
+    """The steps of a turn that count, over the orders that it took. steps: so many so far."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._seconds: list[float] = []  # by rank
+        self._cpu: list[float] = []
+        self._marked: dict[str, tuple[int, float]] = {}
+
+    def add(self, answers: Sequence[Mapping[str, Any]], marking: set[str]) -> None:
+        """Count what the ranks took for an order.
+
+        A step in which any rank did something else counts in none: the others waited for it.
+        """
+        marks: dict[int, str] = {}
+        for answer in answers:
+            marks |= {int(n): what for n, what in answer["marks"].items() if what in marking}
+        size = len(answers[0]["seconds"])
+        for what in [*marking]:  # what is in most steps is part of a step
+            if sum(each == what for each in marks.values()) > ORDINARY * size and size > 1:
+                marking.discard(what)
+                marks = {n: each for n, each in marks.items() if each != what}
+        kept = [n for n in range(size) if n not in marks]
+        self._seconds = self._seconds or [0.0] * len(answers)
+        for rank, answer in enumerate(answers):
+            self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
+        for number, what in marks.items():
+            count, seconds = self._marked.get(what, (0, 0.0))
+            longest = max(answer["seconds"][number] for answer in answers)
+            self._marked[what] = count + 1, seconds + longest
+        self._cpu.append(max(answer["cpu"] for answer in answers))
+        self.steps += len(kept)
+
+    def taken(self, begin: float, end: float) -> Taken:
+        cpu = None if self._marked else sum(self._cpu) / self.steps
+        return Taken(max(self._seconds) / self.steps, self.steps, cpu, self._marked, begin, end)
+
+
+class Connection:
+    """Messages as lines of JSON over a socket."""
+
+    def __init__(self, found: socket.socket) -> None:
+        self._socket, self._buffer = found, b""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, seconds: float) -> dict[str, Any]:
+        """The next message. Raises TimeoutError; EOFError where the other end has closed."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+            block = self._socket.recv(1 << 20)
+            if not block:
+                raise EOFError
+            self._buffer += block
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,129 @@
+"""The process that ends what compared commands started, however `ninefold bench` itself ends.
+
+A stopped process stays for ever if nobody continues or kills it. So this process waits until the
+pipe to its parent closes, and then kills all that carry the token of this bench in their
+environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ninefold.process import importable, poll_until, safe_path
+
+TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
+TO_END = 5.0  # seconds that killed processes have to be gone
+
+
+class Guardian:
+    """Ends the processes of a bench, runs the commands that it was given, removes the folder.
+
+    scratch: the folder of the bench's sockets, by which its processes are known.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        with importable(), safe_path():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ninefold.bench.guardian", str(scratch)],
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for the bench
+            )
+
+    def at_end(self, arguments: Sequence[str]) -> None:
+        """Have a command run at the end, when all processes have ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([*arguments]).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        """End all, and wait for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that it has started and that are alive, parents first (Linux)."""
+    found = [pid]
+    for each in found:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{each}/task"):
+                with suppress(OSError):
+                    found += map(
+                        int, Path(f"/proc/{each}/task/{task}/children").read_text().split()
+                    )
+    return found
+
+
+def stop(pid: int) -> list[int]:
+    """Stop a process and all that it has started; return them.
+
+    Parents first, and again until there are no more: one that runs may have started another.
+    """
+    stopped: list[int] = []
+    while new := [each for each in tree(pid) if each not in stopped]:
+        stopped += [each for each in new if send(each, signal.SIGSTOP) or True]
+    return stopped
+
+
+def send(pid: int, number: int) -> bool:
+    """Send a signal; return whether the process is there and ours."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def of_token(token: str) -> Iterator[int]:
+    """The processes whose environment names a socket below, or at, this path."""
+    wanted = f"{TOKEN}={token}".encode()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with suppress(OSError):
+                if wanted in Path("/proc", name, "environ").read_bytes():
+                    yield int(name)
+
+
+def kill(token: str, pid: int | None = None) -> bool:
+    """Kill a process with all that it has started, and all with a token, until none is left.
+
+    Returns whether none is.
+    """
+
+    def gone() -> bool:
+        found = {*of_token(token), *([] if pid is None else tree(pid))}
+        return not [each for each in found if send(each, signal.SIGKILL) and not is_dead(each)]
+
+    return poll_until(gone, TO_END, 0.01)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def main() -> None:
+    """Wait for the end of the bench, and clean up behind it."""
+    scratch = Path(sys.argv[1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    commands = [json.loads(line) for line in sys.stdin]
+    kill(str(scratch))
+    for arguments in commands:
+        subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

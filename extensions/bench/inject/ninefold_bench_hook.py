@@ -1,0 +1,310 @@
+"""Tells `ninefold bench` where the training steps of this process end, and waits there for a turn.
+
+It runs in the Python of the compared command, so it is for Python 3.9 and later, imports nothing
+but the standard library, and uses the torch that the command has imported.
+
+Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
+Then it waits for {"lead": n, "steps": n}, takes `lead` steps that are not timed and `steps` that
+are, and answers {"seconds": [of each timed step], "marks": {number: what it contained}, "cpu":
+seconds of this process in timed steps, ...}.
+"""
+
+import functools
+import json
+import os
+import sys
+from time import perf_counter, process_time
+
+SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
+ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
+OPTIMIZER = "torch.optim.optimizer"
+FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
+FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
+
+
+def loaded(module):
+    """Change a module that was loaded as far as this command asks for."""
+    step, _, function = os.environ.get(STEP, "").partition(":")
+    if module.__name__ == OPTIMIZER:
+        register(module, counts=not step)
+    if module.__name__ == step:
+        wrap_step(module, function)
+    if os.environ.get(TWIN):
+        import ninefold_bench_twins
+
+        ninefold_bench_twins.change(os.environ[TWIN], module)
+
+
+def register(module, counts):
+    """Have every optimizer step of this process counted. module: torch.optim.optimizer."""
+    with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "torch"), "a"):
+        pass
+    if counts:
+        spare_compiler()
+        handle = module.register_optimizer_step_post_hook(STEPS.after_step)
+        STEPS.hooks, STEPS.hook = module._global_optimizer_post_hooks, handle.id
+
+
+def spare_compiler():
+    """Have torch.compile pass over the functions of this file, and what is called by them."""
+    import torch._C
+
+    skip = getattr(getattr(torch._C._dynamo, "eval_frame", None), "skip_code", None)
+    if skip is not None:
+        own = [*vars(Steps).values(), *globals().values()]
+        for function in own:
+            if hasattr(function, "__code__"):
+                skip(function.__code__)
+
+
+def wrap_step(module, name):
+    """Have each return of a function end a step. name: of it, with dots where it is a method."""
+    *owners, last = name.split(".")
+    owner = functools.reduce(getattr, owners, module)
+    function = getattr(owner, last)
+    STEPS.lead = STEP
+
+    @functools.wraps(function)
+    def wrapped(*arguments, **keywords):
+        found = function(*arguments, **keywords)
+        STEPS.after_step(STEP, (), {})
+        return found
+
+    setattr(owner, last, wrapped)
+
+
+class Steps:
+    """The steps of this process.
+
+    lead: the optimizer whose steps end a training step: the one of them that steps least often.
+    stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
+    later: the goal after this one: after a step whose end has to be waited for, or the timed steps.
+    marks: what happened in a step besides training, by its number.
+    """
+
+    def __init__(self):
+        self.lead = self.socket = self.hooks = self.hook = self.after_mark = None
+        self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
+        self.first, self.began = {}, 0.0  # steps by optimizer, before one leads
+        self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
+        self.buffer, self.replayed = b"", False
+
+    def after_step(self, optimizer, args, kwargs):
+        if optimizer is not self.lead:
+            self.other(optimizer)
+            return
+        self.stamps.append(perf_counter())
+        if len(self.stamps) > self.goal:
+            self.reached()
+
+    def other(self, optimizer):
+        """A step of an optimizer that does not lead, or not yet."""
+        if self.lead is None:
+            self.choose(optimizer)
+            return
+        if self.since != len(self.stamps):
+            self.since, self.others = len(self.stamps), {}
+        name = id(optimizer)
+        self.seen.add(name)
+        self.others[name] = self.others.get(name, 0) + 1
+        if self.others[name] > SELDOM:
+            self.lead = optimizer  # the one that led is gone, or is no step's end
+
+    def choose(self, optimizer):
+        """Count steps by optimizer, and let the rarest lead; of equals, the one that came last."""
+        name = id(optimizer)
+        self.began = self.began or perf_counter()
+        count, _ = self.first.pop(name, (0, None))
+        self.first[name] = count + 1, optimizer
+        counts = [count for count, _ in self.first.values()]
+        enough = FIRST if len(counts) == 1 or min(counts) > 1 else SELDOM
+        if perf_counter() - self.began > PATIENCE:
+            enough = FEW
+        if sum(counts) >= enough or self.capturing():
+            fit = min(count for count in counts if SELDOM * count >= sum(counts))
+            self.lead = [each for count, each in self.first.values() if count == fit][-1]
+            self.first = {}
+            if self.lead is optimizer:
+                self.after_step(optimizer, (), {})
+
+    def reached(self):
+        """The end of a turn, of the steps before the timed ones, or of a marked step on a GPU."""
+        if self.capturing():
+            self.stamps.pop()
+            return
+        if self.socket is None:
+            self.connect()
+            self.wait()
+            return
+        settle()
+        self.stamps[-1] = perf_counter()
+        if self.after_mark is not None:
+            self.goal, self.after_mark = self.after_mark, None
+            if len(self.stamps) <= self.goal:
+                return
+        if self.timed:
+            self.begin(self.timed, 0)
+            return
+        ends = zip(self.stamps[:-1], self.stamps[1:])  # noqa: B905
+        self.send(
+            {
+                "seconds": [end - begin for begin, end in ends],
+                "marks": self.marks,
+                "cpu": process_time() - self.cpu,
+                "optimizers": 1 + len(self.seen),
+                "batch": LOADED.get("batch"),
+                "memory": memory(sys.modules.get("torch")),
+            }
+        )
+        self.wait()
+
+    def wait(self):
+        """Wait for the next turn; the process ends with `ninefold bench`."""
+        while b"\n" not in self.buffer:
+            block = self.socket.recv(1 << 16)
+            if not block:
+                os._exit(1)
+            self.buffer += block
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        order = json.loads(line)
+        settle()
+        if order["lead"]:
+            self.begin(order["lead"], order["steps"])
+        else:
+            self.begin(order["steps"], 0)
+
+    def begin(self, goal, timed):
+        """Begin so many steps. timed: how many follow that are timed; 0: these are."""
+        self.goal, self.timed, self.marks, self.after_mark = goal, timed, {}, None
+        self.others, self.since, self.seen = {}, 0, set()
+        self.cpu, self.stamps = process_time(), [perf_counter()]
+
+    def connect(self):
+        """Say who this process is."""
+        import socket
+
+        os.register_at_fork(after_in_child=self.forget)
+        torch = sys.modules.get("torch")
+        mark_what_is_no_step()
+        if "torch._dynamo" in sys.modules and self.hooks is not None:
+            # In its place: it is being iterated over.
+            self.hooks[self.hook] = torch.compiler.disable(self.after_step)
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(os.environ[SOCKET])
+        self.send(self.hello(torch))
+
+    def hello(self, torch):
+        group = torch.distributed if torch and torch.distributed.is_available() else None
+        joined = bool(group and group.is_initialized())
+        origin = os.environ.get(ORIGIN)
+        files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+        return {
+            "pid": os.getpid(),
+            "rank": group.get_rank() if joined else 0,
+            "world": group.get_world_size() if joined else 1,
+            "torch": getattr(torch, "__version__", None),
+            "cuda": bool(torch and torch.cuda.is_initialized()),
+            "memory": memory(torch),
+            "modules": [file for file in files if file and file.startswith(f"{origin}{os.sep}")],
+        }
+
+    def send(self, message):
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def forget(self):
+        """In a process that was forked from this one: it has no turns unless it takes steps."""
+        if self.socket is not None:
+            self.socket.close()
+        hooks, hook = self.hooks, self.hook
+        lead = self.lead if self.lead is STEP else None
+        self.__init__()
+        self.lead, self.hooks, self.hook = lead, hooks, hook
+
+    def capturing(self):
+        """Whether this step only records a CUDA graph; its replays end steps from then on."""
+        torch = sys.modules.get("torch")
+        if not (torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
+            return False
+        if not self.replayed:
+            self.replayed, replay = True, torch.cuda.CUDAGraph.replay
+
+            def replayed(graph):
+                replay(graph)
+                self.after_step(self.lead, (), {})
+
+            torch.cuda.CUDAGraph.replay = replayed
+        return True
+
+    def mark(self, what):
+        """Note what the step under way contains.
+
+        On a GPU the steps before it end when the device has done them, and so does this one.
+        """
+        number = len(self.stamps) - 1
+        if number < 0 or number in self.marks:
+            return
+        self.marks[number] = what
+        if list(devices(sys.modules.get("torch"))):
+            settle()
+            self.stamps[-1] = perf_counter()
+            self.goal, self.after_mark = len(self.stamps), self.goal
+
+
+STEPS = Steps()
+LOADED = {}  # "batch": the size of the batches of the loader that was iterated over last
+
+
+def devices(torch):
+    """The CUDA devices that this process uses."""
+    if torch and torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            if torch.cuda.memory_reserved(number):
+                yield number
+
+
+def settle():
+    """Wait until devices have done what is queued."""
+    torch = sys.modules.get("torch")
+    for number in devices(torch):
+        torch.cuda.synchronize(number)
+
+
+def memory(torch):
+    """Bytes that this process has taken on each of its devices, and that the device has."""
+    return {
+        number: [torch.cuda.max_memory_reserved(number), torch.cuda.mem_get_info(number)[1]]
+        for number in devices(torch)
+    }
+
+
+def mark_what_is_no_step():
+    """Have evaluations, new passes over a loader and saves mark the step in which they happen."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    module, save = torch.nn.Module, torch.save
+    train = module.train
+
+    @functools.wraps(train)
+    def marked_train(self, mode=True):
+        if not mode:
+            STEPS.mark("an evaluation")
+        return train(self, mode)
+
+    @functools.wraps(save)
+    def marked_save(*arguments, **keywords):
+        STEPS.mark("torch.save")
+        return save(*arguments, **keywords)
+
+    module.train, torch.save = marked_train, marked_save
+    data = sys.modules.get("torch.utils.data")
+    if data is not None:
+        iterate = data.DataLoader.__iter__
+
+        @functools.wraps(iterate)
+        def marked_iterate(self):
+            STEPS.mark("a new pass over a loader")
+            LOADED["batch"] = self.batch_size
+            return iterate(self)
+
+        data.DataLoader.__iter__ = marked_iterate

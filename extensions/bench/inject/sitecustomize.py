@@ -1,0 +1,90 @@
+"""Loaded by each Python that a compared command starts: waits for torch, then tells of its steps.
+
+Python imports a module of this name at its start from the first folder of sys.path that has one.
+This one leaves no trace of itself: the folder goes from sys.path, and the module that would have
+been loaded without it is loaded in its place. It must be quick, as helper processes load it too, so
+it imports nothing that Python has not imported already. It is for Python 3.9 and later.
+"""
+
+import os
+import sys
+
+HERE = os.path.dirname(__file__)
+SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
+MODULES = (  # that the hook, or a twin, changes
+    "torch.optim.optimizer",
+    "torch.utils.data.dataloader",
+    "torch.nn.parallel.distributed",
+)
+
+
+class Waiting:
+    """A finder that loads the hook behind modules of torch; it finds nothing by itself."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.names:
+            return None
+        for finder in [each for each in sys.meta_path if each is not self]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                spec.loader = Loader(spec.loader)
+                return spec
+        return None
+
+
+class Loader:
+    """A loader that hands the module on to the hook once it is loaded."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+    def exec_module(self, module):
+        module.__loader__ = module.__spec__.loader = self.loader
+        self.loader.exec_module(module)
+        quietly(tell, module)
+
+
+def tell(module):
+    """Tell the hook of a module that is loaded; load the hook before the first one."""
+    sys.path.insert(0, HERE)
+    try:
+        import ninefold_bench_hook
+
+        ninefold_bench_hook.loaded(module)
+    finally:
+        sys.path.remove(HERE)
+
+
+def quietly(call, *arguments):
+    """Call a function of ours: whatever it raises is one line, and the command goes on."""
+    try:
+        call(*arguments)
+    except Exception as error:
+        print(f"ninefold bench: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+
+
+def start():
+    """Note that the hook is loaded, and wait for torch."""
+    with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a"):
+        pass
+    step = os.environ.get("NINEFOLD_BENCH_STEP", "").partition(":")[0]
+    sys.meta_path.insert(0, Waiting({*MODULES, step}))
+
+
+def next_one():
+    """Load the sitecustomize that stands behind this one, as if this one were not there."""
+    sys.path[:] = [folder for folder in sys.path if folder != HERE]
+    sys.path_importer_cache.pop(HERE, None)
+    sys.modules.pop("sitecustomize", None)
+    import sitecustomize  # noqa: F401  # an ImportError of that name is what site expects
+
+
+if os.environ.get(SOCKET):
+    quietly(start)
+next_one()

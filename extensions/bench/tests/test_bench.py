@@ -1,0 +1,114 @@
+"""`ninefold bench` names the faster command, ends what it started, and leaves commands as they are.
+
+The commands here take steps without torch, by a function of a module: they start in no time.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ninefold.bench.contestant import MARKS, Counts
+from tests.conftest import Shell, wait_until
+
+STEPS = "import sys, time\n\ndef step(seconds):\n    time.sleep(seconds)\n"
+TRAIN = "import steps, sys\n\nwhile True:\n    steps.step(float(sys.argv[1]))\n"
+FAST, SLOW = (f"{sys.executable} train.py {seconds}" for seconds in (0.003, 0.0045))
+QUICK = ("-m", "ninefold", "bench", "--minutes=0.2", "--step=steps:step")
+
+
+@pytest.fixture
+def scripts(shell: Shell) -> Shell:
+    (shell.folder / "steps.py").write_text(STEPS)
+    (shell.folder / "train.py").write_text(TRAIN)
+    return shell
+
+
+def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(scripts: Shell) -> None:
+    done = scripts.run(*QUICK, "--json=found.json", "--markdown=found.md", SLOW, FAST, code=0)
+    assert done.stdout.startswith("B is 1.")
+    assert "times as fast as A (99.3 % interval" in done.stdout
+    found = json.loads((scripts.folder / "found.json").read_text())
+    (pair,) = found["pairs"]
+    assert 1.2 < pair["low"] < pair["ratio"] < pair["high"] < 1.8 or pair["ratio"] < 1
+    assert [command["command"] for command in found["commands"]] == [SLOW, FAST]
+    assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
+    assert scripts.survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo so; exit 3", "it ended with code 3 before its first step; its output ends: so"),
+        (f"{sys.executable} -c pass", "without a step; torch was not imported; --whole"),
+        (f"{sys.executable} -I -c pass", "no Python of it loaded the hook; -I, -E, -S"),
+        (f"{sys.executable} -c 'import steps; [steps.step(0.02) for _ in range(9)]'", "it ends af"),
+        (f"{FAST} & {FAST}", "2 of its processes take steps and no group joins them"),
+    ],
+)
+def test_a_command_that_cannot_be_compared_is_one_line(
+    scripts: Shell, command: str, words: str
+) -> None:
+    done = scripts.run(*QUICK, command, FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: command={command}: ")
+    assert words in line
+    assert scripts.survivors() == []
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
+def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds: float) -> None:
+    bench = scripts.start(*QUICK, FAST, SLOW)
+    time.sleep(seconds)
+    bench.send_signal(signal.SIGKILL)
+    bench.wait()
+    wait_until(lambda: not scripts.processes(), seconds=5)
+
+
+def test_a_python_that_imports_no_torch_is_as_it_was(scripts: Shell) -> None:
+    seen = (
+        "import json, sys; print(json.dumps([sys.path, sorted(sys.modules), "
+        "getattr(sys.modules.get('sitecustomize'), '__file__', None)]))"
+    )
+    (scripts.folder / "own").mkdir()
+    (scripts.folder / "own" / "sitecustomize.py").touch()
+    inject = Path(__file__).parents[1] / "inject"
+
+    def found(*folders: str) -> object:
+        path = ":".join([*folders, "own"])
+        variables = {"PYTHONPATH": path, "NINEFOLD_BENCH": str(scripts.folder / "socket")}
+        done = subprocess.run(
+            [sys.executable, "-c", seen],
+            env=variables,
+            cwd=scripts.folder,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stderr == b""
+        return json.loads(done.stdout)
+
+    assert found(str(inject)) == found()
+
+
+def test_a_step_in_which_any_rank_does_something_else_counts_in_none() -> None:
+    counts = Counts()
+    seconds = [1.0, 9.0, 1.0, 1.0, 1.0]
+    other = {"seconds": [2.0, 9.0, 2.0, 2.0, 2.0], "marks": {}, "cpu": 1.0}
+    marking = {*MARKS}
+    counts.add([{"seconds": seconds, "marks": {"1": MARKS[0]}, "cpu": 1.0}, other], marking)
+    taken = counts.taken(0.0, 1.0)
+    assert (taken.seconds, taken.steps, taken.marked) == (2.0, 4, {MARKS[0]: (1, 9.0)})
+
+
+def test_what_is_in_most_steps_is_part_of_a_step() -> None:
+    counts, marking = Counts(), {*MARKS}
+    marks = dict.fromkeys("012", MARKS[0])
+    counts.add([{"seconds": [1.0] * 4, "marks": marks, "cpu": 1.0}], marking)
+    assert counts.steps == 4
+    assert MARKS[0] not in marking

@@ -1,0 +1,45 @@
+"""Training scripts of many kinds, unedited, are compared with themselves and leave nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Shell
+
+ZOO = Path(__file__).parent
+COMPARED = [
+    *("plain", "accumulation", "adamw", "fused", "foreach", "gan", "scaler", "lbfgs", "workers"),
+    *("persistent", "compiled-model", "compiled-optimizer", "compiled-step", "ranks"),
+    *("evaluating", "forking", "orphan", "printing", "restarting"),
+]
+pytestmark = pytest.mark.slow
+
+
+def bench(shell: Shell, *words: str, code: int = 0, **options: Any) -> str:
+    found = ("-m", "ninefold", "bench", "--minutes=0.5", "--json=found.json", *words)
+    return shell.run(*found, code=code, **options).stdout
+
+
+def command(kind: str) -> str:
+    ranks = "-m torch.distributed.run --nproc-per-node 2" if kind == "ranks" else ""
+    return f"{sys.executable} {ranks} {ZOO}/zoo.py {kind}"
+
+
+@pytest.mark.parametrize("kind", COMPARED)
+def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> None:
+    bench(shell, command(kind), command(kind))
+    found = json.loads((shell.folder / "found.json").read_text())
+    (pair,) = found["pairs"]
+    assert pair["rounds"] >= 2
+    assert pair["low"] is None or pair["low"] <= 1.02 and pair["high"] >= 0.98
+    told = found["commands"][0]
+    assert told["world"] == (2 if kind == "ranks" else 1)
+    assert bool(told["restarts"]) == (kind == "restarting")
+    marks = {"evaluating": {"an evaluation"}, "workers": {"a new pass over a loader"}}
+    assert marks.get(kind, set()) <= {*told["not_counted"]}
+    assert shell.survivors() == []
