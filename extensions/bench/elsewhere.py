@@ -9,7 +9,8 @@ from pathlib import Path
 
 from ninefold.errors import ConfigError
 
-from .revisions import Copy, git
+from .git import git
+from .revisions import Copy
 
 _HOOK = Path(__file__).resolve().parent / "inject"  # of bench: where ninefold compares its own
 _QUOTED_OR_PATH = re.compile(r"""['"]([^'"\n]+)['"]|([^\s'",:;()\[\]]+/[^\s'",:;()\[\]]+)""")

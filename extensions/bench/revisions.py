@@ -6,21 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ninefold.errors import ConfigError, nearest
+from ninefold.errors import ConfigError
 from ninefold.files import opener
 
-# What git's hooks have in their environment: a git that they start would take it for its own.
-_OF_A_HOOK = {
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
-}
-_WHO = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+from .git import commit_of, environment, git, working_tree
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
         ) from error
     original = Path(top)
     for number, name in enumerate(revisions, 1):
-        commit = _as_it_is(original, folder) if name == "." else _commit(original, name)
+        commit = working_tree(original, folder) if name == "." else commit_of(original, name)
         root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
@@ -87,15 +81,19 @@ def checked_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) 
     links: paths from the working folder; what a copy lacks of them leads to the original's.
     setup: a command for a shell, run in each copy.
     """
+    if there := [copy.root for copy in found if os.path.lexists(copy.root)]:
+        raise ConfigError(
+            "keep", there[0], "another bench has made it; a new folder is allowed; name one"
+        )
     try:
         for copy in found:
-            new = ("worktree", "add", "--quiet", "--detach", str(copy.root), copy.commit)
-            git(copy.original, *new)
+            new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
+            git(copy.original, *new, copy.commit)
             _complete(copy, links, setup)
         yield
     finally:
         for argv in cleanup_commands(found):
-            subprocess.run(argv, env=_environment(), capture_output=True)
+            subprocess.run(argv, env=environment(), capture_output=True)
 
 
 def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
@@ -105,52 +103,6 @@ def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
         forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
         commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
     return commands
-
-
-def git(folder: Path, *arguments: str, **variables: str) -> str:
-    """What git prints in `folder`, where it runs no hook. Raises ConfigError."""
-    argv = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
-    environment = {**_environment(), **variables}
-    done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
-        raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
-    return done.stdout.removesuffix("\n")
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
-
-
-def _commit(original: Path, name: str) -> str:
-    try:
-        return git(original, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-    except ConfigError as error:
-        refs = ("refs/heads", "refs/tags", "refs/remotes")
-        known = git(original, "for-each-ref", "--format=%(refname:short)", *refs).split()
-        elsewhere = [ref for ref in known if ref.endswith(f"/{name}")]
-        do = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(name, known)
-        if git(original, "rev-parse", "--is-shallow-repository") == "true":
-            do = "this clone is shallow: git fetch --unshallow, or fetch-depth: 0 of the checkout"
-        few = ", ".join([*known[:8], "HEAD", "."])
-        wrong = f"no such revision; {few} are allowed; {do}"
-        raise ConfigError("revisions", name, wrong) from error
-
-
-def _as_it_is(original: Path, folder: Path) -> str:
-    """A commit of the original's files, without those in `folder`, by an index of its own."""
-    with tempfile.TemporaryDirectory() as scratch:
-        theirs = original / git(original, "rev-parse", "--git-path", "index")
-        if theirs.exists():  # what is in it need not be read again
-            shutil.copy2(theirs, Path(scratch, "index"))
-        own = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
-        ours = folder.resolve()
-        inside = ours.is_relative_to(original)
-        without = [f":(exclude,literal){ours.relative_to(original)}"] if inside else []
-        git(original, "add", "--all", "--", ".", *without, **own)
-        tree = git(original, "write-tree", **own)
-    made = ("commit-tree", tree, "-p", "HEAD", "-m", "the working tree, for ninefold bench")
-    return git(original, *made, **dict.fromkeys(_WHO, "ninefold"))
 
 
 def _python_path(original: Path, root: Path, below: str) -> str:
@@ -200,10 +152,16 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _set_up(copy: Copy, setup: str) -> None:
-    log, environment = Path(f"{copy.root}.setup.log"), {**_environment(), **copy.variables}
+    log, variables = Path(f"{copy.root}.setup.log"), {**environment(), **copy.variables}
     with open(log, "wb", opener=opener) as output:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
-        done = subprocess.run(["/bin/sh", "-c", setup], cwd=copy.folder, env=environment, **streams)
+        done = subprocess.run(
+            ["/bin/sh", "-c", setup],
+            cwd=copy.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
     if done.returncode:
-        wrong = f"it ended with code {done.returncode} in the copy of {copy.name}"
-        raise ConfigError("setup", setup, f"{wrong}; it must succeed; see {log}")
+        ended = f"it ended with code {done.returncode} in the copy of {copy.name}"
+        raise ConfigError("setup", setup, f"{ended}; it must succeed; see {log}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -291,6 +292,17 @@ def test_submodules_are_warned_of_unless_a_setup_may_check_them_out(
     made("v1", "HEAD", setup=f"git {' '.join(allowed)} submodule update --init")()
     assert capsys.readouterr().err == ""
     assert toy.git(project, "worktree", "list").count("\n") == 0
+
+
+def test_the_copies_of_another_bench_are_left_alone_and_a_folder_that_was_removed_is_no_obstacle(
+    project: Path,
+) -> None:
+    with copies(["v1"], Path("bench/now"), [], None) as (copy,):
+        assert f"error: keep={copy.root}: another bench has made it; " in said(made("v1", "HEAD"))
+        assert (copy.root / "src").exists()
+        (copy.root / "src").rename(project / "moved")
+        shutil.rmtree(copy.root)
+        made("v1")()
 
 
 def test_what_is_planned_removes_the_copies_of_a_process_that_was_killed(project: Path) -> None:

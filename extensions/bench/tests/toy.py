@@ -8,7 +8,7 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]  # of ninefold
-LAYERS = 50  # of its network: a step takes some 2 ms on one core, in proportion to them
+LAYERS = 50  # of its network: a step takes some 2 ms on one core, 2 to 4 % less than in proportion
 TRAINING = """\
 \"\"\"A deep network that learns a sum for ever, on one thread.\"\"\"
 
