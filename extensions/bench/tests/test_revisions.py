@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,21 @@ def test_modules_are_the_copys_with_its_variables_and_an_editable_installation_i
         assert foreign_modules(found[0], [str(found[1].root / "src/toy/__init__.py")])
 
 
+def test_neither_what_was_linked_into_a_copy_nor_the_hook_of_bench_is_the_originals_code(
+    project: Path,
+) -> None:
+    toy.commit(project, {".gitignore": "*.so\nbench/\n"})
+    (project / "src" / "toy" / "compiled.so").touch()
+    with copies(["HEAD"], Path("bench/now"), ["src/toy/compiled.so"], None) as (copy,):
+        linked = copy.root / "src" / "toy" / "compiled.so"
+        assert linked.is_symlink()
+        assert foreign_modules(copy, [str(linked), "src/toy/compiled.so"]) == []
+        assert foreign_modules(copy, [str(project / "src" / "toy" / "compiled.so")])
+        of_bench = replace(copy, original=toy.ROOT)
+        files = [str(toy.ROOT / name) for name in ("extensions/bench/inject/a.py", "ninefold/a.py")]
+        assert foreign_modules(of_bench, files) == files[1:]
+
+
 def test_what_pythonpath_has_of_the_original_is_the_copys_first(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +189,7 @@ def test_what_git_does_not_have_is_linked_and_stays_when_the_copies_are_removed(
         for copy in found:
             for name in ("data/x.bin", "data/deep/y.bin", "weights.bin"):
                 assert (copy.root / name).read_text() == name
+            assert missing_data(copy, "No such file or directory: 'data/x.bin'") is None
         assert (found[0].root / "data").is_symlink()
         assert not (found[1].root / "data" / "README").is_symlink()
     assert (project / "data/deep/y.bin").read_text() == "data/deep/y.bin"
