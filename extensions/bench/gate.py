@@ -78,7 +78,7 @@ def rounds_needed(pair: Pair, allowed: float, confidence: float) -> int | None:
     reach = student.quantile((1 - confidence / 100) / 2, rounds - 1) / np.sqrt(rounds)
     half = math.log(pair.high / pair.low) / 2 * reach / reach[pair.n - 2]
     way = abs(math.log(pair.estimate) - math.log1p(allowed))
-    enough = rounds[(rounds > pair.n) & (half < way)]
+    enough = rounds[half < way]
     return int(enough[0]) if len(enough) else None
 
 
