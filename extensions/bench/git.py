@@ -22,7 +22,7 @@ def git(folder: Path, *arguments: str, **variables: str) -> str:
     """What git prints in `folder`, where it runs no hook. Raises ConfigError."""
     argv = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
     env = {**environment(), **variables}
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, errors="surrogateescape")
     if done.returncode:
         said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
         raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
