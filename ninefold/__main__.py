@@ -18,7 +18,7 @@ COMMANDS = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
     "compare": "[KEY=VALUE ...]: which of the nine cells trains fastest on this machine?",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
-    "report": "FOLDER [--against OLD]: write the report of a study, or compare two",
+    "report": "FOLDER: write the report of a study",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }

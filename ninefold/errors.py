@@ -132,7 +132,7 @@ class Preempted(Failure):
 
 
 class Slower(Failure):
-    """A cell is slower than before by more than is allowed, beyond its confidence interval."""
+    """A command is slower than another by more than is allowed, beyond the interval of both."""
 
     code = 8
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
-from ninefold.report.answer import gate
 from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import TimingState, recommend, timing_state
@@ -33,7 +32,7 @@ from ninefold.report.data.retrain_command import DEFAULT
 from ninefold.report.data.turns import turns_of
 from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
-from ninefold.report.render.console import console_text, gate_text
+from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
 from ninefold.stats.verdicts import OPEN
 
@@ -41,7 +40,6 @@ __all__ = [
     "CellProgress",
     "Read",
     "TimingState",
-    "compare",
     "place",
     "progress",
     "read",
@@ -162,17 +160,6 @@ def timing(folder: Path, pairs: str) -> TimingState:
 def progress(folder: Path) -> list[CellProgress]:
     """Return how each cell of a study stands after the runs that it has so far."""
     return cell_progress.progress(*read_runs(folder))
-
-
-def compare(new: Path, old: Path, allowed: float) -> tuple[str, list[str], Failure | None]:
-    """Return a table of each cell's change in time, warnings, and what fails the check.
-
-    new, old: folders of a study or a recording; nothing is written to them.
-    allowed: the share by which a cell may be slower.
-    """
-    with _making_sense(new):
-        found = gate.compare(new, old, allowed)
-    return gate_text(found), found.warnings, found.failure
 
 
 def _forget_links(target: Path, recording: bool) -> None:

@@ -26,10 +26,7 @@ def times(value: float | None, decimals: int = 2) -> str:
 
 
 def between(
-    low: float | None,
-    high: float | None,
-    show: Callable[[float], str],
-    unknown: str = MISSING,
+    low: float | None, high: float | None, show: Callable[[float], str], unknown: str
 ) -> str:
     """Return an interval in words. unknown: what stands for one that is not known."""
     return unknown if low is None or high is None else f"{show(low)} to {show(high)}"

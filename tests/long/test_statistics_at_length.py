@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from ninefold.report.data.cell import Cell
-from ninefold.report.stats.recordings import changes
 from ninefold.stats.differences import _moderated, _moments, differences
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import FAILED
@@ -228,14 +227,3 @@ def test_a_control_of_equal_cells_seldom_fails() -> None:
         failed += control is None or control.state == FAILED
     say("three pairs that compute the same", failed=failed / count)
     assert failed / count <= 0.065
-
-
-def test_a_recording_no_slower_than_allowed_seldom_fails_the_gate() -> None:
-    count, alarms = 2000, dict.fromkeys((1.0, 1.03, 1.05, 1.06, 1.08), 0)
-    pairs = zip(Truth().studies(count), Truth().studies(count, seed=1), strict=True)
-    for (old, _), (new, _) in pairs:
-        for ratio in alarms:
-            slow = {cell: {r: ratio * x for r, x in row.items()} for cell, row in new.items()}
-            alarms[ratio] += any(change.slower for change in changes(slow, old, 0.03))
-    say("gate of 3 %", **{f"all_cells_{ratio}": hits / count for ratio, hits in alarms.items()})
-    assert alarms[1.03] / count <= 0.065

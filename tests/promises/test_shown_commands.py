@@ -65,7 +65,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     assert shell.train(*run).returncode == 0
     for name in ("examples", "experiments", "benchmarks", "extensions"):
         (folder / name).symlink_to(ROOT / name)
-    for name in ("FOLDER", "NEW", "OLD", "STUDY/report"):
+    for name in ("FOLDER", "STUDY/report"):
         shutil.copytree(RECORDING, folder / name)
     (folder / "FOLDER" / "sweep.json").touch()
     for name in ("train", "test"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from statistics import fmean
 
@@ -13,7 +12,6 @@ from scipy import stats
 
 from ninefold.report.data.cell import Cell
 from ninefold.report.stats.components import Components, components
-from ninefold.report.stats.recordings import changes
 from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import Values, differences
@@ -317,46 +315,10 @@ def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay(
         assert beyond or pair.verdict in ("below the noise floor", "not enough runs", "tie")
 
 
-def times(ratio: float, values: Values) -> dict[str, Mapping[int, float]]:
-    return {cell: {r: ratio * x for r, x in row.items()} for cell, row in values.items()}
-
-
-def test_a_recording_is_slower_only_where_its_interval_says_so() -> None:
-    old = {c: {r: 1 + 0.01 * ((3 * r + i) % 5 - 2) for r in range(5)} for i, c in enumerate("abc")}
-    assert [c.slower for c in changes(times(1.10, old), old, 0.03)] == [True] * 3
-    assert not any(c.slower for c in changes(times(1.04, old), old, 0.03))
-    assert not any(c.slower for c in changes(times(0.8, old), old, 0.03))
-    for ratio in (1.03, 1.05, 1.055, 1.06, 1.1):
-        for change in changes({**times(ratio, old), "a": old["a"]}, old, 0.03):
-            assert change.low is not None
-            assert change.slower == (change.low > 1.03)
-
-
-def test_a_change_is_welchs_test_on_logs_after_holm() -> None:
-    old = {"a": {0: 1.0, 1: 1.1, 2: 1.05}, "b": {0: 2.0, 1: 2.1}}
-    new = {"a": {0: 1.3, 5: 1.32, 6: 1.29, 7: 1.31}, "b": {3: 2.3, 4: 2.2}}
-    logs = [[[math.log(x) for x in v[c].values()] for v in (new, old)] for c in "ab"]
-    welch = [stats.ttest_ind([x - math.log(1.03) for x in n], o, equal_var=False) for n, o in logs]
-    found = changes(new, old, 0.03)
-    assert found[0].adjusted == pytest.approx(2 * welch[0].pvalue)
-    assert found[1].adjusted == pytest.approx(welch[1].pvalue)
-    assert found[0].ratio == pytest.approx(math.exp(fmean(logs[0][0]) - fmean(logs[0][1])))
-
-
 def test_equal_p_leave_equal_levels() -> None:
     p = np.array([0.01, 0.2, 0.01, np.nan, 0.01])
     assert holm.divisors(p, 0.05).tolist() == [4, 1, 4, 1, 4]
     assert holm.adjusted(p)[[0, 2, 4]].tolist() == [0.04] * 3
-
-
-def test_what_cannot_be_judged_did_not_become_slower() -> None:
-    one_run, none, alike = {0: 1.0}, dict[int, float](), {0: 1.0, 1: 1.0}
-    old = {"a": one_run, "b": none, "c": alike, "gone": alike}
-    found = changes(times(2, old) | {"new": alike}, {**old}, 0.03)
-    assert [c.cell for c in found] == ["a", "b", "c", "gone"]
-    assert [c.ratio for c in found] == [2, None, 2, 2]
-    assert all(c.low is None and c.adjusted is None and not c.slower for c in found)
-    assert changes({}, old, 0.03) == []
 
 
 # The best cell: what is said of it is true, whichever cell the data choose

@@ -30,15 +30,6 @@ def overlays(runs: Sequence[Run], sweep: StudyRecord) -> dict[str, Any]:
     }
 
 
-def settings_of(overlay: object) -> dict[str, Any]:
-    """Return the options and values of an overlay by dotted key, empty if it is not one."""
-    found = overlay if isinstance(overlay, dict) else {}
-    choices, values = found.get("choices"), found.get("values")
-    if not isinstance(choices, dict) or not isinstance(values, dict):
-        return {}
-    return {**choices, **flat(values)}
-
-
 def left_out(overlay: Mapping[str, Any] | None) -> list[str]:
     """Return the keys that an overlay does not repeat, without those that are not valid keys."""
     return _keys(overlay, "left_out")

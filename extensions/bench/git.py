@@ -1,0 +1,65 @@
+"""What git is asked: it runs no hook, and takes nothing from one that has called us."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ninefold.errors import ConfigError, nearest
+
+# What git's hooks have in their environment: a git that they start would take it for its own.
+_OF_A_HOOK = {
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE"),
+}
+_WHO = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL")
+
+
+def git(folder: Path, *arguments: str, **variables: str) -> str:
+    """What git prints in `folder`, where it runs no hook. Raises ConfigError."""
+    argv = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
+    env = {**environment(), **variables}
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, errors="surrogateescape")
+    if done.returncode:
+        said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
+        raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
+    return done.stdout.removesuffix("\n")
+
+
+def environment() -> dict[str, str]:
+    """This process's, without what a hook has from git."""
+    return {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
+
+
+def commit_of(original: Path, name: str) -> str:
+    """The hash of the commit that `name` stands for. Raises ConfigError."""
+    try:
+        return git(original, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    except ConfigError as error:
+        refs = ("refs/heads", "refs/tags", "refs/remotes")
+        known = git(original, "for-each-ref", "--format=%(refname:short)", *refs).split()
+        elsewhere = [ref for ref in known if ref.endswith(f"/{name}")]
+        do = f"did you mean {elsewhere[0]}?" if elsewhere else nearest(name, known)
+        if git(original, "rev-parse", "--is-shallow-repository") == "true":
+            do = "this clone is shallow: git fetch --unshallow, or fetch-depth: 0 of the checkout"
+        few = f"{', '.join([*known[:8], 'HEAD', '.'])} are allowed"
+        raise ConfigError("revisions", name, f"no such revision; {few}; {do}") from error
+
+
+def working_tree(original: Path, folder: Path) -> str:
+    """A commit of the original's files, without those in `folder`, by an index of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        theirs = original / git(original, "rev-parse", "--git-path", "index")
+        if theirs.exists():  # what is in it need not be read again
+            shutil.copy2(theirs, Path(scratch, "index"))
+        own = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
+        ours = folder.resolve()
+        inside = ours.is_relative_to(original)
+        without = [f":(exclude,literal){ours.relative_to(original)}"] if inside else []
+        git(original, "add", "--all", "--", ".", *without, **own)
+        tree = git(original, "write-tree", **own)
+    made = ("commit-tree", tree, "-p", "HEAD", "-m", "the working tree, for ninefold bench")
+    return git(original, *made, **dict.fromkeys(_WHO, "ninefold"))

@@ -1,0 +1,167 @@
+"""Copies of the revisions that are compared: a git worktree of each, removed at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninefold.errors import ConfigError
+from ninefold.files import opener
+
+from .git import commit_of, environment, git, working_tree
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A revision's checkout.
+
+    name: as the user typed it
+    commit: its full hash
+    folder: where the command runs: as far below `root` as the caller is below `original`
+    variables: of the environment: with them the copy's modules are imported
+    original: the root of the checkout that it is a copy of
+    root: its own root
+    """
+
+    name: str
+    commit: str
+    folder: Path
+    variables: dict[str, str]
+    original: Path
+    root: Path
+
+
+@contextmanager
+def copies(
+    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
+) -> Iterator[list[Copy]]:
+    """A copy of each revision in `folder`, while the block runs. Raises ConfigError.
+
+    revisions: of the checkout that the working folder is in; `.` is its files as they are, without
+    those that git ignores. links, setup: see `checked_out`.
+    """
+    with checked_out(found := planned(revisions, folder), links, setup):
+        yield found
+
+
+def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
+    """The copies that `copies` makes, before it makes any: for those who clean up after us."""
+    here, typed, found = Path.cwd(), " ".join(revisions), list[Copy]()
+    if shutil.which("git") is None:
+        raise ConfigError("revisions", typed, "git is missing; it checks them out; install it")
+    try:
+        top, below = git(here, "rev-parse", "--show-toplevel", "--show-prefix").split("\n")
+    except ConfigError as error:
+        raise ConfigError(
+            "revisions",
+            typed,
+            f"{here} is in no git repository ({error.wrong})",
+            "they are those of the one that bench is started in",
+            "start it in one, or compare two commands",
+        ) from error
+    original = Path(top)
+    for number, name in enumerate(revisions, 1):
+        commit = working_tree(original, folder) if name == "." else commit_of(original, name)
+        root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
+        variables = {"PYTHONPATH": _python_path(original, root, below)}
+        found.append(Copy(name, commit, root / below, variables, original, root))
+    return found
+
+
+@contextmanager
+def checked_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) -> Iterator[None]:
+    """Make the copies, and remove them at the end, whatever ends the block.
+
+    links: paths from the working folder; what a copy lacks of them leads to the original's.
+    setup: a command for a shell, run in each copy.
+    """
+    if there := [copy.root for copy in found if os.path.lexists(copy.root)]:
+        raise ConfigError(
+            "keep", there[0], "another bench has made it; a new folder is allowed; name one"
+        )
+    try:
+        for copy in found:
+            new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
+            git(copy.original, *new, copy.commit)
+            _complete(copy, links, setup)
+        yield
+    finally:
+        for argv in cleanup_commands(found):
+            subprocess.run(argv, env=environment(), capture_output=True)
+
+
+def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
+    """What removes the copies, made or not: each is to be run, whatever another ends with."""
+    commands = []
+    for copy in found:  # of a folder that is gone git only forgets the entry, whatever was in it
+        forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
+        commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
+    return commands
+
+
+def _python_path(original: Path, root: Path, below: str) -> str:
+    """PYTHONPATH with a copy's folders in front, and what it has of the original's as well."""
+    before = os.environ.get("PYTHONPATH", "")
+    given = [Path(entry) for entry in before.split(os.pathsep) if entry]
+    own = [f"{below}src", below, "src", ""]
+    own += [str(each.relative_to(original)) for each in given if each.is_relative_to(original)]
+    found = dict.fromkeys(str(root / name) for name in own)
+    return os.pathsep.join([*found, *([before] if before else [])])
+
+
+def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
+    """Give a copy that was checked out what git has not given it."""
+    below = copy.folder.relative_to(copy.root)
+    if not copy.folder.is_dir():
+        raise ConfigError(
+            "revisions",
+            copy.name,
+            f"it has no folder {below}; the command runs in the one that bench is started in; "
+            "start it in one that all revisions have",
+        )
+    for link in links:
+        inside = Path(os.path.normpath(below / link))
+        if inside.is_absolute() and inside.is_relative_to(copy.original):
+            inside = inside.relative_to(copy.original)
+        source = copy.original / inside
+        if inside.is_absolute() or inside.parts[:1] in ((), ("..",)) or not source.exists():
+            allowed = f"files and folders in {copy.original} are allowed"
+            raise ConfigError("link", link, f"there is no such thing; {allowed}; correct it")
+        _link(source, copy.root / inside)
+    if setup is not None:
+        _set_up(copy, setup)
+    elif (copy.root / ".gitmodules").exists():
+        said = "it has submodules, and its copy is without them; --setup may check them out"
+        print(f"warning: revisions={copy.name}: {said}", file=sys.stderr)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link what `target` lacks of `source`."""
+    if not os.path.lexists(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(source)
+    elif not (source.is_symlink() or target.is_symlink()) and source.is_dir() and target.is_dir():
+        for each in source.iterdir():
+            _link(each, target / each.name)
+
+
+def _set_up(copy: Copy, setup: str) -> None:
+    log, variables = Path(f"{copy.root}.setup.log"), {**environment(), **copy.variables}
+    with open(log, "wb", opener=opener) as output:
+        done = subprocess.run(
+            ["/bin/sh", "-c", setup],
+            cwd=copy.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode:
+        ended = f"it ended with code {done.returncode} in the copy of {copy.name}"
+        raise ConfigError("setup", setup, f"{ended}; it must succeed; see {log}")

@@ -1,0 +1,103 @@
+"""The gate: what an interval shows, in words and as an exit code, and how long it would take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy import stats
+
+from ninefold.bench import gate
+from ninefold.errors import ConfigError, Slower
+from ninefold.stats.verdicts import OPEN, Pair, Settings
+
+CONFIDENCE = Settings(looks=7).confidence
+
+
+def pair(estimate: float, low: float | None, high: float | None, n: int = 14) -> Pair:
+    return Pair("main", "HEAD", n, estimate, low, high, None, None, OPEN)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "code"),
+    [
+        (pair(1.004, 0.991, 1.017), gate.PASSES, None),
+        (pair(0.8, 0.79, 0.81), gate.PASSES, None),
+        (pair(1.02, 1.015, 1.025), gate.PASSES, None),
+        (pair(1.081, 1.052, 1.111), gate.FAILS, 8),
+        (pair(1.012, 0.978, 1.047), gate.UNDECIDED, 2),
+        (pair(1.04, 1.02, 1.06), gate.UNDECIDED, 2),
+        (pair(1.2, None, None, n=1), gate.UNDECIDED, 2),
+    ],
+)
+def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided(
+    found: Pair, verdict: str, code: int | None
+) -> None:
+    assert gate.verdict(found, 0.03) == verdict
+    failure = gate.failure(found, 0.03, CONFIDENCE, minutes=2)
+    assert (failure and failure.code) == code
+
+
+def test_what_is_said_of_a_gate_are_the_ratio_the_interval_and_what_it_excludes() -> None:
+    said = {
+        pair(1.004, 0.991, 1.017): "1.004 of main's time (99.3 % interval 0.991 to 1.017): "
+        "not slower by 3 %",
+        pair(1.081, 1.052, 1.111): "1.081 of main's time (99.3 % interval 1.052 to 1.111): "
+        "slower by more than 3 %",
+        pair(1.012, 0.978, 1.067): "1.012 of main's time (99.3 % interval 0.978 to 1.067): "
+        "a slow-down above 7 % is excluded",
+        pair(1.0, 0.9, 1.1): "1.000 of main's time (99.3 % interval 0.900 to 1.100): "
+        "a slow-down above 10 % is excluded",
+        pair(1.2, None, None): "1.200 of main's time (99.3 % interval not known yet): "
+        "no slow-down is excluded",
+    }
+    for found, end in said.items():
+        assert gate.sentence(found, 0.03, CONFIDENCE) == f"HEAD takes {end}"
+
+
+def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
+    slower = gate.failure(pair(1.081, 1.052, 1.111), 0.03, CONFIDENCE, minutes=2)
+    assert isinstance(slower, Slower)
+    assert str(slower) == (
+        "error: max-slowdown=3%: HEAD takes 1.081 of main's time; at most 1.03 is allowed, and the "
+        "interval is 1.052 to 1.111; see what changed, or allow more"
+    )
+    undecided = gate.failure(pair(1.012, 0.978, 1.047), 0.03, CONFIDENCE, minutes=3)
+    assert isinstance(undecided, ConfigError)
+    rounds = gate.rounds_needed(pair(1.012, 0.978, 1.047), 0.03, CONFIDENCE)
+    assert rounds is not None
+    assert str(undecided) == (
+        "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.978 to 1.047; "
+        f"--minutes {math.ceil(3 * rounds / 14)}, a quieter runner, or --undecided pass"
+    )
+    near = gate.failure(pair(1.0299, 1.0, 1.06), 0.03, CONFIDENCE, minutes=3)
+    assert str(near).endswith("; a quieter runner, or --undecided pass")
+    alone = gate.failure(pair(1.2, None, None, n=1), 0.03, CONFIDENCE, minutes=3)
+    assert "not decided after 1 round; the interval is not known yet; a quieter" in str(alone)
+
+
+@pytest.mark.parametrize("ratio", [0.98, 1.0, 1.02, 1.05])
+def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_one_round_less_does_not(
+    ratio: float,
+) -> None:
+    def after(rounds: int) -> Pair:
+        level = (1 - CONFIDENCE / 100) / 2
+        half = stats.t.isf(level, rounds - 1) * 0.04 / math.sqrt(rounds)
+        return pair(ratio, ratio * math.exp(-half), ratio * math.exp(half), rounds)
+
+    assert gate.verdict(after(3), 0.03) == gate.UNDECIDED
+    needed = gate.rounds_needed(after(3), 0.03, CONFIDENCE)
+    assert needed is not None
+    assert gate.verdict(after(needed), 0.03) == (gate.PASSES if ratio < 1.03 else gate.FAILS)
+    assert gate.verdict(after(needed - 1), 0.03) == gate.UNDECIDED
+
+
+@pytest.mark.parametrize(("text", "share"), [("3%", 0.03), ("0.03", 0.03), (" 12.5% ", 0.125)])
+def test_a_share_is_written_in_percent_or_as_a_number(text: str, share: float) -> None:
+    assert gate.share_of(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["3", "x", "-1%", "100%", "nan", ""])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no share|could not convert"):
+        gate.share_of(text)
