@@ -12,6 +12,7 @@ PATTERNS = (
     *("conf/**/*.yaml", "experiments/*.yaml"),  # no recordings
     *("extensions/*.py", "extensions/*/*.py", "extensions/*/conf/*/*.yaml"),  # no tests
     "extensions/*/*.txt",
+    "extensions/*/inject/*.py",
 )
 
 

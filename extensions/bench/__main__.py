@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import string
 import sys
 import time
@@ -121,7 +122,8 @@ def run(words: Sequence[str]) -> None:
     own, rest = [*words, "--"][: [*words, "--"].index("--")], [*words]
     asked = parser().parse_args(own)
     if "--" in rest:
-        asked.commands.append(" ".join(rest[rest.index("--") + 1 :]))
+        line = rest[rest.index("--") + 1 :]
+        asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
     if asked.agents:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
@@ -190,7 +192,7 @@ def timed(
     if asked.json:
         write_text(asked.json, json.dumps(answer.data(found, code, gate), indent=1) + "\n")
     if asked.markdown:
-        write_text(asked.markdown, answer.markdown(found, gate and gate["verdict"]))
+        write_text(asked.markdown, answer.markdown(found, gate["verdict"] if gate else None))
     if failed:
         raise failed
 

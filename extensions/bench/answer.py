@@ -12,6 +12,7 @@ from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, Pair
 
 from .engine import LEAST_ROUNDS, Found
+from .gate import rounds_needed
 
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
@@ -54,10 +55,9 @@ def clause(found: Found, best: str, pair: Pair) -> str:
     if pair.verdict in UNDECIDED:
         took = f"{other} takes {shown(pair.estimate)} of {best}'s time ({level})"
         said = f"{best} and {other} are not shown to differ: {took}"
-        needed = rounds_needed(pair, found.rounds, options.same)
-        if needed is not None:
-            minutes = f"--minutes {minutes_for(found, needed):g}"
-            said += f"; about {needed} rounds would settle it: {minutes}"
+        if rounds := needed(found, pair):
+            minutes = f"--minutes {minutes_for(found, rounds):g}"
+            said += f"; about {rounds} rounds would settle it: {minutes}"
         return said
     if options.by == "cpu":
         return (
@@ -71,16 +71,13 @@ def confidence(found: Found) -> float:
     return found.settings.confidence
 
 
-def rounds_needed(pair: Pair, rounds: int, same: float) -> int | None:
-    """How many rounds would decide a pair, if it is what it is estimated to be; None: not known.
-
-    The interval's half width is taken to fall with the root of the rounds.
-    """
-    if pair.estimate is None or pair.low is None or pair.high is None:
+def needed(found: Found, pair: Pair) -> int | None:
+    """How many rounds would show that a pair differs, or that it ties, whichever is nearer."""
+    if pair.estimate is None:
         return None
-    ratio, half = abs(math.log(pair.estimate)), math.log(pair.high / pair.low) / 2
-    distance = max(ratio, math.log1p(same) - ratio)
-    return max(rounds + 1, math.ceil(rounds * (half / distance) ** 2))
+    tie = (1 + found.options.same) ** math.copysign(1, pair.estimate - 1)
+    limit = max(1.0, tie, key=lambda end: abs(math.log(pair.estimate / end)))
+    return rounds_needed(pair, limit, confidence(found))
 
 
 def minutes_for(found: Found, rounds: int) -> float:
@@ -105,7 +102,9 @@ def _only_steps(found: Found) -> str:
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     """Header and a row for each command."""
-    rows = [("", "ms per step", "CPU ms", "ratio", "interval", "verdict", "command")]
+    rows: list[tuple[str, ...]] = [
+        ("", "ms per step", "CPU ms", "ratio", "interval", "verdict", "command")
+    ]
     cpu = found.times("cpu").seconds
     for command in found.commands:
         name = command.name
@@ -190,7 +189,8 @@ def why(found: Found, times: Times) -> Iterator[str]:
         elif name == "threads=1":
             yield f"With one thread a step takes {of}."
         else:
-            yield f"A step spends {share:.0f} % on {TWINS.get(name, name)} ({low:.0f} to {high:.0f})."
+            part = TWINS.get(name, name)
+            yield f"A step spends {share:.0f} % on {part} ({low:.0f} to {high:.0f} %)."
 
 
 def text(found: Found, keep: Path) -> str:
@@ -253,7 +253,7 @@ def data(found: Found, exit_code: int, gate: dict[str, Any] | None) -> dict[str,
                 "confidence": confidence(found),
                 "rounds": pair.n,
                 "verdict": pair.verdict,
-                "needed": rounds_needed(pair, found.rounds, found.options.same),
+                "needed": needed(found, pair),
             }
             for pair in times.pairs
         ],

@@ -373,8 +373,8 @@ class Bench:
         self._tick()
 
     def _tick(self) -> None:
-        elapsed = min(int(time.monotonic() - self._began), self._bar.total)
-        self._bar.update(elapsed - self._bar.n)
+        elapsed = min(time.monotonic() - self._began, self._budget)
+        self._bar.update(int(elapsed) - self._bar.n)
 
 
 def changed(folder: Path, since: float) -> set[str]:

@@ -55,7 +55,7 @@ def failure(
             f"{_takes(pair, of)}; at most {1 + allowed:g} is allowed, and the interval is "
             f"{interval(pair)}; see what changed, or allow more",
         )
-    rounds = rounds_needed(pair, allowed, confidence)
+    rounds = rounds_needed(pair, 1 + allowed, confidence)
     more = f"--minutes {math.ceil(minutes * rounds / pair.n)}, " if rounds else ""
     undecided = ConfigError(
         "max-slowdown",
@@ -66,19 +66,19 @@ def failure(
     return None if state == PASSES else undecided
 
 
-def rounds_needed(pair: Pair, allowed: float, confidence: float) -> int | None:
+def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
     """The rounds, those taken included, that decide if ratio and noise stay; None above MOST.
 
     Half an interval is t (n - 1) / sqrt(n) times a round's noise: it is to be shorter than the way
-    from the ratio to what is allowed.
+    from the ratio to the limit that it is held against, in logarithms.
     """
-    if pair.low is None or pair.high is None or not pair.estimate or not 2 <= pair.n <= MOST:
+    if not pair.estimate or not pair.low or not pair.high or not 2 <= pair.n <= MOST:
         return None
     rounds = np.arange(2, MOST + 1)
     reach = student.quantile((1 - confidence / 100) / 2, rounds - 1) / np.sqrt(rounds)
     half = math.log(pair.high / pair.low) / 2 * reach / reach[pair.n - 2]
-    way = abs(math.log(pair.estimate) - math.log1p(allowed))
-    enough = rounds[half < way]
+    way = abs(math.log(pair.estimate / limit))
+    enough = rounds[(rounds > pair.n) & (half < way)]
     return int(enough[0]) if len(enough) else None
 
 

@@ -41,20 +41,33 @@ def register(module, counts):
         pass
     if counts:
         spare_compiler()
-        handle = module.register_optimizer_step_post_hook(STEPS.after_step)
-        STEPS.hooks, STEPS.hook = module._global_optimizer_post_hooks, handle.id
+        module.register_optimizer_step_post_hook(STEPS.after_step)
 
 
 def spare_compiler():
-    """Have torch.compile pass over the functions of this file, and what is called by them."""
+    """Have torch.compile pass over the functions of this file."""
     import torch._C
 
-    skip = getattr(getattr(torch._C._dynamo, "eval_frame", None), "skip_code", None)
-    if skip is not None:
-        own = [*vars(Steps).values(), *globals().values()]
-        for function in own:
-            if hasattr(function, "__code__"):
-                skip(function.__code__)
+    frames = getattr(torch._C._dynamo, "eval_frame", None)
+    STEPS.set_eval_frame = getattr(frames, "set_eval_frame", None)
+    for function in [*vars(Steps).values(), *globals().values()]:
+        if hasattr(frames, "skip_code") and hasattr(function, "__code__"):
+            frames.skip_code(function.__code__)
+
+
+def uncompiled(method):
+    """Have torch.compile pass over what a method calls, too."""
+
+    def wrapped(self, *arguments):
+        if self.set_eval_frame is None:
+            return method(self, *arguments)
+        before = self.set_eval_frame(None)
+        try:
+            return method(self, *arguments)
+        finally:
+            self.set_eval_frame(before)
+
+    return wrapped
 
 
 def wrap_step(module, name):
@@ -83,7 +96,7 @@ class Steps:
     """
 
     def __init__(self):
-        self.lead = self.socket = self.hooks = self.hook = self.after_mark = None
+        self.lead = self.socket = self.after_mark = self.set_eval_frame = None
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer, before one leads
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
@@ -97,6 +110,7 @@ class Steps:
         if len(self.stamps) > self.goal:
             self.reached()
 
+    @uncompiled
     def other(self, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
         if self.lead is None:
@@ -127,6 +141,7 @@ class Steps:
             if self.lead is optimizer:
                 self.after_step(optimizer, (), {})
 
+    @uncompiled
     def reached(self):
         """The end of a turn, of the steps before the timed ones, or of a marked step on a GPU."""
         if self.capturing():
@@ -186,9 +201,6 @@ class Steps:
         os.register_at_fork(after_in_child=self.forget)
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
-        if "torch._dynamo" in sys.modules and self.hooks is not None:
-            # In its place: it is being iterated over.
-            self.hooks[self.hook] = torch.compiler.disable(self.after_step)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(os.environ[SOCKET])
         self.send(self.hello(torch))
@@ -215,10 +227,9 @@ class Steps:
         """In a process that was forked from this one: it has no turns unless it takes steps."""
         if self.socket is not None:
             self.socket.close()
-        hooks, hook = self.hooks, self.hook
-        lead = self.lead if self.lead is STEP else None
+        lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
         self.__init__()
-        self.lead, self.hooks, self.hook = lead, hooks, hook
+        self.lead, self.set_eval_frame = lead, set_eval_frame
 
     def capturing(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""

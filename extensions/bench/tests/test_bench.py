@@ -68,7 +68,7 @@ def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds:
     time.sleep(seconds)
     bench.send_signal(signal.SIGKILL)
     bench.wait()
-    wait_until(lambda: not scripts.processes(), seconds=5)
+    wait_until(lambda: not scripts.processes(), seconds=30)
 
 
 def test_a_python_that_imports_no_torch_is_as_it_was(scripts: Shell) -> None:

@@ -36,10 +36,37 @@ def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> 
     found = json.loads((shell.folder / "found.json").read_text())
     (pair,) = found["pairs"]
     assert pair["rounds"] >= 2
-    assert pair["low"] is None or pair["low"] <= 1.02 and pair["high"] >= 0.98
+    assert (pair["low"] or 1) <= 1.02 <= 1.04 * (pair["high"] or 1)
     told = found["commands"][0]
     assert told["world"] == (2 if kind == "ranks" else 1)
     assert bool(told["restarts"]) == (kind == "restarting")
     marks = {"evaluating": {"an evaluation"}, "workers": {"a new pass over a loader"}}
     assert marks.get(kind, set()) <= {*told["not_counted"]}
     assert shell.survivors() == []
+
+
+@pytest.mark.parametrize("kind", ["plain", "adamw", "fused", "workers", "evaluating", "ranks"])
+def test_a_script_computes_the_same_bits_in_turns(shell: Shell, kind: str) -> None:
+    alone = shell.start(*command(kind).split()[1:], fresh=True)
+    lines = iter(alone.stdout.readline, "")
+    loss = next(line for line in lines if line.startswith("loss "))
+    alone.kill()
+    bench(shell, "--keep=kept", command(kind), command(kind))
+    assert f"\n{loss}" in (shell.folder / "kept" / "A" / "1.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("twenty", "it ends after 20 steps; a turn takes "),
+        ("no-optimizer", "torch was imported and no Optimizer.step was called; name its step"),
+    ],
+)
+def test_a_script_that_takes_no_turns_is_one_line(shell: Shell, kind: str, words: str) -> None:
+    done = shell.run("-m", "ninefold", "bench", *[command(kind)] * 2, code=2)
+    assert words in done.stderr
+    assert shell.survivors() == []
+
+
+def test_a_function_of_ones_own_ends_a_step(shell: Shell) -> None:
+    bench(shell, "--step=zoo_step:step", *[command("own-step")] * 2)
