@@ -147,18 +147,7 @@ class Contestant:
 
         Raises ConfigError if that cannot come to be.
         """
-        with suppress(BlockingIOError):
-            while True:
-                connection = Connection(self._listener.accept()[0])
-                hello = connection.receive(1.0)
-                rank = hello["rank"]
-                if rank in self._ranks:
-                    raise self.command.failure(
-                        "2 of its processes take steps and no group joins them; commands that "
-                        "train one model are compared; start one training"
-                    )
-                self._ranks[rank], self.hellos[rank] = connection, hello
-                self._first = self._first or time.monotonic()
+        self._accept()
         world = self.hellos[min(self.hellos)]["world"] if self.hellos else None
         if world is not None and len(self._ranks) >= world:
             copy, files = self.command.copy, self.hellos[0]["modules"]
@@ -196,6 +185,7 @@ class Contestant:
             self.steps += lead + steps - taken.steps
             taken.add(answers, self.marking)
             lead = 0
+        self._accept()
         self.processes = guardian.stop(self._process.pid)
         self.said = answers
         return taken.taken(begin, time.time())
@@ -211,6 +201,21 @@ class Contestant:
         for connection in self._ranks.values():
             connection.close()
         self._listener.close()
+
+    def _accept(self) -> None:
+        """Accept those that have taken their first step. Raises ConfigError for one too many."""
+        with suppress(BlockingIOError):
+            while True:
+                connection = Connection(self._listener.accept()[0])
+                hello = connection.receive(1.0)
+                rank = hello["rank"]
+                if rank in self._ranks:
+                    raise self.command.failure(
+                        "2 of its processes take steps and no group joins them; commands that "
+                        "train one model are compared; start one training"
+                    )
+                self._ranks[rank], self.hellos[rank] = connection, hello
+                self._first = self._first or time.monotonic()
 
     def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
         """Send an order to all ranks; return their answers, by rank."""

@@ -67,7 +67,7 @@ def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds:
     bench = scripts.start(*QUICK, FAST, SLOW)
     time.sleep(seconds)
     bench.send_signal(signal.SIGKILL)
-    bench.wait()
+    bench.communicate()
     wait_until(lambda: not scripts.processes(), seconds=30)
 
 
