@@ -12,7 +12,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,12 +20,13 @@ from typing import Any, NoReturn
 from ninefold.errors import ConfigError, Failure, Slower
 from ninefold.files import read_text, write_text
 from ninefold.places import typed_as
-from ninefold.process import exit_code_of, exit_with
+from ninefold.process import exit_code_of, exit_with, scratch
 
 from . import answer, score
 from .contestant import Command
 from .engine import Bench, Options
 from .gate import UNDECIDED, failure, share_of, verdict
+from .guardian import Guardian
 from .revisions import checked_out, cleanup_commands, planned
 from .whole import time_whole_runs
 
@@ -119,26 +120,31 @@ def run(words: Sequence[str]) -> None:
             sys.platform,
             "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
         )
-    own, rest = [*words, "--"][: [*words, "--"].index("--")], [*words]
-    asked = parser().parse_args(own)
-    if "--" in rest:
-        line = rest[rest.index("--") + 1 :]
-        asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
+    asked = parse(words)
     if asked.agents:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
     keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
-    keep.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        given = [{"text": text} for text in with_values(asked)]
-        cleanup: list[list[str]] = []
+        guardian = stack.enter_context(closing(Guardian(scratch())))
+        given: Given = [{"text": text} for text in with_values(asked)]
         if asked.revisions:
-            given, cleanup = of_revisions(given, asked, keep, stack)
+            given = of_revisions(given, asked, keep, stack, guardian)
         commands = commands_of(with_twins(given, asked), asked)
         if asked.score:
             judged(commands, asked, keep)
         else:
-            timed(commands, asked, keep, cleanup)
+            timed(commands, asked, keep)
+
+
+def parse(words: Sequence[str]) -> Namespace:
+    """The arguments; what follows -- is one command. Raises ConfigError."""
+    end = words.index("--") if "--" in words else len(words)
+    asked = parser().parse_args(words[:end])
+    line = words[end + 1 :]
+    if line:
+        asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
+    return asked
 
 
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -165,9 +171,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         )
 
 
-def timed(
-    commands: Sequence[Command], asked: Namespace, keep: Path, cleanup: Sequence[Sequence[str]]
-) -> None:
+def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the answer. Raises the failure of a gate."""
     allowed = asked.max_slowdown
     options = Options(asked.minutes, asked.same, asked.by, asked.count, asked.apart)
@@ -177,7 +181,7 @@ def timed(
     if asked.whole:
         found = time_whole_runs(commands, options, keep)
     else:
-        found = Bench(commands, options, keep).run(cleanup)
+        found = Bench(commands, options, keep).run()
     print(answer.text(found, keep))
     gate: dict[str, Any] | None = None
     failed: Failure | None = None
@@ -222,16 +226,18 @@ def with_values(asked: Namespace) -> list[str]:
 
 
 def of_revisions(
-    given: Given, asked: Namespace, keep: Path, stack: ExitStack
-) -> tuple[Given, list[list[str]]]:
-    """One command for each revision, in its copy, and what removes the copies."""
+    given: Given, asked: Namespace, keep: Path, stack: ExitStack, guardian: Guardian
+) -> Given:
+    """One command for each revision, in a copy of it that is removed at the end."""
     require_one(given, "--revisions")
     made = planned(asked.revisions, keep / "revisions")
+    for arguments in cleanup_commands(made):
+        guardian.at_end(arguments)
     stack.enter_context(checked_out(made, asked.link, asked.setup))
-    fields = [
-        {"name": c.name, "folder": c.folder, "variables": c.variables, "copy": c} for c in made
+    return [
+        given[0] | {"name": c.name, "folder": c.folder, "variables": c.variables, "copy": c}
+        for c in made
     ]
-    return [given[0] | of for of in fields], cleanup_commands(made)
 
 
 def with_twins(given: Given, asked: Namespace) -> Given:

@@ -196,7 +196,7 @@ class Contestant:
 
     def close(self) -> None:
         """Kill its processes, amid their training."""
-        guardian.kill(str(self._path), self._process.pid)
+        guardian.kill(str(self._path), self._process)
         self._process.wait()
         for connection in self._ranks.values():
             connection.close()

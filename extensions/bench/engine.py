@@ -36,7 +36,6 @@ from .contestant import (
     Taken,
     last_line,
 )
-from .guardian import Guardian
 
 SLICE = 0.1  # seconds of a turn that are timed; of several processes and on a GPU
 SLICE_OF_SEVERAL = 0.3
@@ -167,15 +166,10 @@ class Bench:
             bar_format="{desc}: {n_fmt} of {total_fmt} s{postfix}",
         )
 
-    def run(self, cleanup: Sequence[Sequence[str]] = ()) -> Found:
-        """Make the rounds. cleanup: commands that are run at the end, whatever ends this one.
-
-        Raises Failure; KeyboardInterrupt, when all processes have ended.
-        """
+    def run(self) -> Found:
+        """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         found = self.found
-        with closing(Guardian(self._scratch)) as guardian, closing(self._bar):
-            for arguments in cleanup:
-                guardian.at_end(arguments)
+        with closing(self._bar):
             for number in range(MAX_ROUNDS):
                 if number and not self._fits():
                     break

@@ -92,14 +92,15 @@ def of_token(token: str) -> Iterator[int]:
                     yield int(name)
 
 
-def kill(token: str, pid: int | None = None) -> bool:
+def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> bool:
     """Kill a process with all that it has started, and all with a token, until none is left.
 
     Returns whether none is.
     """
 
     def gone() -> bool:
-        found = {*of_token(token), *([] if pid is None else tree(pid))}
+        runs = process is not None and process.poll() is None  # else its id may be another's
+        found = {*of_token(token), *(tree(process.pid) if runs and process else [])}
         return not [each for each in found if send(each, signal.SIGKILL) and not is_dead(each)]
 
     return poll_until(gone, TO_END, 0.01)

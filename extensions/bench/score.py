@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ninefold.stats import student
 from ninefold.study.turn_plan import mirrored
 
 from .contestant import Command
-from .whole import Runs
+from .whole import run_whole
 
 SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
 LEVEL = 0.05 / len(SEEDS)  # of each look
@@ -141,17 +140,16 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
     require_seed(commands)
     scores: list[tuple[float, float]] = []
     seconds: list[tuple[float, float]] = []
-    with closing(Runs(keep)) as runs:
-        for seed in range(SEEDS[-1]):
-            of: dict[str, tuple[float, float]] = {}
-            for command in mirrored([*commands], "seeds", seed):
-                ran = runs.run(command, seed)
-                of[command.name] = score_of(ran.log, command, rule.pattern), ran.seconds
-            first, second = (of[command.name] for command in commands)
-            scores.append((first[0], second[0]))
-            seconds.append((first[1], second[1]))
-            if len(scores) in SEEDS:
-                found = judge(scores, rule, seconds)
-                if found.verdict != MORE:
-                    break
+    for seed in range(SEEDS[-1]):
+        of: dict[str, tuple[float, float]] = {}
+        for command in mirrored([*commands], "seeds", seed):
+            ran = run_whole(command, seed, keep)
+            of[command.name] = score_of(ran.log, command, rule.pattern), ran.seconds
+        first, second = (of[command.name] for command in commands)
+        scores.append((first[0], second[0]))
+        seconds.append((first[1], second[1]))
+        if len(scores) in SEEDS:
+            found = judge(scores, rule, seconds)
+            if found.verdict != MORE:
+                break
     return found

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from torch.distributed.run import get_args_parser
 
 from ninefold import __main__ as ninefold
+from ninefold.bench import __main__ as bench
 from ninefold.config import list_commands, overrides, resolvers
 from ninefold.config.composition import Composition, compose, flags_of, only_shows
 from ninefold.config.hydra_internal import BasicSweeper
@@ -76,6 +77,8 @@ def command(words: Sequence[str]) -> None:
     name, arguments = (*words, "--help")[0], list(words[1:])
     if name in ("train", "evaluate"):
         run(name, arguments)
+    elif name == "bench":
+        bench.parse(arguments)
     elif name == "compare":
         run("train", ninefold.compared(arguments))
     elif name == "export" and arguments and ELIDED not in arguments:
