@@ -115,7 +115,7 @@ HOW: dict[str, tuple[str, ...]] = {
         f"model.net._target_={__name__}.Failing",
     ),
     "dropout": ("model.net._target_=tests.train.test_cuda_graph.Dropping",),
-    "losses that are read together": ("log_every=5",),
+    "losses that are read together": ("log_every=5", "max_steps=17"),
 }
 
 
