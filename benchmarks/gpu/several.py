@@ -168,7 +168,7 @@ CHECKS = [
         "How soon does a command end when one rank is killed while its peers wait in NCCL?",
         killed,
         [
-            ends_with(7, gpus=2, means="the rank that was killed is not the failure reported"),
+            ends_with(5, gpus=2, means="the rank that was killed is not the failure reported"),
             Expectation(
                 "from launch to the end", high=20, unit="s", gpus=2,
                 means="the peers are waited for until launch.grace",
