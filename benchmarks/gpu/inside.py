@@ -254,7 +254,8 @@ def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict
             run.writer.wait()
             alone.append(seconds(lambda: take(steps)) / steps)
             waits.append(seconds(lambda: training_run.save(run, must=True)))
-    memory = torch.frombuffer(Pages(1 << 20, device())._memory, dtype=torch.uint8)
+    pages = Pages(1 << 20, device())
+    memory = torch.frombuffer(pages._memory, dtype=torch.uint8)
     return {
         "page-locked": None if dry else memory.is_pinned(),
         "stall": 1e3 * median(stalls),
