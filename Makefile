@@ -1,7 +1,7 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (10 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
-# make gpu: what only a GPU can show, in four parts of under ten minutes each (docs/performance.md).
+# make gpu: what only a GPU can show, in eight parts of under ten minutes each (docs/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first, in editable mode: what is changed is used at once.

@@ -378,11 +378,15 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
     )
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """The name in `known` that resembles `word`, or if none does, all of them."""
+def suggestion(word: str, known: Iterable[str], begin: str = "") -> str:
+    """The name in `known` that resembles `word`, or if none does, all of them.
+
+    begin: what all of them begin with; that alone makes none resemble another.
+    """
     names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+    ends = [name.removeprefix(begin) for name in names]
+    near = difflib.get_close_matches(word.removeprefix(begin), ends, n=1)
+    return f"did you mean {begin}{near[0]}?" if near else f"known are {', '.join(names)}"
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold import machine
-from ninefold.engine.amp import Amp, Autocast, CountingScaler, in_tf32, verify
+from ninefold.engine.amp import Amp, Autocast, CountingScaler, _rounds, in_tf32, verify
 from ninefold.errors import ConfigError
 
 CPU = torch.device("cpu")
@@ -33,6 +33,7 @@ def as_before() -> Iterator[None]:
         allowed = [backend.allow_tf32 for backend in older]
     torch.set_num_threads(1)
     yield
+    _rounds.cache_clear()
     torch.set_num_threads(threads)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -187,6 +188,8 @@ def test_on_a_gpu_what_is_said_of_tf32_is_what_products_show(
     assert fp32.notes(gpu) == []
     assert "products are not rounded to TF32" in tf32.notes(gpu)[0]
     monkeypatch.setattr(Tensor, "__matmul__", rounded)
+    assert not in_tf32(gpu)  # it is asked once in each mode
+    _rounds.cache_clear()
     assert in_tf32(gpu)
     assert tf32.notes(gpu) == []
     assert "products are nevertheless rounded to TF32" in fp32.notes(gpu)[0]

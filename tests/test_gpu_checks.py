@@ -126,7 +126,9 @@ def test_figures_of_several_machines_or_of_a_dry_run_are_not_mixed(tmp_path: Pat
 
 
 def test_parts_have_different_checks_that_fit_into_their_time_on_one_gpu() -> None:
-    assert list(command.PARTS) == ["smoke", "doubts", "published", "steps", "study", "rest"]
+    assert list(command.PARTS) == [
+        *("smoke", "doubts", "beside", "published", "steps", "study", "rest", "several")
+    ]
     for checks in command.PARTS.values():
         assert len({check.name for check in checks}) == len(checks)
         assert sum(check.seconds for check in checks if check.gpus < 2) <= 60 * 9.5
@@ -160,8 +162,9 @@ class Recorder(Session):
         return Done(0, "", 1.0, self.scratch)
 
     def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        names = ("ms", "ratio", "gpu_names", "capability", "bfloat16", "cudnn", "nccl", "compiles")
-        return dict.fromkeys(names, 1)
+        names = ("ms", "gpu_names", "capability", "bfloat16", "cudnn", "nccl", "compiles")
+        firsts = ("ms of the first second", "ms of the first 5 s")
+        return dict.fromkeys((*names, *firsts, *doubts.CLOCKS), 1)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Find out on a GPU what a CPU cannot tell: six parts of ten minutes or less on one H200.
+"""Find out on a GPU what a CPU cannot tell: eight parts of ten minutes or less on one H200.
 
     python -m benchmarks.gpu [PART[/CHECK] ...] [--output FOLDER] [--again] [--dry] [--table]
     python -m benchmarks.gpu --pack FOLDER
@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu import doubts, pack, published, rest, smoke, steps, study
+from benchmarks.gpu import beside, doubts, pack, published, rest, several, smoke, steps, study
 from benchmarks.gpu.check import NEEDS, NO_BOUND, Check, needed
 from benchmarks.gpu.record import LOG, NOT_DONE, Record, table
 from benchmarks.gpu.session import Session
@@ -33,7 +33,7 @@ from ninefold.files import write_durably
 
 PARTS = {
     module.__name__.rpartition(".")[2]: module.CHECKS
-    for module in (smoke, doubts, published, steps, study, rest)
+    for module in (smoke, doubts, beside, published, steps, study, rest, several)
 }
 TABLE = "table.md"
 NEEDED = ("torch", "torchvision", "hydra", "omegaconf", "msgspec", "sklearn", "matplotlib")

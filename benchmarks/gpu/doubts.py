@@ -1,4 +1,4 @@
-"""The part `doubts`: what reading the code for a GPU left open, by worth.
+"""The part `doubts`: what reading the code for a GPU left open, by worth. `beside` goes on with it.
 
 `means` says what may no longer be said where a figure is another. Before all comes whether it runs:
 smoke/machine, smoke/default and smoke/tests.
@@ -7,19 +7,22 @@ smoke/machine, smoke/default and smoke/tests.
 from __future__ import annotations
 
 import os
-import signal
-import time
-from contextlib import ExitStack
+from dataclasses import replace
 from statistics import median
 
-from benchmarks.gpu.check import Check, Expectation, Figures, ends_with
-from benchmarks.gpu.race import READY, answer, process, race
+from benchmarks.gpu.check import Check, Expectation, Figures, ends_with, first_bad
+from benchmarks.gpu.race import race
 from benchmarks.gpu.session import Session, read
 from benchmarks.gpu.study import SHORT, SMALLEST, studied
 from benchmarks.gpu.timings import SILENT, contestant, figures, over
 
 CLOCKED = {"ResNet-18": ("amp=bf16", 256), "ConvNet 8x8": ("amp=fp32", 64)}
-IDLE = (4, 14)  # cells that wait beside one that trains
+CLOCKS = ("events", "torch.utils.benchmark")
+SLICES = (0.1, 0.3)  # seconds: study.slice, and what it would be on a GPU if that is too short
+FILES = {
+    "ResNet-18": ("model=resnet18", "model.net.stem=imagenet"),
+    "AlexNet": ("model=alexnet",),
+}
 
 
 def clock(session: Session) -> Figures:
@@ -27,25 +30,38 @@ def clock(session: Session) -> Figures:
     for net, (amp, batch) in CLOCKED.items():
         overrides = contestant(session, net, net, amp, SILENT, batch=batch).overrides
         steps = session.size(300, 10)
-        found[net] = session.call("clock", overrides=overrides, steps=steps)["ratio"]
+        said = session.call("clock", overrides=overrides, steps=steps)
+        found |= {over(net, by): said[by] for by in CLOCKS}
     return found
 
 
 def turns(session: Session) -> Figures:
-    """A heavy cell for 40 s, and in turns with light ones: power, clocks and heat."""
-    made = [
+    """A heavy cell for 40 s, and in turns of two lengths with others: power, clocks and heat."""
+    cells = [
         contestant(session, f"{net} {amp}", net, f"amp={amp}", SILENT, batch=256)
         for net, amp in (("ResNet-18", "bf16"), ("ResNet-18", "fp32"), ("ConvNet 8x8", "fp32"))
     ]
-    found = race(session, *([each] for each in made), rounds=session.size(15, 1))
-    overrides = made[0].overrides
-    alone = session.call("long", overrides=overrides, lasts=session.size(40, 0.1))
-    in_turns = 1e3 * median(found[made[0].name])
-    return {
-        **figures(found),
-        "a turn's step over a long run's": in_turns / alone["ms"],
-        "watts of the long run": alone.get("watts"),
-    }
+    lasts = session.size((40, 2, 2), (0.1, 0.1, 0.1))
+    alone = [
+        session.call("long", overrides=each.overrides, lasts=seconds)
+        for each, seconds in zip(cells, lasts, strict=True)
+    ]
+    heavy, long = cells[0].name, alone[0]
+    found: Figures = {key: long.get(key) for key in ("watts", "trace")}
+    for end in ("second", "5 s"):
+        found[f"the first {end} over the end"] = long[f"ms of the first {end}"] / long["ms"]
+    for slice_ in SLICES:
+        made = [
+            replace(each, steps=max(2, round(1e3 * slice_ / said["ms"])))
+            for each, said in zip(cells, alone, strict=True)
+        ]
+        raced = race(session, *([each] for each in made), rounds=session.size(15, 1))
+        found[in_turns(slice_)] = 1e3 * median(raced[heavy]) / long["ms"]
+    return found
+
+
+def in_turns(slice_: float) -> str:
+    return over(f"a turn of {slice_} s", "a long run, a step")
 
 
 def graph(session: Session) -> Figures:
@@ -55,10 +71,17 @@ def graph(session: Session) -> Figures:
         contestant(session, "graph", net, on),
         contestant(session, "graph, sampled", net, on, "clock.sample=20"),
         contestant(session, "no graph", net),
+        contestant(session, "no graph, sampled", net, "clock.sample=20"),
         contestant(session, "raw graph", net, kind="raw_graph"),
     ]
-    pairs = (("graph, sampled", "graph"), ("graph", "no graph"), ("graph", "raw graph"))
+    pairs = (
+        ("graph, sampled", "graph"), ("graph", "no graph"), ("graph", "raw graph"),
+        ("no graph, sampled", "no graph"),
+    )  # fmt: skip
     found = figures(race(session, group, rounds=session.size(7, 1)), *pairs)
+    for name, more in (("reserved with a graph", (on,)), ("reserved without", ())):
+        overrides = contestant(session, name, "ResNet-18", "amp=bf16", *more).overrides
+        found[name] = session.call("long", overrides=overrides, lasts=0.1).get("MiB")
     full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
     job = (*session.size(full, (*SMALLEST, "device=cpu")), on)
     folder = session.new_folder()
@@ -74,94 +97,50 @@ def files(session: Session) -> Figures:
     root, count = session.scratch / "jpegs", session.size(2000, 80)
     session.call("jpegs", folder=str(root), count=count, processes=min(16, os.cpu_count() or 1))
     tiny = ("model=convnet", "dataset.shape=[3,32,32]", "model.net.width=8", "batch_size=16")
-    job = (
-        "dataset=folder", f"dataset.root={root}", "dataset.classes=4", "checkpoint.every=null",
-        *session.size(("model=resnet18", "model.net.stem=imagenet"), tiny),
-    )  # fmt: skip
-    found: Figures = {}
-    for workers in (8, 16):
-        options = ("amp=bf16", "epochs=2", f"loader.workers={workers}", "logger=quiet")
-        result = session.train(*job, *options, limit=120).result
-        found[f"{workers} threads"] = result.get("images_per_second")
-        found.setdefault("an epoch", (result.get("epoch_seconds") or [None])[-1])
-    if found["8 threads"] and found["16 threads"]:
-        found["16 threads over 8"] = found["16 threads"] / found["8 threads"]
-    time_of = session.size(("study.time_budget=0.7",), SHORT)
-    asked = ("parallel=none", "amp=bf16,fp32", "study.ask=[time]", "loader.workers=8")
-    report = studied(session, "-m", *job, *asked, *time_of)
-    each = report.get("seconds an epoch", {}).get("none-bf16")
-    if each and found["an epoch"]:
-        found["an epoch in turns over one of a whole run"] = each / found["an epoch"]
-    return {**found, "exit code": report["exit code"]}
-
-
-def neighbors(session: Session) -> Figures:
-    """Steps alone, and beside cells that are ready and wait, each with a group of NCCL."""
-    found: Figures = {}
-    nets = ("ConvNet 8x8", "ResNet-18")
-    train = [contestant(session, net, net) for net in nets]
-    for count in (0, *session.size(IDLE, (1,))):
-        idle = [[contestant(session, f"{n}", nets[0], "parallel=ddp")] for n in range(count)]
-        with ExitStack() as stack:
-            groups = [stack.enter_context(process(session, each)) for each in [*idle, train]]
-            ready = [answer(session, group, READY) for group in groups]
-            assert all(ready), "a cell could not be built"
-            for net in nets:
-                each = []
-                for _ in range(session.size(8, 2)):
-                    groups[-1].connection.send(net)
-                    each.append(answer(session, groups[-1], READY))
-                found[f"{net} beside {count}"] = 1e3 * median(each[1:])
-        for net in nets:
-            found[over(f"{net} beside {count}", "alone")] = (
-                found[f"{net} beside {count}"] / found[f"{net} beside 0"]
-            )
+    found: Figures = {"exit code": 0}
+    for net, options in FILES.items():
+        job = (
+            "dataset=folder", f"dataset.root={root}", "dataset.classes=4", "checkpoint.every=null",
+            *session.size(options, tiny),
+        )  # fmt: skip
+        whole = None
+        for workers in (8, 16) if net == "ResNet-18" else (8,):
+            more = ("amp=bf16", "epochs=2", f"loader.workers={workers}", "logger=quiet")
+            result = session.train(*job, *more, limit=120).result
+            found[f"{net}, {workers} threads"] = result.get("images_per_second")
+            whole = whole or (result.get("epoch_seconds") or [None])[-1]
+        time_of = session.size(("study.time_budget=0.5",), SHORT)
+        asked = ("parallel=none", "amp=bf16,fp32", "study.ask=[time]", "loader.workers=8")
+        report = studied(session, "-m", *job, *asked, *time_of)
+        found["exit code"] = first_bad(found["exit code"], report["exit code"])
+        each = report.get("seconds an epoch", {}).get("none-bf16")
+        if each and whole:
+            found[over(f"{net}: an epoch in turns", "one of a whole run")] = each / whole
+    one, other = (found.get(f"ResNet-18, {workers} threads") for workers in (16, 8))
+    if one and other:
+        found["16 threads over 8"] = one / other
     return found
 
 
-def stopped(session: Session) -> Figures:
-    """ddp waits for 20 s, is stopped for 15 and goes on."""
-    wait, pause = session.size((20, 15), (0.1, 0.1))
-    made = contestant(session, "ddp", "ResNet-18", "parallel=ddp")
-    with process(session, [made]) as group:
-        assert answer(session, group, READY), "it could not be built"
-        each = []
-        for turn in range(3):
-            if turn == 1:
-                time.sleep(wait)
-            if turn == 2:
-                assert group.process.pid is not None
-                os.kill(group.process.pid, signal.SIGSTOP)
-                time.sleep(pause)
-                os.kill(group.process.pid, signal.SIGCONT)
-            group.connection.send(made.name)
-            each.append(answer(session, group, READY))
-    return {"a turn after a stop over one before": each[-1] / each[0]}
-
-
-def waits(session: Session) -> Figures:
-    """A net of more kernels than a stream takes, at a batch that fills the GPU; and a profile."""
-    batch = session.size(256, 4)
-    job = contestant(session, "", "densenet201", "amp=bf16", batch=batch).overrides
-    job = (*job, f"max_steps={session.size(100, 4)}", "checkpoint.every=null", "logger=quiet")
-    plain, profiled = (session.train(*job, f"profile={on}") for on in ("false", "true"))
-    found = plain.result
-    seconds, behind = found.get("train_seconds"), found.get("gpu_behind")
-    figures: Figures = {"exit code": plain.code, "load": (found.get("load") or [None])[0]}
-    if behind is not None:
-        figures["share of steps that the GPU is behind with"] = behind
-    if seconds and profiled.result:
-        figures["profiled over not"] = profiled.result["train_seconds"] / seconds
-    return figures
+def tf32(session: Session) -> Figures:
+    found: Figures = session.call("tf32")
+    default = found.get("torch's default: a step")
+    for amp in ("fp32", "tf32") if default else ():
+        found[over(amp, "torch's default")] = found[f"{amp}: a step"] / default
+    return found
 
 
 CHECKS = [
     Check(
         "clock",
-        "Does the inner clock measure what CUDA's own events measure?",
+        "Does the inner clock measure what CUDA's events and PyTorch's own timer measure?",
         clock,
-        [Expectation(net, 0.99, 1.01, means="the inner clock is wrong") for net in CLOCKED],
-        seconds=30,
+        [
+            Expectation(over(net, by), 0.99, 1.01, unit="×", means="the inner clock is wrong")
+            for net in CLOCKED
+            for by in CLOCKS
+        ],
+        seconds=45,
     ),
     Check(
         "turns",
@@ -169,12 +148,25 @@ CHECKS = [
         turns,
         [
             Expectation(
-                "a turn's step over a long run's", 0.98, 1.02, unit="×",
-                means="a turn is no long run's step: turns must be longer on a GPU",
+                in_turns(SLICES[0]), 0.98, 1.02, unit="×",
+                means="a turn is no long run's step: on a GPU study.slice must be 0.3",
             ),
-            Expectation("watts of the long run", unit="W"),
+            Expectation(
+                in_turns(SLICES[1]), 0.98, 1.02, unit="×",
+                means="0.3 s are too short as well: heavy cells are compared by whole runs alone",
+            ),
+            Expectation(
+                "the first second over the end", 0.98, 1.02, unit="×",
+                means="a long stretch is no long run: it must take 5 s (STRETCH in turn_plan.py)",
+            ),
+            Expectation(
+                "the first 5 s over the end", 0.98, 1.02, unit="×",
+                means="heat takes longer than 5 s: no stretch shows it, and pages must say so",
+            ),
+            Expectation("watts", unit="W"),
+            Expectation("trace"),
         ],
-        seconds=90,
+        seconds=140,
     ),
     Check(
         "graph",
@@ -189,10 +181,16 @@ CHECKS = [
                 over("graph", "no graph"), high=0.5, unit="×", means="a graph does not halve a step"
             ),
             Expectation(over("graph", "raw graph"), high=1.25, unit="×"),
+            Expectation(
+                over("no graph, sampled", "no graph"), high=1.01, unit="×",
+                means="timing the phases costs a small net more than 0.6 %: see clock.sample",
+            ),
+            Expectation("reserved with a graph", unit="MiB"),
+            Expectation("reserved without", unit="MiB"),
             Expectation("largest batch"),
             ends_with(means="the largest batch that is found does not train"),
         ],
-        seconds=110,
+        seconds=130,
     ),
     Check(
         "files",
@@ -200,22 +198,25 @@ CHECKS = [
         files,
         [
             ends_with(),
-            Expectation(
-                "an epoch in turns over one of a whole run", 0.95, 1.05, unit="×",
-                means="a turn gets batches that were read in others' turns, or pays for theirs",
+            *(
+                Expectation(
+                    over(f"{net}: an epoch in turns", "one of a whole run"), 0.95, 1.05, unit="×",
+                    means="a turn gets batches that were read in others' turns, or pays for theirs",
+                )
+                for net in FILES
             ),
-            Expectation("8 threads", unit="images/s"),
+            *(Expectation(f"{net}, 8 threads", unit="images/s") for net in FILES),
             Expectation(
                 "16 threads over 8", 0.74, 0.94, unit="×",
                 means="published: 16 workers are 16 % slower than 8; explain it",
             ),
         ],
-        seconds=90,
+        seconds=180,
     ),
     Check(
         "tf32",
-        "Is fp32 IEEE, and tf32 TF32, by value?",
-        lambda session: session.call("tf32"),
+        "Is fp32 IEEE, and tf32 TF32, by value? Which is the nearer to PyTorch's default in speed?",
+        tf32,
         [
             *(
                 Expectation(
@@ -227,50 +228,12 @@ CHECKS = [
             ),
             Expectation("torch's default: a product keeps it"),
             Expectation("torch's default: a convolution keeps it"),
-        ],
-        seconds=20,
-    ),
-    Check(
-        "neighbors",
-        "Are steps slower beside cells that wait?",
-        neighbors,
-        [
             Expectation(
-                over(f"{net} beside {count}", "alone"), high=1.01, unit="×",
-                means="what differs is not the cell alone: idle cells cost time",
-            )
-            for count in IDLE
-            for net in ("ConvNet 8x8", "ResNet-18")
-        ],
-        seconds=90,
-    ),
-    Check(
-        "stopped",
-        "Does a group of NCCL go on after it was idle and stopped?",
-        stopped,
-        [
-            Expectation(
-                "a turn after a stop over one before", 0.9, 1.1, unit="×",
-                means="a process on a GPU cannot be stopped between its turns",
-            )
-        ],
-        seconds=60,
-    ),
-    Check(
-        "waits",
-        "Is a net of many kernels that fills the GPU said to wait for the host?",
-        waits,
-        [
-            ends_with(),
-            Expectation("load", low=0.9, means="this batch does not fill the GPU: no answer"),
-            Expectation(
-                "share of steps that the GPU is behind with", low=0.5,
-                means="the report says that this net waits for the host; it does not",
+                over("tf32", "torch's default"), 0.9, 1.1, unit="×",
+                means="amp=tf32 is not what PyTorch does by default: the report may not say so",
             ),
-            Expectation(
-                "profiled over not", high=1.03, unit="×", means="a profile slows later steps down"
-            ),
+            Expectation(over("fp32", "torch's default"), unit="×"),
         ],
-        seconds=75,
+        seconds=30,
     ),
 ]  # fmt: skip

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
+from subprocess import PIPE
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.benchmark import Timer
 
 from benchmarks import ours
 from benchmarks.checkpoints import writing
 from benchmarks.gpu.contestants import COMMON, stepping, synchronize
+from ninefold.checkpoint.writer import Pages
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.amp import Amp, in_tf32
 from ninefold.engine.clock import Clock
@@ -26,6 +30,7 @@ from ninefold.files import write_json
 from ninefold.machine import gpus
 from ninefold.measure import devices
 from ninefold.measure.environment import environment
+from ninefold.model.resnet18 import resnet18
 from ninefold.train import training_run
 
 MEAN, STD = (0.49, 0.48, 0.45), (0.25, 0.24, 0.26)
@@ -87,7 +92,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def clock(dry: bool, overrides: list[str], steps: int) -> dict[str, Any]:
-    """Seconds of the inner clock, over those between two events around the same steps."""
+    """Seconds of the inner clock, over those of two events and of PyTorch's own timer."""
     kind: Any = torch.Event if dry else torch.cuda.Event
     began, ended = (kind(enable_timing=True) for _ in range(2))
     with stepping(overrides) as (run, take):
@@ -101,40 +106,99 @@ def clock(dry: bool, overrides: list[str], steps: int) -> dict[str, Any]:
         if not dry:
             ended.record()
         run.clock.stop()
-    inner = run.clock.seconds - before
-    return {"ratio": 1.0 if dry else 1e3 * inner / began.elapsed_time(ended)}
+        inner = run.clock.seconds - before
+        timed = Timer("take(steps)", globals={"take": take, "steps": steps}).timeit(1)
+    return {
+        "events": 1.0 if dry else 1e3 * inner / began.elapsed_time(ended),
+        "torch.utils.benchmark": inner / timed.median,
+    }
 
 
 def long(dry: bool, overrides: list[str], lasts: float) -> dict[str, Any]:
-    """Steps of a process that nothing else runs beside, for so many seconds."""
-    each: list[float] = []
-    watts: list[float] = []
+    """Steps of a process that nothing else runs beside, for so many seconds.
+
+    trace: of each second its number, ms of a step, watts, MHz and degrees Celsius.
+    """
+    found: list[tuple[float, float]] = []  # when steps ended, and ms of one
+    trace: list[list[float]] = []
     with stepping(overrides) as (_, take):
-        until = time.perf_counter() + lasts
-        while time.perf_counter() < until or not each:
-            each.append(seconds(lambda: take(5)) / 5)
-            watts.append(devices._ask(0, lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3))
-    quarter = -(-len(each) // 4)
+        began, now = time.perf_counter(), 0.0
+        while now < lasts:
+            each = 1e3 * seconds(lambda: take(5)) / 5
+            now = time.perf_counter() - began
+            found.append((now, each))
+            if now >= len(trace):
+                trace.append([round(now, 1), round(each, 3), *watched(0)])
+
+    def of_the_first(end: float) -> float:
+        return median(each for at, each in found if at <= max(end, found[0][0]))
+
     return {
-        "ms": 1e3 * median(each[-quarter:]),
-        "ms at first": 1e3 * median(each[:quarter]),
-        "watts": None if dry else median(watts[-quarter:]),
+        "ms": median(each for _, each in found[3 * len(found) // 4 :]),
+        "ms of the first second": of_the_first(1),
+        "ms of the first 5 s": of_the_first(5),
+        "watts": median(watts for _, _, watts, _, _ in trace[len(trace) // 2 :]),
+        "trace": trace,
         "MiB": 0 if dry else torch.cuda.max_memory_reserved() / 2**20,
     }
 
 
+def watched(gpu: int) -> list[float]:
+    """Watts, MHz and degrees Celsius of a GPU; NaN: not known."""
+    return [
+        devices._ask(gpu, lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
+        devices._ask(gpu, lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM)),
+        devices._ask(gpu, lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, 0)),
+    ]
+
+
+OTHER = """
+import torch
+
+torch.zeros(1, device="cuda")
+print(torch.cuda.memory_reserved() / 2**20, flush=True)
+input()
+"""
+
+
+def context(dry: bool) -> dict[str, Any]:
+    """MiB of the GPU that are in use, and that one more process takes which computes nothing."""
+    if dry:
+        return {"used": 0.0, "context": 0.0}
+
+    def used() -> float:
+        free, total = torch.cuda.mem_get_info()
+        return (total - free) / 2**20
+
+    before = used()
+    command = (sys.executable, "-c", OTHER)
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as other:
+        assert other.stdout is not None
+        reserved = float(other.stdout.readline())
+        more = used() - before
+        other.communicate("\n")
+    return {"used": before, "context": more - reserved}
+
+
 def tf32(dry: bool) -> dict[str, Any]:
-    """Whether products and convolutions keep 1 + 2**-12, which TF32 rounds to 1."""
+    """Whether products and convolutions keep 1 + 2**-12, which TF32 rounds to 1; ms of a step."""
     kept = 1 + 2**-12
     image = torch.full((1, 64, 8, 8), kept, device=device())
     filters = torch.eye(64, device=device())[:, :, None, None]
+    net, images = resnet18(10).to(device()), torch.randn(2 if dry else 256, 3, 32, 32).to(device())
     found = {}
+
+    def step() -> None:
+        net(images).square().mean().backward()
+
     for name in ("torch's default", "fp32", "tf32"):
         if name in ("fp32", "tf32"):
             Amp("float32", tf32=name == "tf32").pin()
         found[f"{name}: a product keeps it"] = not in_tf32(device())
         convolved = torch.conv2d(image, filters)
         found[f"{name}: a convolution keeps it"] = bool((convolved == kept).all())
+        each = [seconds(step) for _ in range(3 if dry else 30)]
+        found[f"{name}: a step"] = 1e3 * median(each[len(each) // 3 :])
     return found
 
 
@@ -190,7 +254,10 @@ def checkpoints(dry: bool, overrides: list[str], saves: int, steps: int) -> dict
             run.writer.wait()
             alone.append(seconds(lambda: take(steps)) / steps)
             waits.append(seconds(lambda: training_run.save(run, must=True)))
+    pages = Pages(1 << 20, device())
+    memory = torch.frombuffer(pages._memory, dtype=torch.uint8)
     return {
+        "page-locked": None if dry else memory.is_pinned(),
         "stall": 1e3 * median(stalls),
         "stall over a save that waits": median(stalls) / median(waits),
         "a save that waits": median(waits),

@@ -70,6 +70,11 @@ CHECKS = [
         "What do checkpoints take from the steps?",
         checkpoints,
         [
+            Expectation(
+                "page-locked",
+                among=(True,),
+                means="the system refuses it: a save waits longer, and a note says so",
+            ),
             Expectation("stall", unit="ms"),
             Expectation("a save that waits", unit="s"),
             Expectation(

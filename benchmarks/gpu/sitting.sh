@@ -3,8 +3,9 @@
 #
 #   bash sitting.sh first            what the machine is, a run, a recorded step, ddp over NCCL, the default
 #                                    against the CPU, the tests that need a GPU, and as much as there is time
-#                                    for of what reading the code left open (doubts)
-#   bash sitting.sh doubts study     these parts or checks, in MINUTES (8)
+#                                    for of what reading the code left open (doubts, beside)
+#   bash sitting.sh doubts study     these parts or checks, in MINUTES (8); with two GPUs or more smoke/several
+#                                    smoke/failing_rank several first
 #
 # It leaves $OUT/log.txt and $OUT/found.tgz (OUT: ./found), for `python -m benchmarks.gpu --unpack`. What is
 # done is not repeated while $WORK stays. Exit code 90: the packages cannot be unpacked, 91: one is missing or
@@ -53,7 +54,7 @@ PYTHON
     train plain 120 || return 92
     train graph 90 graph=true amp=scaler
     train ddp 90 parallel=ddp amp=autocast
-    set -- smoke/machine smoke/default smoke/tests doubts
+    set -- smoke/machine smoke/default smoke/tests doubts beside
   fi
   timeout $((60 * MINUTES + 40)) python3 -m benchmarks.gpu "$@" --minutes "$MINUTES" --output "$WORK/gpu"
 }

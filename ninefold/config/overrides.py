@@ -187,11 +187,11 @@ def _not_an_override(text: str) -> ConfigError:
 
 def _near(key: str) -> str:
     """A suggestion of another key in the section or group of `key`."""
-    section, dot, _ = key.partition(".")
-    if section == "hydra":
+    begin = f"{key.partition('.')[0]}." if "." in key else ""
+    if begin == "hydra.":
         return "--cfg hydra shows its keys"
     known = {**KEYS, **option_keys()}.keys() - {key}
-    return suggestion(key, {name for name in known if not dot or name.startswith(f"{section}.")})
+    return suggestion(key, {name for name in known if name.startswith(begin)}, begin)
 
 
 def _given(key: str, given: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -122,8 +123,12 @@ def has_tf32(device: torch.device) -> bool:
 
 def in_tf32(device: torch.device) -> bool:
     """Return whether float32 products on `device` are rounded to TF32 now, by their values."""
-    if device.type != "cuda":
-        return False
+    return device.type == "cuda" and _rounds(device, torch.backends.cuda.matmul.fp32_precision)
+
+
+@cache
+def _rounds(device: torch.device, mode: str) -> bool:
+    """`in_tf32`, once in each of torch's modes: its memory must not be in a training's peak."""
     value = torch.full((1024, 1024), 1 + 2**-12, device=device)  # 1 in TF32
     return not torch.equal(value @ torch.eye(1024, device=device), value)
 

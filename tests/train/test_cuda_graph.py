@@ -115,6 +115,7 @@ HOW: dict[str, tuple[str, ...]] = {
         f"model.net._target_={__name__}.Failing",
     ),
     "dropout": ("model.net._target_=tests.train.test_cuda_graph.Dropping",),
+    "losses that are read together": ("log_every=5", "max_steps=17"),
 }
 
 
@@ -311,6 +312,7 @@ ON_GPU: dict[str, tuple[str, ...]] = {
         f"model.net._target_={__name__}.Failing",
     ),
     "dropout": HOW["dropout"],
+    "losses that are read together": HOW["losses that are read together"],
     "warm-up of the rate": ("scheduler.warmup=4",),
 }
 

@@ -22,7 +22,8 @@ from tests.faults.runs import one_after_another
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, GPU)
 IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
-TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64")
+# Threads of autograd keep the number of threads that the first run of a process has.
+TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64", "threads=1")
 
 
 @pytest.mark.parametrize(
