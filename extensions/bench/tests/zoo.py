@@ -86,7 +86,7 @@ def gan() -> None:
 
 def scaler() -> None:
     model = network()
-    optimizer, scale = sgd(model.parameters()), torch.amp.GradScaler("cpu", init_scale=2.0**4)
+    optimizer, scale = sgd(model.parameters()), torch.amp.GradScaler("cpu", 16.0, backoff_factor=0.9999)
     number = 0
     while True:
         number += 1
