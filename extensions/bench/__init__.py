@@ -2,7 +2,7 @@
 
 `inject/` is loaded by the commands' own Python and tells where their steps end, `contestant` starts
 a command and lets it take turns, `guardian` ends what they started, `rounds` is the schedule, and
-`answer` says what was found. `revisions` compares commits, `gate` judges, `score` compares scores.
+`summary` says what was found. `revisions` compares commits, `gate` judges, `score` compares scores.
 """
 
 USAGE = "'COMMAND' 'COMMAND' ...: which of these training scripts is faster? (bench --help)"

@@ -22,7 +22,7 @@ from ninefold.files import read_text, write_text
 from ninefold.places import typed_as
 from ninefold.process import exit_code_of, exit_with, scratch
 
-from . import answer, score
+from . import score, summary
 from .contestant import Command
 from .engine import Bench, Options
 from .gate import UNDECIDED, failure, share_of, verdict
@@ -172,7 +172,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
-    """Compare times, and print the answer. Raises the failure of a gate."""
+    """Compare times, and print the summary. Raises the failure of a gate."""
     allowed = asked.max_slowdown
     options = Options(asked.minutes, asked.same, asked.by, asked.count, asked.apart)
     if allowed is not None:
@@ -182,7 +182,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         found = time_whole_runs(commands, options, keep)
     else:
         found = Bench(commands, options, keep).run()
-    print(answer.text(found, keep))
+    print(summary.text(found, keep))
     gate: dict[str, Any] | None = None
     failed: Failure | None = None
     if allowed is not None:
@@ -194,9 +194,9 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
             failed = None
     code = failed.code if failed else 0
     if asked.json:
-        write_text(asked.json, json.dumps(answer.data(found, code, gate), indent=1) + "\n")
+        write_text(asked.json, json.dumps(summary.data(found, code, gate), indent=1) + "\n")
     if asked.markdown:
-        write_text(asked.markdown, answer.markdown(found, gate["verdict"] if gate else None))
+        write_text(asked.markdown, summary.markdown(found, gate["verdict"] if gate else None))
     if failed:
         raise failed
 
@@ -245,9 +245,9 @@ def with_twins(given: Given, asked: Namespace) -> Given:
     if not asked.why:
         return given
     require_one(given, "--why")
-    twins = [twin for twin in answer.TWINS if twin != "no-sync" or RANKS.search(given[0]["text"])]
+    twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0]["text"])]
     own = [dict(zip(("name", "text"), twin.split("=", 1), strict=True)) for twin in asked.twin]
-    same = [given[0] | {"name": name} for name in (answer.AS_IT_IS, answer.COPY)]
+    same = [given[0] | {"name": name} for name in (summary.AS_IT_IS, summary.COPY)]
     return [*same, *(given[0] | {"name": twin, "twin": twin} for twin in twins), *own]
 
 

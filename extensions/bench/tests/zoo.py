@@ -86,7 +86,8 @@ def gan() -> None:
 
 def scaler() -> None:
     model = network()
-    optimizer, scale = sgd(model.parameters()), torch.amp.GradScaler("cpu", 16.0, backoff_factor=0.9999)
+    optimizer = sgd(model.parameters())
+    scale = torch.amp.GradScaler("cpu", 16.0, backoff_factor=0.9999)
     number = 0
     while True:
         number += 1
