@@ -228,7 +228,7 @@ class Contestant:
                 raise PeerError(
                     "command",
                     self.command.text,
-                    f"it took no {order['steps']} steps in {limit:.0f} s; its output ends: "
+                    f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
                     f"{last_line(self.log)}; see {self.log}",
                 ) from None
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS)

@@ -117,6 +117,11 @@ class Found:
         found = self.counted(by or self.options.by)
         return times(self.names, found, self.settings, stretches=self.alone)
 
+    def is_enough(self) -> bool:
+        """Whether the answer is known at one of the planned looks."""
+        looks = self.rounds in LOOKS and self.rounds >= LEAST_ROUNDS
+        return looks and self.options.enough(self.times())
+
     def drift(self) -> dict[str, float]:
         """By how much a command's steps take longer at the end of a round than at its start.
 
@@ -178,7 +183,7 @@ class Bench:
                 self._round_seconds = time.monotonic() - began
                 found.rounds += 1
                 found.seconds = time.monotonic() - self._began
-                if found.rounds in LOOKS and self._options.enough(found.times()):
+                if found.is_enough():
                     break
         return found
 

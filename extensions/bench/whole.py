@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ninefold.api.rounds import LOOKS, MAX_ROUNDS
+from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.process import poll_until, scratch
 from ninefold.study.turn_plan import mirrored
 
@@ -66,6 +66,6 @@ def time_whole_runs(commands: Sequence[Command], options: Options, keep: Path) -
             found.places.append(0)
             found.counted_steps[command.name] += 1
         found.rounds, found.seconds = number + 1, time.monotonic() - began
-        if found.rounds in LOOKS and options.enough(found.times()):
+        if found.is_enough():
             break
     return found
