@@ -215,6 +215,7 @@ class Contestant:
                         "train one model are compared; start one training"
                     )
                 self._ranks[rank], self.hellos[rank] = connection, hello
+                self.steps = hello["steps"]
                 self._first = self._first or time.monotonic()
 
     def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:

@@ -282,17 +282,17 @@ class Bench:
     def _restart(self, alive: dict[str, Contestant], name: str, number: int, ended: Ended) -> None:
         """Start a command again that has ended. Raises ConfigError where that helps nothing."""
         old, turn = alive[name], self._turns.get(name)
-        command, steps = old.command, old.steps + 1
+        command, steps = old.command, f"some {old.steps} steps"
         if ended.code:
             raise command.failure(
-                f"it ended with code {ended.code} after {steps} steps; its output ends: "
+                f"it ended with code {ended.code} after {steps}; its output ends: "
                 f"{last_line(old.log)}; correct it, see {old.log}"
             )
         if turn is None and self._each[name]:
             turn = self._turn(name, self._each[name], alive)
         if turn is None or old.steps < turn.steps + SHORT_WARM_UP:
             raise command.failure(
-                f"it ends after {steps} steps; a turn takes {turn.steps if turn else 'more'}, and "
+                f"it ends after {steps}; a turn takes {turn.steps if turn else 'more'}, and "
                 "it is started again when it ends; let it train longer, or --whole"
             )
         old.close()

@@ -100,7 +100,7 @@ class Steps:
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer, before one leads
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
-        self.buffer, self.replayed = b"", False
+        self.buffer, self.replayed, self.steps = b"", False, 1
 
     def after_step(self, optimizer, args, kwargs):
         if optimizer is not self.lead:
@@ -137,7 +137,7 @@ class Steps:
         if sum(counts) >= enough or self.capturing():
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for count, each in self.first.values() if count == fit][-1]
-            self.first = {}
+            self.first, self.steps = {}, fit
             if self.lead is optimizer:
                 self.after_step(optimizer, (), {})
 
@@ -211,7 +211,7 @@ class Steps:
         origin = os.environ.get(ORIGIN)
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return {
-            "pid": os.getpid(),
+            "steps": self.steps,
             "rank": group.get_rank() if joined else 0,
             "world": group.get_world_size() if joined else 1,
             "torch": getattr(torch, "__version__", None),

@@ -16,6 +16,7 @@ from torch import distributed, nn, optim
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 torch.set_num_threads(1)
+torch.manual_seed(0)
 WIDTH = int(os.environ.get("ZOO_WIDTH", "192"))
 
 
