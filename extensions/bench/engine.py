@@ -159,6 +159,7 @@ class Bench:
         self._budget = 60.0 * options.minutes
         self._began = time.monotonic()
         self._each: dict[str, float] = {}  # seconds of a step
+        self._wall: dict[str, float] = {}  # the same with what is not counted
         self._turns: dict[str, Turn] = {}
         self._round_seconds = 0.0  # of the last round
         self._load = NeighborLoad()
@@ -275,6 +276,7 @@ class Bench:
                 return
             each = taken.seconds
             self._each[name] = max(each, 1e-7)
+            self._wall[name] = (taken.end - taken.begin) / taken.steps
             spent += taken.end - taken.begin
             steps, takes = 2 * steps, takes + 1
             self._tick()
@@ -314,7 +316,7 @@ class Bench:
     def _take_turns(self, alive: dict[str, Contestant], number: int, training: float) -> None:
         """Let commands train in turns for so many seconds together, and log these."""
         self._turns = {name: self._turn(name, self._each[name], alive) for name in alive}
-        takes = {name: turn.steps * self._each[name] for name, turn in self._turns.items()}
+        takes = {name: turn.steps * self._wall[name] for name, turn in self._turns.items()}
         counts = turn_counts(takes, max(training, 1e-9))
         done: dict[str, int] = defaultdict(int)
         late = self._began + self._budget + self._budget / LEAST_ROUNDS
@@ -361,7 +363,7 @@ class Bench:
         turn = self._turns[name]
         steps = stretch_steps(self._each[name])
         try:
-            taken = alive[name].turn(turn.lead, steps, steps * self._each[name])
+            taken = alive[name].turn(turn.lead, steps, steps * self._wall[name])
         except Ended:
             return  # too short for one; its turns are known
         own = [t.seconds for t in self.found.log.turns if t.name == name and t.round == number]
