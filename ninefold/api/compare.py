@@ -67,7 +67,7 @@ def compare(
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
     device: auto, cpu, cuda.
     folder: a new one for all files of the comparison; None: outputs/compare/TIME.
-    overrides: further keys, as on the command line (docs/keys.md), such as "epochs=3".
+    overrides: further keys, as on the command line (docs/reference/keys.md), such as "epochs=3".
     show: whether to show the progress.
 
     Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and where no
