@@ -144,7 +144,7 @@ def test_a_question_of_time_evaluates_nothing(shell: Shell) -> None:
 
 
 def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: Shell) -> None:
-    page = (ROOT / "docs" / "migrate.md").read_text()
+    page = (ROOT / "docs" / "start" / "migrate.md").read_text()
     block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[1]
     code = (
         "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader\nDigits = Rows\n"
