@@ -1,7 +1,7 @@
 """What mkdocs does to the pages besides rendering them; named in mkdocs.yml.
 
-- Pages link to files of the repository as GitHub takes it (`../experiments/...`). What they link to is
-  added to the site, at the same place below its root.
+- Pages link to files of the repository as GitHub takes it (`../experiments/...`). What they link to
+  is added to the site, at the same place below its root.
 - `<!-- help of ninefold NAME -->` becomes what the command prints.
 - Each page is also written as plain markdown, at its address with .md: how-to/train.md beside
   how-to/train/. There `::: NAME` is the signature and the docstring.
@@ -100,7 +100,8 @@ def described(name: str) -> str:
     """A function or class as text."""
     module, _, last = name.rpartition(".")
     found: Any = getattr(import_module(module), last)
-    head = f"{last}{inspect.signature(found)}".replace("ninefold.api.answer.", "")
+    # The annotations are texts, as nothing evaluates them.
+    head = re.sub(r"(: |-> )'([^']*)'", r"\1\2", f"{last}{inspect.signature(found)}")
     return f"## ninefold.{last}\n\n```python\n{head}\n```\n\n```text\n{inspect.getdoc(found)}\n```"
 
 

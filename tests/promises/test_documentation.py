@@ -8,7 +8,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 import yaml
 
 import ninefold
