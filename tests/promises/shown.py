@@ -179,7 +179,7 @@ def wrong(program: str, words: Sequence[str]) -> str | None:
     except Refused as refused:
         return "\n".join(map(str, refused.failures))
     except Failure as failure:
-        named = "cuda" in " ".join(words)  # a GPU, which is not here
+        named = re.search("cuda|devices=", " ".join(words))  # a GPU, which is not here
         return None if named and "no GPU found" in str(failure) else str(failure)
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"

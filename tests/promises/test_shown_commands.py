@@ -103,7 +103,7 @@ def shown(page: Path) -> list[str]:
         if fence := re.fullmatch(r" *```(\w*)", line):
             language = fence[1] if language is None else None
             blocks.append("")
-        elif line.startswith("    ") or language in ("", "bash", "sh", "console"):
+        elif (line.startswith("    ") and not language) or language in ("bash", "sh", "console"):
             blocks[-1] += f"{line.strip()}\n"
         elif language is None:
             text += f"{line.strip()}\n"
