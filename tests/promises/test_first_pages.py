@@ -45,5 +45,5 @@ def test_the_gallery_has_each_recording_with_its_answer() -> None:
     page = (ROOT / "docs" / "gallery.md").read_text()
     for folder in RECORDINGS:
         (answer,) = re.findall(r"^\*\*(.*)\*\*$", (folder / "report.md").read_text(), re.MULTILINE)
-        link = f"gallery/{folder.relative_to(ROOT / 'experiments')}/report.html"
+        link = f"../{folder.relative_to(ROOT)}/report.html"
         assert f"[{answer}]({link})" in page
