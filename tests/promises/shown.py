@@ -32,6 +32,7 @@ from ninefold.study import checks, plan
 from tests.forked import ROOT
 
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
+ELSEWHERE = re.compile(rf"{STANDS_FOR.pattern}|/usr/share/.*")  # or a package of Debian has
 ELIDED = "..."
 FILLED = {"experiments=NAME": "experiments=nine_way", "K": "0", "PATTERN": "*", "[PATTERN]": "*"}
 
@@ -41,6 +42,8 @@ def python(words: Sequence[str]) -> None:
     program, *rest = words
     if program == "-m":
         module(*rest)
+    elif program == "-c":
+        compile(rest[0], "-c", "exec")
     elif program in ("train.py", "evaluate.py"):
         run(Path(program).stem, rest)
     elif not (ROOT / program).is_file():
@@ -138,7 +141,7 @@ def start(job: Asked, whole: bool) -> None:
     """Check a job, and its data unless they are to be named or downloaded. whole: as typed."""
     ready = check(job)
     data = ready.resolved.get("dataset") or {}
-    if whole and not data.get("download") and not STANDS_FOR.fullmatch(str(data.get("root"))):
+    if whole and not data.get("download") and not ELSEWHERE.fullmatch(str(data.get("root"))):
         ready.settle()
 
 
