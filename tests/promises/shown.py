@@ -93,7 +93,11 @@ def command(words: Sequence[str]) -> None:
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
+    elif name not in {
+        "--help",
+        *ninefold.COMMANDS,
+        *ninefold.extensions(),
+    } and not STANDS_FOR.fullmatch(name):
         raise ValueError(f"there is no command {name}")
 
 

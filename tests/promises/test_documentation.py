@@ -92,5 +92,6 @@ def test_each_heading_that_describes_cuda_says_whether_it_has_run_there(page: Pa
         text = re.sub(r"^    .*$|CUDA libraries", "", section, flags=re.MULTILINE)
         if section.startswith("# ") and "\n" not in section.strip():  # a title alone
             continue
+        text = " ".join(text.split())
         if re.search(r"\b(CUDA|NCCL|cuDNN|TF32)\b", text):
             assert re.search(r"\brun on a GPU\b|measured on a GPU|stand-in", text), text[:80]
