@@ -1,7 +1,7 @@
 """What mkdocs does to the pages besides rendering them; named in mkdocs.yml.
 
 - Pages link to files of the repository as GitHub takes it (`../experiments/...`). What they link to
-  is added to the site, at the same place below its root.
+  is added to the site, at the same place below its root; of a report its page, without a frame.
 - `<!-- help of ninefold NAME -->` becomes what the command prints.
 - Each page is also written as plain markdown, at its address with .md: how-to/train.md beside
   how-to/train/. There `::: NAME` is the signature and the docstring.
@@ -14,6 +14,7 @@ import inspect
 import os
 import posixpath
 import re
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -43,6 +44,8 @@ def outside(link: str, page: str) -> str | None:
     if not page.startswith(ADDED):
         folder = posixpath.join("docs", folder)
     path = posixpath.normpath(posixpath.join(folder, link))
+    if path.startswith("experiments/"):
+        path = re.sub(r"/report\.md$", "/report.html", path)
     return path.removeprefix("docs/") if page.startswith(ADDED) or path[:5] != "docs/" else None
 
 
@@ -85,6 +88,9 @@ def on_post_build(config: MkDocsConfig) -> None:
         file = Path(config.site_dir, path)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+    for page in Path(config.site_dir, "experiments").glob("*/*/report.html"):
+        for name in ("report.md", "figure.svg"):
+            shutil.copy(ROOT / page.relative_to(config.site_dir).with_name(name), page.parent)
 
 
 @cache
@@ -110,7 +116,8 @@ class Arguments(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            lines = inspect.cleandoc(obj.docstring.value).splitlines()
+            text = re.sub(r"(?<!`)__\w+__", r"`\g<0>`", obj.docstring.value)
+            lines = inspect.cleandoc(text).splitlines()
             obj.docstring.value = "\n".join(listed(lines))
 
 

@@ -74,6 +74,10 @@ def benches(name: str, arguments: Sequence[str]) -> None:
         raise ValueError(f"there is no bench {unknown}")
 
 
+def known() -> set[str]:
+    return {"--help", *ninefold.COMMANDS, *ninefold.extensions()}
+
+
 def command(words: Sequence[str]) -> None:
     """Check `ninefold ...`."""
     name, arguments = (*words, "--help")[0], list(words[1:])
@@ -93,11 +97,7 @@ def command(words: Sequence[str]) -> None:
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif name not in {
-        "--help",
-        *ninefold.COMMANDS,
-        *ninefold.extensions(),
-    } and not STANDS_FOR.fullmatch(name):
+    elif not (name in known() or STANDS_FOR.fullmatch(name)):
         raise ValueError(f"there is no command {name}")
 
 
