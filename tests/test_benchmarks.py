@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import clipping, known_answers, ours, true
+from benchmarks import clipping, control, known_answers, ours, true
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -114,6 +114,10 @@ def test_the_documentation_shows_the_latest_recorded_table() -> None:
     rows = re.findall(r"^\| .* \| (\S+ \S+) \| (\[.*\]) \|$", page, re.MULTILINE)
     assert rows
     assert {*rows} <= recorded  # the page has some of them, in other words
+
+
+def test_the_picture_of_the_control_follows_from_the_recorded_reports() -> None:
+    assert control.PICTURE.read_text() == control.drawn(control.checks())
 
 
 def test_our_contestants_use_as_many_threads_as_their_job_says() -> None:
