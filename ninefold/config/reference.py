@@ -98,7 +98,7 @@ def table() -> str:
 
 
 def _rows(keys: Mapping[str, Key]) -> str:
-    lines = ["| key | accepted | default | | |", "|---|---|---|---|---|"]
+    lines = ["| key | accepted | default | meaning | |", "|---|---|---|---|---|"]
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
         if key.is_section or name.endswith("._target_"):
