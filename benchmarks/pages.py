@@ -3,7 +3,8 @@
     python -m benchmarks.pages README.md docs/start/*.md docs/guides/*.md
 
 A block of output follows a line `<!-- output -->`, and is what the block of commands, or of Python,
-before that line prints. `<!-- output :: FILTER -->` names a command that its lines pass through.
+before that line prints; of Python without what goes to stderr, which is the progress.
+`<!-- output :: FILTER -->` names a command that the lines pass through.
 Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits, enlarged.
 --keep FOLDER keeps what was printed, and a second call runs only what is not there yet.
 """
@@ -27,7 +28,7 @@ from sklearn.datasets import load_digits
 
 BLOCK = re.compile(
     r"(?:`(?P<name>\w+\.py)`:\n\n)?```python\n(?P<python>.*?)^```$"
-    r"|(?P<shell>(?:^ {4}\S.*\n)+)"
+    r"|(?P<shell>(?:^ {4}\S[^\n]*\n)+)"
     r"|<!-- output(?: :: (?P<filter>[^\n]*))? -->\n+```text\n(?P<output>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -71,7 +72,7 @@ def rebuilt(page: str, place: Path, keep: Path) -> Iterator[str]:
             if found["name"]:
                 (place / found["name"]).write_text(found["python"])
             else:
-                command = f"cat > page.py <<'END'\n{found['python']}END\npython page.py"
+                command = f"cat > page.py <<'END'\n{found['python']}END\npython page.py 2> progress"
         elif found["shell"]:
             command = re.sub(r"^ {4}", "", found["shell"], flags=re.MULTILINE)
         else:
