@@ -49,6 +49,8 @@ def printed(command: str, place: Path, keep: Path) -> str:
     """What a command prints in `place`, stdout and stderr together."""
     kept = keep / f"{hashlib.sha256(command.encode()).hexdigest()[:12]}.txt"
     if not kept.exists():
+        if "PHOTOS" in command and not (place / "PHOTOS").exists():
+            photos(place / "PHOTOS")
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         start = time.monotonic()
         done = subprocess.run(
@@ -60,7 +62,7 @@ def printed(command: str, place: Path, keep: Path) -> str:
             text=True,
         )
         print(f"{time.monotonic() - start:.0f} s, exit code {done.returncode}: {command[:70]!r}")
-        kept.write_text(done.stdout)
+        kept.write_text(done.stdout.replace(f"{place}/", ""))
     return kept.read_text()
 
 
@@ -95,7 +97,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, keep = Path(folder), given.keep or Path(folder, "kept")
         keep.mkdir(exist_ok=True)
-        photos(place / "PHOTOS")
         for path in given.pages:
             path.write_text("".join(rebuilt(path.read_text(), place, keep)))
 

@@ -1,4 +1,4 @@
-"""Fashion-MNIST from its four IDX files, as Debian's package dataset-fashion-mnist installs them."""
+"""Fashion-MNIST from its four IDX files, which Debian's package dataset-fashion-mnist has."""
 
 from __future__ import annotations
 
