@@ -3,7 +3,8 @@
     python -m benchmarks.pages README.md docs/start/*.md docs/guides/*.md
 
 A block of output follows a line `<!-- output -->`, and is what the block of commands, or of Python,
-before that line prints. `<!-- output :: FILTER -->` names a command that its lines pass through.
+before that line prints; of Python without what goes to stderr, which is the progress.
+`<!-- output :: FILTER -->` names a command that the lines pass through.
 Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits, enlarged.
 --keep FOLDER keeps what was printed, and a second call runs only what is not there yet.
 """
@@ -27,7 +28,7 @@ from sklearn.datasets import load_digits
 
 BLOCK = re.compile(
     r"(?:`(?P<name>\w+\.py)`:\n\n)?```python\n(?P<python>.*?)^```$"
-    r"|(?P<shell>(?:^ {4}\S.*\n)+)"
+    r"|(?P<shell>(?:^ {4}\S[^\n]*\n)+)"
     r"|<!-- output(?: :: (?P<filter>[^\n]*))? -->\n+```text\n(?P<output>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -48,6 +49,8 @@ def printed(command: str, place: Path, keep: Path) -> str:
     """What a command prints in `place`, stdout and stderr together."""
     kept = keep / f"{hashlib.sha256(command.encode()).hexdigest()[:12]}.txt"
     if not kept.exists():
+        if "PHOTOS" in command and not (place / "PHOTOS").exists():
+            photos(place / "PHOTOS")
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         start = time.monotonic()
         done = subprocess.run(
@@ -59,7 +62,7 @@ def printed(command: str, place: Path, keep: Path) -> str:
             text=True,
         )
         print(f"{time.monotonic() - start:.0f} s, exit code {done.returncode}: {command[:70]!r}")
-        kept.write_text(done.stdout)
+        kept.write_text(done.stdout.replace(f"{place}/", ""))
     return kept.read_text()
 
 
@@ -71,7 +74,7 @@ def rebuilt(page: str, place: Path, keep: Path) -> Iterator[str]:
             if found["name"]:
                 (place / found["name"]).write_text(found["python"])
             else:
-                command = f"cat > page.py <<'END'\n{found['python']}END\npython page.py"
+                command = f"cat > page.py <<'END'\n{found['python']}END\npython page.py 2> progress"
         elif found["shell"]:
             command = re.sub(r"^ {4}", "", found["shell"], flags=re.MULTILINE)
         else:
@@ -94,7 +97,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, keep = Path(folder), given.keep or Path(folder, "kept")
         keep.mkdir(exist_ok=True)
-        photos(place / "PHOTOS")
         for path in given.pages:
             path.write_text("".join(rebuilt(path.read_text(), place, keep)))
 

@@ -63,7 +63,7 @@ def drawn(lines: list[tuple[float, str, str]]) -> str:
         f'<circle cx="{EDGE + 6 + 18 * n}" cy="17" r="5.5" fill="#4b515e"/>' for n in range(3)
     )
     said = escape(" ".join(text for _, kind, text in lines if kind == "said"))
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}"
  role="img"><title>A terminal: {said}</title><style>{STYLE}</style>
 <rect width="{width}" height="{height}" rx="8" fill="#1b1d22"/>{dots}
 <text class="title" x="{width - EDGE}" y="21" text-anchor="end">{title}</text>

@@ -1,4 +1,4 @@
-"""Fashion-MNIST from its four IDX files, as Debian's package dataset-fashion-mnist installs them."""
+"""Fashion-MNIST from its four IDX files, which Debian's package dataset-fashion-mnist has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTS: dict[Split, int] = {"train": 60_000, "test": 10_000}
 SIDE = 28
 MOST = 1 << 26  # bytes of a file, unpacked too: 60,000 images take 47 million
 ZIPPED = b"\x1f\x8b"  # how a gzip file begins
-DEBIAN = "/usr/share/dataset-fashion-mnist"
+DEBIAN = "/usr/share/datasets/fashion-mnist"
 
 
 @dataclass(frozen=True)
