@@ -5,6 +5,11 @@
 Each command runs in a shell, in the folder where this does. Its lines appear in the picture in the
 order and rhythm in which they were printed, so many times as fast that all takes PLAYED seconds.
 Where a viewer shows no animation, or its reader wants none, all lines are there at once.
+
+docs/images/report.png is the page of a recording, as a browser draws it:
+
+    chromium --headless --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,643 \\
+        --screenshot=docs/images/report.png experiments/resnet18_cifar10/2*/report.html
 """
 
 from __future__ import annotations
@@ -16,7 +21,7 @@ import time
 from html import escape
 from pathlib import Path
 
-PLAYED = 10.0  # seconds
+PLAYED, COLUMNS = 10.0, 100  # seconds, characters of a line
 WIDTH, HEIGHT, EDGE, BAR = 7.83, 18, 16, 34  # of a character and a line of 13 px, margin, title
 STYLE = """
 text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
@@ -41,8 +46,9 @@ def recorded(commands: list[str]) -> list[tuple[float, str, str]]:
         )
         assert process.stdout is not None
         for text in process.stdout:
-            kind = "said" if SAID.match(text) else ""
-            lines.append((time.monotonic() - start, kind, text.rstrip().expandtabs()))
+            kind, text = "said" if SAID.match(text) else "", text.rstrip().expandtabs()
+            for at in range(0, max(1, len(text)), COLUMNS):
+                lines.append((time.monotonic() - start, kind, text[at : at + COLUMNS]))
         if process.wait() != 0:
             raise SystemExit(f"{command} ended with {process.returncode}: {lines[-1][2]}")
     return lines
@@ -63,8 +69,9 @@ def drawn(lines: list[tuple[float, str, str]]) -> str:
         f'<circle cx="{EDGE + 6 + 18 * n}" cy="17" r="5.5" fill="#4b515e"/>' for n in range(3)
     )
     said = escape(" ".join(text for _, kind, text in lines if kind == "said"))
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{width}" viewBox="0 0 {width} {height}"
- role="img"><title>A terminal: {said}</title><style>{STYLE}</style>
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"
+ width="{width}" role="img" xml:space="preserve"><title>A terminal: {said}</title>
+<style>{STYLE}</style>
 <rect width="{width}" height="{height}" rx="8" fill="#1b1d22"/>{dots}
 <text class="title" x="{width - EDGE}" y="21" text-anchor="end">{title}</text>
 {rows}
