@@ -1,8 +1,9 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (10 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
-# make gpu: what only a GPU can show, in eight parts of under ten minutes each (docs/performance.md).
+# make gpu: what only a GPU can show, in eight parts of under ten minutes each (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
+# make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first, in editable mode: what is changed is used at once.
 PYTHON ?= python3
@@ -21,7 +22,7 @@ NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real br
 # Hundreds of processes are started: each would compile the package anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup matrix chromium test faults long gpu gpu-test bench lint clean
+.PHONY: setup matrix chromium test faults long gpu gpu-test bench docs lint clean
 
 setup: $(VENV)/.installed
 
@@ -81,5 +82,14 @@ bench: setup
 	  --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks --output benchmarks/results
 
+# What draws the site is installed in addition; nothing else uses it.
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) site build *.egg-info

@@ -39,8 +39,8 @@ def main() -> NoReturn:
     places.take_path()
     name, arguments = (*sys.argv[1:2], "")[0], sys.argv[2:]
     sys.argv[1:] = arguments
-    asks = name == "compare" and not {"-h", "--help"}.isdisjoint(arguments)
-    if name in ("train", "evaluate", "compare") and not asks:
+    asks = not {"-h", "--help"}.isdisjoint(arguments)
+    if name in ("train", "evaluate") or (name == "compare" and not asks):
         from ninefold import main as commands
 
         if name == "compare":
@@ -48,7 +48,8 @@ def main() -> NoReturn:
         commands.main(name, program)
     from ninefold.process import exit_with
 
-    exit_with(lambda: other(name)(arguments))
+    asks &= name not in ("compare", "report")  # which print more than their usage
+    exit_with(lambda: none_of_them(name, asks) if asks else other(name)(arguments))
 
 
 def other(name: str) -> Callable[[Sequence[str]], int]:
@@ -73,11 +74,14 @@ def extensions() -> dict[str, str]:
     return {name: import_module(f"ninefold.{name}").USAGE for name in names}
 
 
-def none_of_them(word: str) -> int:
-    """List the commands; exit code 2 if `word` is a mistake."""
+def none_of_them(word: str, asks: bool = False) -> int:
+    """List the commands, or the one that `asks` is of; exit code 2 if `word` is a mistake."""
     commands = {**COMMANDS, **extensions()}
-    if word in ("", "-h", "--help", "help"):
-        print("\n".join(f"{places.typed_as(name)} {what}" for name, what in commands.items()))
+    if word in ("", "-h", "--help", "help") or (asks and word in commands):
+        listed = [word] if asks and word in commands else commands
+        print("\n".join(f"{places.typed_as(name)} {commands[name]}" for name in listed))
+        if not asks:
+            print("See NAME --help; in Python help(ninefold.compare), help(ninefold.time_steps)")
         return 0
     if word == "--version":
         print(f"ninefold {ninefold.__version__}")

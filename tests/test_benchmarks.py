@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import clipping, known_answers, ours, true
+from benchmarks import clipping, control, known_answers, ours, true
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -103,11 +104,20 @@ def test_recorded_controls_and_void_verdicts_follow_from_the_recorded_figures(fi
 
 
 def test_the_documentation_shows_the_latest_recorded_table() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text()
+    text = (ROOT / "docs" / "internals" / "performance.md").read_text()
     shown = text.partition("<!-- table -->\n")[2].partition("<!-- end of table -->")[0]
     table = (RECORDED[-1].parent / "table.md").read_text()
     assert shown.splitlines()[0].startswith("| what")
     assert shown.strip() == table.partition("\n\n")[0].strip()
+    page = (ROOT / "docs" / "background" / "speed.md").read_text()
+    recorded = {tuple(re.split(r" *\| *", line)[3:5]) for line in table.splitlines()[2:]}
+    rows = re.findall(r"^\| .* \| (\S+ \S+) \| (\[.*\]) \|$", page, re.MULTILINE)
+    assert rows
+    assert {*rows} <= recorded  # the page has some of them, in other words
+
+
+def test_the_picture_of_the_control_follows_from_the_recorded_reports() -> None:
+    assert control.PICTURE.read_text() == control.drawn(control.checks())
 
 
 def test_our_contestants_use_as_many_threads_as_their_job_says() -> None:

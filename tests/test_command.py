@@ -95,6 +95,19 @@ def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_
     assert done.stdout.startswith("python -m ninefold train ")
 
 
+@pytest.mark.parametrize("name", ["conf", "keys", "export", "finders"])
+def test_help_of_a_command_without_more_is_its_line_in_the_list_of_all(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.none_of_them("--help") == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert "help(ninefold.compare)" in listed[-1]
+    assert command.none_of_them(name, asks=True) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f" {name} " in line
+    assert line in listed
+
+
 def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
     from ninefold.config.list_commands import conf, keys
 

@@ -55,9 +55,9 @@ def test_the_package_says_the_version_that_it_is_built_with() -> None:
     assert ninefold.__version__ == PROJECT["version"]
 
 
-def test_the_tests_run_with_every_extra_but_that_of_the_benches() -> None:
+def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site() -> None:
     (own,) = (found for found in map(Requirement, EXTRAS["dev"]) if found.name == PROJECT["name"])
-    assert own.extras == EXTRAS.keys() - {"dev", "bench"}
+    assert own.extras == EXTRAS.keys() - {"dev", "bench", "docs"}
 
 
 @pytest.mark.parametrize(

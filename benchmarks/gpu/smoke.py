@@ -103,7 +103,7 @@ CHECKS = [
                 "bitwise",
                 among=(True,),
                 gpus=0,
-                means="resuming is not exact on a GPU: docs/reliability.md must not promise it",
+                means="resuming is not exact on a GPU: docs must not promise it",
             ),
             Expectation("steps of the whole run"),
             Expectation("steps of the resumed run"),

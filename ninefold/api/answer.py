@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 class Answer:
-    """The answer of a study in `folder`, or of a recording, as it is there now.
+    """The answer of a study in `folder`, or of a recorded result, as it is there now.
 
     best: the configuration that it names, such as "ddp-autocast", also where it is not settled;
         None where it names none.
@@ -40,10 +40,10 @@ class Answer:
     chance: the confidence that `best` is within report.same (2 %) of the fastest; None where none
         is claimed.
     sentence: the answer, in at most 14 words. caveats: what limits it.
-    failed: what went wrong, by cell.
+    failed: what went wrong, by configuration.
     train: the command that trains with it, for a shell in this folder; None without one.
-    cells: for each cell its seconds per epoch (mean, low, high: 95 % interval), its ratio to
-        none-fp32 and the verdict on it, the peak memory in bytes and the score.
+    cells: for each configuration its seconds per epoch (mean, low, high: 95 % interval), its ratio
+        to none-fp32 and the verdict on it, the peak memory in bytes and the score.
     pairs: the ratio of each two cells (second / first), its interval and verdict.
     """
 

@@ -49,8 +49,8 @@ def compare(
 
     Everything runs in processes of its own: nothing of this one is changed, and CUDA may be in use.
 
-    model: a function without arguments that returns the network (drawn from the seed of each run),
-        or the network itself, on the CPU.
+    model: a function without arguments that returns the network (with the seed of each run), or the
+        network itself, on the CPU, whose weights all runs then start with.
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
         arrays or tensors; a DataLoader; a function that returns one. test is needed for accuracy.
     loss: loss(output, target) returns a scalar tensor, or a number for each example.
@@ -58,21 +58,21 @@ def compare(
     forward: forward(model, batch) returns the loss, in place of `loss`, for models that do.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
-    parallel, amp: the options to combine; each combination is a cell.
-    minutes: of timing, for all cells together. A second round is made even if it ends up to half a
-        minute later, as one alone decides little.
+    parallel, amp: the options to combine; each combination is a configuration.
+    minutes: of timing, for all configurations together. A second repetition is made even if it ends
+        up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
-    ask: time, or time and accuracy, which trains each cell once per seed.
-    seeds: runs of each cell, for accuracy.
+    ask: time, or time and accuracy, which trains each configuration once per seed.
+    seeds: full training runs of each configuration, for accuracy.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
     device: auto, cpu, cuda.
     folder: a new one for all files of the comparison; None: outputs/compare/TIME.
-    overrides: further keys, as on the command line (docs/keys.md), such as "epochs=3".
+    overrides: further keys, as on the command line (docs/reference/keys.md), such as "epochs=3".
     show: whether to show the progress.
 
-    Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and where no
-    cell could be run the first failure, of any class in ninefold.errors: one line, with your line
-    of code as a note. If only some cells failed, `Answer.failed` says why. KeyboardInterrupt says
+    Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and if none
+    could be run the first failure, of any class in ninefold.errors: one line, with your line
+    of code as a note. If only some failed, `Answer.failed` says why. KeyboardInterrupt says
     how to resume.
     """
     _require_possible()

@@ -52,8 +52,7 @@ class MappedKeys(Section, kw_only=True):
 
 class MasksKeys(Section, kw_only=True):
     values: GrayLevels = None
-    """The gray level or palette index of each class in a mask, in the order of the classes; null:
-    they are the class numbers."""
+    """Gray level or palette index of each class in a mask; null: they are the class numbers."""
     mask_suffix: String = ""
     """What the name of a mask has after the name of its image, such as _mask."""
 
@@ -67,10 +66,9 @@ class SyntheticKeys(Section, kw_only=True):
 
 class RegressionKeys(Section, kw_only=True):
     metric: Literal["rmse", "mae", "r2"]
-    """What task=regression scores by: the root of the mean squared error, the mean absolute error,
-    or the coefficient of determination."""
+    """What task=regression scores by: RMSE, MAE or R2."""
     unit: String | None
     """Unit of the targets of task=regression, such as m; null: none."""
     margin: Positive | None
-    """What a cell may lose of the score of task=regression and still be safe, in its unit; null: of
-    R2 0.01, of an error nothing, until report.margin is set."""
+    """How much of the score of task=regression may be lost, in its unit; null: of R2 0.01, of an
+    error nothing, until report.margin is set."""

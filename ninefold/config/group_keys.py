@@ -91,8 +91,8 @@ class DatasetKeys(OptionKeys, kw_only=True):
     limit: Count | None = None
     """Use only this many training examples; null: all."""
     val: FractionOrZero = 0
-    """Share of the training examples kept for validation, drawn by the seed, on which patience and
-    best.pt are selected; 0: none, they are selected on the test set."""
+    """Share of the training examples kept for validation, on which patience and best.pt select; 0:
+    they select on the test set."""
     _recursive_: bool
     """False: what the section describes is built when a split is loaded."""
     train: SplitName
@@ -103,14 +103,12 @@ class DatasetKeys(OptionKeys, kw_only=True):
     exif: bool = False
     """Turn images as their EXIF orientation says."""
     classes: Count | None
-    """Number of classes; null: as many as the data has (dataset=folder, dataset=hf), or says
-    (dataset=mapped), or none, where nothing asks for them."""
+    """Number of classes; null: as the data has or says, or none where nothing needs them."""
     class_names: Names
     """Names of the classes, for evaluations."""
     shape: Shape
-    """Shape of an example: channels, (depth,) height and width of an image, any other numbers of
-    anything else, a list or a dict of shapes of several inputs; null: as the first item has it
-    (dataset=mapped)."""
+    """Shape of an example; a list or a dict of shapes for several inputs; null: as the first item
+    has it (dataset=mapped)."""
     mean: Numbers
     """Mean of each channel, of pixels from 0 to 1, to normalize with; null: no normalization."""
     std: Positives
@@ -120,7 +118,7 @@ class DatasetKeys(OptionKeys, kw_only=True):
     crop: Whole
     """Pad training images by this many pixels and crop them at random."""
     ignore: ClassNumber | None
-    """The number of a mask's pixels or voxels that do not count (void); null: all count."""
+    """The number of a mask's pixels or voxels that are ignored; null: none."""
     spacing: Spacing
     """Millimeters between the voxels of a prepared volume along z, y, x."""
     cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
@@ -128,9 +126,8 @@ class DatasetKeys(OptionKeys, kw_only=True):
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
     """Folder in which cache=disk keeps decoded examples, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
-    """Copy the examples to the GPU once, and take batches there; auto: on CUDA, where they are in
-    memory and take at most 1/16 of that of the GPU; true: they must, up to half of what is free
-    there."""
+    """Copy the examples to the GPU once, and take batches there; auto: if they are in memory and
+    take at most 1/16 of the GPU's; true: they must, up to half of what is free there."""
 
 
 class TaskKeys(OptionKeys, kw_only=True):
@@ -139,14 +136,13 @@ class TaskKeys(OptionKeys, kw_only=True):
     classes: Count | None
     """Number of classes; null only as dataset.classes."""
     ignore: ClassNumber | None
-    """The number of a mask's pixels that do not count; null: all count."""
+    """The number of a mask's pixels that are ignored; null: none."""
     loss: Loss = None
-    """A loss function in place of the task's own: a _target_ and its arguments; called with the
-    network's output and the targets, and returns a number for each example."""
+    """A loss function in place of the task's own: a _target_ and its arguments; it is called with
+    output and targets, and returns a number for each example."""
     label_smoothing: FractionOrZero
-    """Share of each target that is spread evenly over all classes in the training loss, of a label
-    that becomes 0.5. A task that has this key takes shares of classes, float32 [n, classes], as
-    targets too, which augment.mixup and augment.cutmix make."""
+    """Share of each target that is spread evenly over all classes in the training loss. A task with
+    this key also takes class shares, float32 [n, classes], which mixup and cutmix make."""
     shape: Shape
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
@@ -163,12 +159,10 @@ class ModelKeys(Section, kw_only=True):
     input_size: Count | None
     """Pixels that images are resized to in height and width; null: not resized."""
     output: Part = None
-    """The part of what the network returns that is the prediction: a key of a mapping or an index;
-    null: it returns a tensor."""
+    """Key or index of the prediction in what the network returns; null: it is a tensor."""
     memory_format: Literal["auto", "contiguous_format", "channels_last", "channels_last_3d"]
-    """Memory layout of inputs and weights; channels_last is for images, channels_last_3d for
-    volumes. auto: one of these two, but contiguous on CUDA in full float32 (without TF32), and
-    where the inputs are neither."""
+    """Memory layout of inputs and weights. auto: channels_last for images, channels_last_3d for
+    volumes; contiguous on CUDA in full float32 (without TF32), and for other inputs."""
 
 
 class OptimizerKeys(OptionKeys, kw_only=True):
@@ -181,9 +175,9 @@ class OptimizerKeys(OptionKeys, kw_only=True):
     fused: Annotated[bool, MAY_CHANGE] = True
     """One kernel per step; with a GradScaler it also saves a synchronization."""
     groups: ParameterGroups = None
-    """Parameter groups with options of their own: a list of {match: PATTERN, option: value}, the
-    pattern a glob of parameter names; or the _target_ of a function of the network that returns
-    groups, as torch's optimizers take them."""
+    """Parameter groups: a list of {match: PATTERN, option: value}, the pattern a glob of names; or
+    the _target_ of a function of the network that returns groups as torch's optimizers take
+    them."""
 
 
 class SchedulerKeys(OptionKeys, kw_only=True):

@@ -1,8 +1,8 @@
 """The keys of train.py and evaluate.py outside the groups: type, default and meaning of each.
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
-docs/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml are generated from here:
-`python -m ninefold.config.reference`.
+docs/reference/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml are generated from
+here: `python -m ninefold.config.reference`.
 """
 
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.
@@ -41,12 +41,11 @@ class AugmentKeys(Section, kw_only=True):
     """Augmentation of training examples, besides dataset.flip and dataset.crop."""
 
     mixup: NotNegative = 0
-    """Mix each example with another of its batch in a share drawn from Beta(mixup, mixup), and
-    their classes alike; 0: do not."""
+    """Mix each example with another of its batch, and their classes alike, in a share drawn from
+    Beta(mixup, mixup); 0: do not."""
     cutmix: NotNegative = 0
-    """Replace a rectangle of each image by that of another of its batch, whose share of the area is
-    drawn from Beta(cutmix, cutmix), and their classes alike; 0: do not. With mixup, each example
-    gets one of the two."""
+    """Replace a rectangle of each image by that of another of its batch, and mix their classes by
+    area; 0: do not. With mixup, each example gets one of the two."""
     erasing: Probability = 0
     """Probability that a rectangle of a normalized image is set to 0."""
 
@@ -55,9 +54,8 @@ class CheckpointKeys(Section, kw_only=True):
     """Writing checkpoints."""
 
     every: Whole | None = 0
-    """Steps between checkpoints; 0: at the end of each epoch, null: only when a signal stops the
-    run. One that is due while another is being written is left out, unless it is the best or the
-    last."""
+    """Steps between checkpoints; 0: after each epoch, null: only when a signal stops the run. If
+    writing takes longer, checkpoints are skipped, except the best and the last."""
     keep: AtLeast2 = 2
     """Step checkpoints that are kept besides last.pt and best.pt."""
 
@@ -66,9 +64,9 @@ class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
     workers: Workers | Literal["auto"] = "auto"
-    """Threads per training process that read batches ahead, processes for dataset=mapped; auto:
-    none for data in memory and for dataset=mapped, else as many as memory and cores allow, up to 8,
-    and one on a CPU."""
+    """Threads per training process that read batches ahead (processes for dataset=mapped). auto:
+    none for data in memory and dataset=mapped, one on a CPU, else up to 8 as memory and cores
+    allow."""
     share: Share = 0.25
     """Share of the free memory that batches read ahead may take, over all processes of a host."""
     pinned: Literal["auto"] | bool = "auto"
@@ -82,8 +80,8 @@ class CompileKeys(Section, kw_only=True):
     mode: (
         Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None
     ) = None
-    """Mode of torch.compile for training steps; reduce-overhead and max-autotune record CUDA
-    graphs; null: not compiled. Evaluation never is."""
+    """Mode of torch.compile for training steps; null: not compiled. reduce-overhead and
+    max-autotune record CUDA graphs."""
 
 
 class ClockKeys(Section, kw_only=True):
@@ -103,11 +101,11 @@ class LaunchKeys(Section, kw_only=True):
     timeout: Annotated[Seconds, NO_EFFECT] = 1800
     """Seconds that a process waits for its peers."""
     grace: Annotated[Seconds, NO_EFFECT] = 30
-    """Seconds from a signal until workers are killed; a save has 0.8 of them."""
+    """Seconds from a signal until workers are killed; the final checkpoint may use 80 % of them."""
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
     cpu_processes: Count = 2
-    """Processes that parallel.processes=auto means on a CPU."""
+    """Number of ddp or fsdp processes on a CPU when parallel.processes=auto."""
 
 
 class TrainKeys(Section, kw_only=True):
@@ -118,44 +116,42 @@ class TrainKeys(Section, kw_only=True):
     epochs: Annotated[Whole, MAY_CHANGE] = 10
     """Passes over the training examples."""
     batch_size: Count = 64
-    """Examples in an optimizer step, over all processes: every strategy takes the same batches in
-    the same order. The rest of an epoch that fills no batch is left out of it."""
+    """Examples in an optimizer step, over all processes. The last incomplete batch of an epoch is
+    dropped."""
     accumulate: Count = 1
-    """Micro-batches that each batch is split into to save memory; their gradients are added."""
+    """Micro-batches that each batch is split into, to save memory; their gradients are added."""
     max_steps: Annotated[Whole | None, MAY_CHANGE] = None
     """Optimizer steps after which the run ends, counted from its very start; null: no limit."""
     patience: Annotated[Count | None, MAY_CHANGE] = None
     """Epochs without a better score after which the run ends; null: never."""
     init: Text = None
     """Weights to start a new run with: a run folder (its last checkpoint), a checkpoint, or any
-    .pt, .pth or .safetensors file with tensors by name; null: drawn from the seed."""
+    .pt, .pth or .safetensors file with tensors by name; null: randomly initialized."""
     init_partial: bool = False
-    """Load the tensors of init that fit and keep the others as they are drawn from the seed."""
+    """Load the tensors of init that fit and keep the others randomly initialized."""
     init_without: Names = None
-    """Parts of the model that init leaves as drawn from the seed, such as its head, by the
-    beginnings of their tensors' names; null: none."""
+    """Parts of the model that init leaves randomly initialized, such as its head, by the beginnings
+    of their names; null: none."""
     freeze: Names = None
-    """Parts of the model that are not trained, by the beginnings of their parameters' names; their
-    batch normalization stays as in evaluations. null: none."""
+    """Parts of the model that are not trained, by the beginnings of their names; their BatchNorm
+    stays as in evaluations. null: none."""
     ema: Fraction | None = None
     """Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and
     saved; null: none."""
     ema_warmup: bool = False
-    """Use the decay min(ema, (1 + t) / (10 + t)) at step t, so that the average forgets the initial
-    weights soon."""
+    """Use the decay min(ema, (1 + t) / (10 + t)) at step t, for short runs."""
     clip_grad_norm: Positive | None = None
-    """Clip the gradients to this total norm before each optimizer step; null: no clipping."""
+    """Clip the gradients to this total norm before each optimizer step; null: do not."""
     clip_grad_value: Positive | None = None
-    """Clip each gradient element to this absolute value before each optimizer step; null: no
-    clipping."""
+    """Clip each gradient element to this absolute value; null: do not."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
     step."""
     deterministic: bool = False
     """Use deterministic algorithms only; on a GPU some are slower and some are missing."""
     cudnn_benchmark: bool = False
-    """Have cuDNN try its algorithms for each new shape and take the fastest, which need not be the
-    same in each run; without effect on a CPU."""
+    """Have cuDNN time its algorithms for each new shape and take the fastest, which may differ from
+    run to run; no effect on a CPU."""
     log_every: Annotated[Count, MAY_CHANGE] = 50
     """Steps between log points; each waits for the device and costs about 0.3 ms."""
     device: Device = "auto"
@@ -164,13 +160,12 @@ class TrainKeys(Section, kw_only=True):
     """CPU threads of all processes on a host together; auto: all its cores."""
     graph: Annotated[bool, MAY_CHANGE] = False
     """Record the training step as one CUDA graph, which the host starts by one call; one process on
-    one GPU. A no-op on a CPU."""
+    one GPU. No effect on a CPU."""
     profile: Annotated[bool, MAY_CHANGE] = False
-    """Record five steps before training for TensorBoard and Perfetto, and print at the end what the
-    run is bound by."""
+    """Record five steps for TensorBoard and Perfetto, and print at the end what limits the run."""
     numerics: Whole = 0
-    """First steps whose loss, gradient norm and update size are recorded for the report; the steps
-    are then undone."""
+    """First steps whose loss, gradient norm and update size are recorded for the report, and then
+    undone."""
     resume: Annotated[RunFolder, NO_EFFECT] = None
     """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
     augment: AugmentKeys
@@ -222,32 +217,33 @@ class StudyKeys(Section, kw_only=True):
     """A sweep with repetitions; a round is one run of every cell."""
 
     seed: Seed = 0
-    """Seed of the order in which the cells of a round are run."""
+    """Seed of the order of the configurations in a repetition."""
     repeats: Count | Literal["auto"] | None = None
-    """Rounds; null: one for each seed of the sweep, auto: until the answer is settled."""
+    """Repetitions; null: one for each seed of the sweep, auto: until the answer is decided."""
     ask: Questions = None
-    """The questions: [time], [accuracy] or [time, accuracy]. time: cells train in short turns, all
-    alive at once. accuracy: whole runs. null: both, where only parallel, amp and
-    parallel.processes have several values and cells can take turns (not with launch.inline or
-    another launcher of Hydra's than basic); else accuracy."""
+    """What to compare. time: speed, in interleaved time slices. accuracy: the scores of full
+    training runs. null: both, if only parallel, amp and parallel.processes are swept and time
+    slices are possible (not with launch.inline or another launcher of Hydra's than basic); else
+    accuracy."""
     pairs: Literal["best", "all"] = "best"
-    """What timing rounds decide. best: which cell is the fastest, and cells that cannot be are not
-    measured further; all: every pair of cells."""
+    """What the speed comparison decides. best: the fastest; configurations that cannot be are
+    measured no further. all: every pair."""
     time_budget: Positive = 3
-    """Minutes of timing rounds. The second, too, may end half a minute later: one decides
-    little."""
+    """Minutes of the speed comparison. A second repetition is always made, up to 30 s over budget,
+    because one repetition has no error estimate."""
     slice: Positive = 0.1
-    """Seconds that are timed in a turn, after 0.04 that are not; of several processes 0.3 after
-    0.3. At least two steps after one; of steps of a second and more, one after one."""
+    """Timed seconds per time slice (at least two steps), after 0.04 s of warm-up (at least one
+    step). With several processes both are 0.3 s. Of steps of a second and more, one after one."""
     turns: AtLeast2 | Literal["auto"] = "auto"
-    """Turns that each cell has in a timing round, besides one that is not counted. auto: at least
-    two, those of slow cells fewer but longer, so that 6 rounds fill study.time_budget; longer where
-    starting the processes takes most of such a round."""
+    """Time slices of each configuration in a repetition, besides one that is not counted. auto: as
+    many as let 6 repetitions fill study.time_budget, at least two; fewer, longer repetitions if
+    process start-up dominates."""
     scaling: Literal["strong", "weak"] = "strong"
-    """Where parallel.processes is swept. strong: batch_size is that of each step, whatever the
-    number of processes; weak: batch_size times the processes is."""
+    """Where parallel.processes is swept. strong: batch_size is that of each step; weak: each
+    process gets batch_size examples."""
     budget: Positive | None = None
-    """Minutes of rounds: another starts if it is expected to end in time; null: no limit."""
+    """Minutes of full training runs: another repetition starts if it is expected to end in time;
+    null: no limit."""
     resume: StudyFolder = None
     """Folder of an interrupted study to resume."""
 
@@ -256,13 +252,13 @@ class ReportKeys(Section, kw_only=True):
     """What the report of a sweep recommends."""
 
     margin: Positive | None = None
-    """What a cell may lose of the score against none-fp32 and still be safe: percentage points of a
-    share, as accuracy is one, else in the score's unit. null: as the task says, of a share 0.5."""
+    """How much of the score may be lost against none-fp32 (non-inferiority): percentage points of a
+    share, else in the score's unit. null: as the task says, of a share 0.5."""
     same: Fraction = 0.02
     """Times that differ by less than this share count as equal."""
     target: float | None = None
-    """Score whose time to reach is measured, of a share from 0 to 1; null: that of none-fp32 less
-    the margin."""
+    """Score for the time to target, of a share from 0 to 1; null: that of none-fp32 less the
+    margin."""
 
 
 class SweepKeys(Section, kw_only=True):

@@ -1,4 +1,4 @@
-"""Generate docs/keys.md, and the keys in conf/train.yaml and conf/evaluate.yaml, from the schema.
+"""Generate docs/reference/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml.
 
 `python -m ninefold.config.reference` writes the files; a test sees that they are up to date.
 """
@@ -25,6 +25,8 @@ from ninefold.places import CONF, ROOT
 from ninefold.types import MAY_CHANGE, spelled, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
+SIGNS = {" and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < "}
+SIGNS |= {" of at least ": " ≥ ", " above ": " > ", "a whole ": "whole ", "a number": "number"}
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
 
@@ -36,7 +38,7 @@ def main() -> None:
 
 def generated() -> dict[Path, str]:
     """The generated files by path, with their text."""
-    found = {ROOT / "docs" / "keys.md": table()}
+    found = {ROOT / "docs" / "reference" / "keys.md": table()}
     for command in COMMANDS:
         path = CONF / f"{command}.yaml"
         found[path] = with_keys(path.read_text(encoding="utf-8"), keys_of(command))
@@ -57,29 +59,31 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-# docs/keys.md
+# docs/reference/keys.md
 
 
 def table() -> str:
-    """The text of docs/keys.md."""
+    """The text of docs/reference/keys.md."""
+    train = own_keys(False)
     parts = [
         "# Keys",
         "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. *Resume* "
         "marks the keys that may change when a run is resumed.",
         "## train.py",
-        _rows(own_keys(False)),
+        _rows(train),
         "## What a command trusts",
         _rows(COMMAND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),
         "## evaluate.py",
-        "Groups that are not named are taken from the checkpoint.",
-        _rows(own_keys(True)),
+        "Groups that are not named are taken from the checkpoint. The keys of `loader`, `launch` "
+        "and `threads` are those of train.py.",
+        _rows({name: key for name, key in own_keys(True).items() if train.get(name) != key}),
         "## Groups",
         "`GROUP=OPTION` chooses a file of `conf/GROUP/`; its keys are set as `GROUP.KEY=VALUE`. An "
         "empty default differs between the options. Arguments of PyTorch's classes, such as "
         "`optimizer.momentum`, are keys as well; those that an option does not name are added as "
-        "`+optimizer.eps=1e-6`.",
+        "`+optimizer.eps=1e-6`. Each group has a `_target_`: the class or function to call.",
     ]
     for group, described in GROUPS.items():
         options = [f"| `{path.stem}` | {about(path)} |" for path in files_of(group)]
@@ -94,22 +98,29 @@ def table() -> str:
 
 
 def _rows(keys: Mapping[str, Key]) -> str:
-    lines = ["| key | accepted | default | | |", "|---|---|---|---|---|"]
+    lines = ["| key | accepted | default | meaning | |", "|---|---|---|---|---|"]
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
-        if key.is_section:
+        if key.is_section or name.endswith("._target_"):
             continue
         default = default_of(key)
         resumes = name in may_change or name.partition(".")[0] in may_change
         cells = [
             f"`{name}`",
-            words(key.kind).replace("|", "\\|"),
+            _short(words(key.kind)).replace("|", "\\|"),
             f"`{default}`" if default else "",
             key.meaning,
             "resume" if resumes else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _short(allowed: str) -> str:
+    """What a key takes, with signs for words."""
+    for long, sign in SIGNS.items():
+        allowed = allowed.replace(long, sign)
+    return allowed
 
 
 def options_of(group: str) -> list[str]:

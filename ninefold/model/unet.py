@@ -22,8 +22,8 @@ class UNet(nn.Module):
     width: channels of the first level; each of the `depth` levels below it has twice as many.
     dims: 2 for images, 3 for volumes.
     norm: `group` looks at one example at a time, so that splitting a batch over devices leaves the
-        result as it is. `batch` learns faster (docs/train.md), but each device normalizes its own
-        part of a batch.
+        result as it is. `batch` learns faster (docs/how-to/tasks.md), but each device normalizes
+        its own part of a batch.
     """
 
     def __init__(

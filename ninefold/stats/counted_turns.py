@@ -4,8 +4,8 @@ What is estimated is the mean seconds of a step of a long run on this host as it
 time. A turn is left out by witnesses that are not the turn itself: the CPU time that other programs
 used meanwhile, and the turns of the other names around it. The seconds of the turn itself matter
 only from FAR times the median on. Where most turns are disturbed, that is the machine's usual state
-and every turn counts. docs/method.md has how well this meets the truth, in simulations and on real
-machines. Studies, `ninefold.time_steps` and reports use it.
+and every turn counts. benchmarks/LOG.md has how well this meets the truth, in simulations and on
+real machines. Studies, `ninefold.time_steps` and reports use it.
 """
 
 from __future__ import annotations

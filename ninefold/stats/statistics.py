@@ -1,4 +1,4 @@
-"""Compares the cells of a study with each other; docs/method.md explains the methods."""
+"""Compares the cells of a study with each other, as docs/background/statistics.md explains."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 What changes with the moment (a neighbor, heat) then slows all cells alike, as in the duet
 benchmarking of Bulej et al. (2020), which runs two programs at the same time. What differs between
 processes, such as where their memory lies, stays while they live: each round starts new ones, as
-Kalibera and Jones (2013) advise. docs/method.md has the figures.
+Kalibera and Jones (2013) advise. benchmarks/LOG.md has the figures.
 """
 
 from __future__ import annotations

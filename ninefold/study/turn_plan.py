@@ -1,7 +1,7 @@
 """Which turns there are, and in which order: of cells of a study, and of steps of `time_steps`.
 
-docs/method.md has what these constants were measured by. How long turns took, and the number that
-is made of them, is in `ninefold.stats.counted_turns`.
+benchmarks/LOG.md has what these constants were measured by. How long turns took, and the number
+that is made of them, is in `ninefold.stats.counted_turns`.
 """
 
 from __future__ import annotations

@@ -144,10 +144,11 @@ def test_a_question_of_time_evaluates_nothing(shell: Shell) -> None:
 
 
 def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: Shell) -> None:
-    page = (ROOT / "docs" / "migrate.md").read_text()
-    block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[1]
+    page = (ROOT / "docs" / "start" / "migrate.md").read_text()
+    block = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[2]
     code = (
-        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader\nDigits = Rows\n"
+        "import torch.nn.functional as F\nfrom torch.utils.data import DataLoader\n"
+        "MyDataset = Rows\n"
         f"{block[:-1]}    parallel='none', amp='fp32', minutes=0.02)\nprint('best', answer.best)\n"
     )
     done = shell.run(*as_file(shell, DEFINED + code), env=environment())

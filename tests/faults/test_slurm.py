@@ -157,7 +157,7 @@ def test_a_task_that_never_comes_ends_the_others_with_7(login: Login) -> None:
     assert len(own_lines(done.stderr)) == 1
 
 
-# As docs/clusters.md has them.
+# As docs/how-to/clusters.md has them.
 REQUEUE = "[ $code = 75 ] && scontrol requeue $SLURM_JOB_ID; exit $code"
 STEPS = f"srun --kill-on-bad-exit=0 {shlex.join([*TRAIN, *TWO])}; code=$?; {REQUEUE}"
 BATCH = f"""

@@ -1,4 +1,4 @@
-"""Timing in turns: how often it is wrong, and how many rounds it takes; figures of docs/method.md.
+"""Timing in turns: how often it is wrong, how many rounds it takes; figures of benchmarks/LOG.md.
 
 `python -m pytest tests/long -m '' -s -k turns` prints them.
 """

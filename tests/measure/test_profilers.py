@@ -1,4 +1,4 @@
-"""The profilers that docs/train.md shows: they watch a run of one process as the page says."""
+"""The profilers of docs/how-to/profile.md: they watch a run of one process as the page says."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import pytest
 
 from tests.conftest import ROOT, Shell, metrics
 
-PAGE = (ROOT / "docs" / "train.md").read_text().partition("so any profiler can watch it:\n")[2]
-LINES = re.findall(r"^    (.+ launch.inline=true .+)$", PAGE.partition("`numerics=N`")[0], re.M)
+PAGE = (
+    (ROOT / "docs" / "how-to" / "profile.md")
+    .read_text()
+    .partition("so any profiler can watch it:\n")[2]
+)
+LINES = re.findall(r"^    (.+ launch.inline=true .+)$", PAGE.partition("## Debug")[0], re.M)
 
 
 def words(tool: str, folder: str) -> list[str]:

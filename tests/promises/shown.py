@@ -33,6 +33,7 @@ from ninefold.study import checks, plan
 from tests.forked import ROOT
 
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
+ELSEWHERE = re.compile(rf"{STANDS_FOR.pattern}|/usr/share/.*")  # or a package of Debian has
 ELIDED = "..."
 FILLED = {"experiments=NAME": "experiments=nine_way", "K": "0", "PATTERN": "*", "[PATTERN]": "*"}
 
@@ -42,6 +43,8 @@ def python(words: Sequence[str]) -> None:
     program, *rest = words
     if program == "-m":
         module(*rest)
+    elif program == "-c":
+        compile(rest[0], "-c", "exec")
     elif program in ("train.py", "evaluate.py"):
         run(Path(program).stem, rest)
     elif not (ROOT / program).is_file():
@@ -72,6 +75,10 @@ def benches(name: str, arguments: Sequence[str]) -> None:
         raise ValueError(f"there is no bench {unknown}")
 
 
+def known() -> set[str]:
+    return {"--help", *ninefold.COMMANDS, *ninefold.extensions()}
+
+
 def command(words: Sequence[str]) -> None:
     """Check `ninefold ...`."""
     name, arguments = (*words, "--help")[0], list(words[1:])
@@ -93,7 +100,7 @@ def command(words: Sequence[str]) -> None:
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
+    elif not (name in known() or STANDS_FOR.fullmatch(name)):
         raise ValueError(f"there is no command {name}")
 
 
@@ -141,7 +148,7 @@ def start(job: Asked, whole: bool) -> None:
     """Check a job, and its data unless they are to be named or downloaded. whole: as typed."""
     ready = check(job)
     data = ready.resolved.get("dataset") or {}
-    if whole and not data.get("download") and not STANDS_FOR.fullmatch(str(data.get("root"))):
+    if whole and not data.get("download") and not ELSEWHERE.fullmatch(str(data.get("root"))):
         ready.settle()
 
 
@@ -182,7 +189,7 @@ def wrong(program: str, words: Sequence[str]) -> str | None:
     except Refused as refused:
         return "\n".join(map(str, refused.failures))
     except Failure as failure:
-        named = "cuda" in " ".join(words)  # a GPU, which is not here
+        named = re.search("cuda|devices=", " ".join(words))  # a GPU, which is not here
         return None if named and "no GPU found" in str(failure) else str(failure)
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"

@@ -24,7 +24,7 @@ RUN = (
 )  # fmt: skip
 
 
-IN_MEMORY = "**Examples in memory.**"
+IN_MEMORY = "**Keep items in memory**"
 
 
 @pytest.fixture
@@ -71,8 +71,10 @@ def test_weights_are_the_same_for_every_cache_loader_and_number_of_processes(
 def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(
     shell: Shell, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "train.md").read_text().replace("\\\n", "").partition(IN_MEMORY)[2]
-    code, command = re.findall(r"```python\n(.*?)```\n\n(.*?)\n\n", page, re.DOTALL)[0]
+    page = (ROOT / "docs" / "how-to" / "data.md").read_text().replace("\\\n", "")
+    code, command = re.findall(
+        r"```python\n(.*?)```\n\n(.*?)\n\n", page.partition(IN_MEMORY)[2], re.DOTALL
+    )[0]
     setting, _, script, *words = shlex.split(command.replace("PHOTOS", "photos"))
     assert (setting, script) == ("PYTHONPATH=.", "train.py")
     (shell.folder / "ram.py").write_text(code)

@@ -1,22 +1,28 @@
-"""The documentation: links lead somewhere, tables are complete."""
+"""The documentation: links lead somewhere, tables are complete, pages are short and of today."""
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 import signal
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ninefold
 from ninefold.errors import KINDS
 from tests.conftest import ROOT
 
+DOCS = ROOT / "docs"
+SITE = sorted(page for page in DOCS.rglob("*.md") if "internals" not in page.parts)
+FOLDERS = ("experiments", "extensions", "examples")
+READMES = sorted(page for name in FOLDERS for page in ROOT.glob(f"{name}/*/README.md"))
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("experiments/*/README.md")]
-)
+    [
+        *ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "benchmarks" / "LOG.md", *READMES,
+    ]
+)  # fmt: skip
 
 
 def anchors(page: Path) -> set[str]:
@@ -36,33 +42,56 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def test_every_exit_code_is_documented() -> None:
-    table = (ROOT / "docs" / "reliability.md").read_text().partition("## Exit codes")[2]
+    table = (DOCS / "reference" / "exit-codes.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     closed = 128 + signal.SIGPIPE
     assert documented == {0, closed} | {kind.code for kind in KINDS.values()}
 
 
-def test_the_arguments_of_compare_are_documented_with_their_defaults() -> None:
-    table = (ROOT / "docs" / "notebook.md").read_text().partition("| argument |")[2]
-    rows = re.findall(r"^\| `(\w+)` \| (?:`(.+?)`)? ?\|", table, re.MULTILINE)
-    documented = {
-        name: ast.literal_eval(default) if default else inspect.Parameter.empty
-        for name, default in rows
-    }
-    taken = inspect.signature(ninefold.compare).parameters
-    assert list(documented) == list(taken)
-    assert documented == {name: parameter.default for name, parameter in taken.items()}
+@pytest.mark.parametrize("name", ["compare", "time_steps", "turns"])
+def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(name: str) -> None:
+    function = getattr(ninefold, name)
+    lines = re.findall(r"^([a-z_, ]+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    described = {word for line in lines for word in line.split(", ")}
+    text = (DOCS / "reference" / "python-api.md").read_text()
+    assert f"\n::: {function.__module__}.{name}\n" in text
+    others = {"minutes", "turn", "same", "level", "show"} if name == "turns" else set()
+    assert {*inspect.signature(function).parameters} - others <= described
 
 
-# Pages that follow from the code, that tell what changed, and the way for who works on it.
-GENERAL = {"CHANGELOG.md", "CONTRIBUTING.md", "keys.md"}
+def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_of_it_is_a_page() -> None:
+    def pages(entry: object) -> list[str]:
+        if isinstance(entry, dict):
+            entry = list(entry.values())
+        return [entry] if isinstance(entry, str) else [p for e in entry for p in pages(e)]  # type: ignore[attr-defined]
+
+    entries = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(entries) == sorted(page.relative_to(DOCS).as_posix() for page in SITE)
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_page_of_the_site_has_one_title_is_short_and_tells_what_holds_today(page: Path) -> None:
+    text = page.read_text()
+    prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", prose, re.MULTILINE)) == 1
+    assert text.startswith("# ")
+    assert len(text.split()) <= 1500 or page.name == "keys.md"
+    # Where something was tried, and before what: benchmarks/LOG.md.
+    assert not re.findall(r"was tried|since then|until 20|loaded machine|of ours", text)
+
+
+# Pages that follow from the code, that tell what changed, and those for who works on it.
+GENERAL = {"CHANGELOG.md", "CONTRIBUTING.md", "keys.md", "LOG.md"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_heading_that_describes_cuda_says_whether_it_has_run_there(page: Path) -> None:
-    if page.name in GENERAL or "experiments" in page.parts:
+    if page.name in GENERAL or {"experiments", "internals"} & {*page.parts}:
         return
     for section in re.split(r"^(?=#+ )", page.read_text(), flags=re.MULTILINE):
         text = re.sub(r"^    .*$|CUDA libraries", "", section, flags=re.MULTILINE)
+        if section.startswith("# ") and "\n" not in section.strip():  # a title alone
+            continue
+        text = " ".join(text.split())
         if re.search(r"\b(CUDA|NCCL|cuDNN|TF32)\b", text):
             assert re.search(r"\brun on a GPU\b|measured on a GPU|stand-in", text), text[:80]

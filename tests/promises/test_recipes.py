@@ -1,4 +1,4 @@
-"""The recipes of docs/bring-your-own.md run as they are printed."""
+"""The recipes of docs/how-to/own-*.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 
-PAGE = ROOT / "docs" / "bring-your-own.md"
+PAGES = sorted((ROOT / "docs" / "how-to").glob("own-*.md"))
 BLOCK = re.compile(r"^`(mine/[\w./]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
 def mine(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder `mine/` with every file that the page prints, importable."""
-    for name, text in BLOCK.findall(PAGE.read_text()):
+    """The folder `mine/` with every file that the pages print, importable."""
+    for name, text in (found for page in PAGES for found in BLOCK.findall(page.read_text())):
         path = shell.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

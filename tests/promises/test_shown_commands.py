@@ -1,4 +1,4 @@
-"""Each command line that README.md and the pages of docs/, experiments/ and examples/ show runs.
+"""Each command line that README.md and the pages of docs/, experiments/ and others show runs.
 
 A shell reads a page's blocks and the commands within its text; `python`, `ninefold`, `torchrun` and
 others are programs there that write down what they were called with. Each command is then taken to
@@ -31,7 +31,8 @@ from tests.test_packaging import EXTRAS
 
 PAGES = [
     ROOT / "README.md",
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    ROOT / "benchmarks" / "LOG.md",
     *sorted(ROOT.glob("experiments/*/README.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
     *sorted(ROOT.glob("extensions/*/README.md")),
@@ -102,7 +103,7 @@ def shown(page: Path) -> list[str]:
         if fence := re.fullmatch(r" *```(\w*)", line):
             language = fence[1] if language is None else None
             blocks.append("")
-        elif line.startswith("    ") or language in ("", "bash", "sh", "console"):
+        elif (line.startswith("    ") and not language) or language in ("bash", "sh", "console"):
             blocks[-1] += f"{line.strip()}\n"
         elif language is None:
             text += f"{line.strip()}\n"

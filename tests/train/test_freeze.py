@@ -54,8 +54,8 @@ def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replace
 
 
 def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head() -> None:
-    """The recipe in docs/train.md, for torchvision's ResNets."""
-    page = (ROOT / "docs" / "train.md").read_text()
+    """The recipe in docs/how-to/fine-tuning.md, for torchvision's ResNets."""
+    page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()
     (text,) = re.findall(r"'(optimizer\.groups=\[\{match:\"fc.*)'", page)
     groups = OmegaConf.to_container(
         OmegaConf.create(re.sub(r"(\w):", r"\1: ", text.partition("=")[2]))

@@ -1,0 +1,49 @@
+"""The README, the guides and the gallery: as short as they promise, and of what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+RECORDINGS = sorted(path.parent for path in ROOT.glob("experiments/*/20*/report.md"))
+
+
+def prose(page: str) -> list[str]:
+    """The words of a page besides its code and what that prints."""
+    page = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"^ {4}.*$", "", page, flags=re.MULTILINE).split()
+
+
+def test_the_readme_is_short_and_has_the_commands_of_set_up() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert len(prose(page)) <= 700
+    assert {"make setup", "make test"} <= {*re.findall(r"^ {4}(make \w+)", page, re.MULTILINE)}
+
+
+def test_the_home_page_links_to_each_of_the_twelve_guides() -> None:
+    home = (ROOT / "docs" / "index.md").read_text()
+    assert len(GUIDES) == 12
+    assert [path.name for path in GUIDES if f"(guides/{path.name})" not in home] == []
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
+def test_a_guide_asks_a_question_and_shows_what_a_command_prints(path: Path) -> None:
+    page = path.read_text()
+    assert re.match(r"# .*\?\n", page)
+    assert re.search(r"^## (See|Work) it", page, re.MULTILINE)
+    assert "<!-- output" in page
+    assert "run on a GPU" in page
+    assert len(prose(page)) <= 330
+
+
+def test_the_gallery_has_each_recording_with_its_answer() -> None:
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    for folder in RECORDINGS:
+        (answer,) = re.findall(r"^\*\*(.*)\*\*$", (folder / "report.md").read_text(), re.MULTILINE)
+        link = f"../{folder.relative_to(ROOT)}/report.html"
+        assert f"[{answer}]({link})" in page
