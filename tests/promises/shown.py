@@ -93,7 +93,9 @@ def command(words: Sequence[str]) -> None:
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))
-    elif not (name in ninefold.COMMANDS | ninefold.extensions() or STANDS_FOR.fullmatch(name)):
+    elif name not in {"--help", *ninefold.COMMANDS, *ninefold.extensions()}:
+        if STANDS_FOR.fullmatch(name):
+            return
         raise ValueError(f"there is no command {name}")
 
 
@@ -182,7 +184,7 @@ def wrong(program: str, words: Sequence[str]) -> str | None:
     except Refused as refused:
         return "\n".join(map(str, refused.failures))
     except Failure as failure:
-        named = "cuda" in " ".join(words)  # a GPU, which is not here
+        named = re.search("cuda|parallel.devices", " ".join(words))  # a GPU, which is not here
         return None if named and "no GPU found" in str(failure) else str(failure)
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
