@@ -1,6 +1,7 @@
 """Records commands as a terminal would show them, in one SVG without fonts or scripts of others.
 
-    python -m benchmarks.terminal docs/images/terminal.svg 'cat first.py' 'python first.py'
+    python -m benchmarks.terminal docs/images/terminal.svg \\
+        "ninefold compare parallel=none,ddp amp=fp32,bf16 study.time_budget=1"
 
 Each command runs in a shell, in the folder where this does. Its lines appear in the picture in the
 order and rhythm in which they were printed, so many times as fast that all takes PLAYED seconds.
@@ -21,7 +22,7 @@ import time
 from html import escape
 from pathlib import Path
 
-PLAYED, COLUMNS = 10.0, 100  # seconds, characters of a line
+PLAYED, COLUMNS = 10.0, 112  # seconds, characters of a line
 WIDTH, HEIGHT, EDGE, BAR = 7.83, 18, 16, 34  # of a character and a line of 13 px, margin, title
 STYLE = """
 text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
@@ -47,6 +48,7 @@ def recorded(commands: list[str]) -> list[tuple[float, str, str]]:
         assert process.stdout is not None
         for text in process.stdout:
             kind, text = "said" if SAID.match(text) else "", text.rstrip().expandtabs()
+            text = text.replace(f"{Path.cwd()}/", "")
             for at in range(0, max(1, len(text)), COLUMNS):
                 lines.append((time.monotonic() - start, kind, text[at : at + COLUMNS]))
         if process.wait() != 0:

@@ -104,7 +104,7 @@ def test_help_of_a_command_without_more_is_its_line_in_the_list_of_all(
     assert "help(ninefold.compare)" in listed[-1]
     assert command.none_of_them(name, asks=True) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert f" {name} " in line
+    assert f"{name} " in line
     assert line in listed
 
 
