@@ -378,3 +378,5 @@ def test_without_rounds_in_common_the_noise_between_processes_is_not_known() -> 
     assert found.process is None
     assert found.turn == pytest.approx(0.01, rel=0.02)
     assert components({}) == Components(None, None, 0)
+    with_none_counted = {"a": {0: [1.0, 1.01, 1.02]}, "b": {0: []}}
+    assert components(with_none_counted) == components({"a": {0: [1.0, 1.01, 1.02]}})
