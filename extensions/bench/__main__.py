@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from . import score, summary
 from .contestant import Command
 from .engine import Bench, Options
 from .gate import UNDECIDED, failure, share_of, verdict
+from .gate import sentence as gate_sentence
 from .guardian import Guardian
 from .revisions import checked_out, cleanup_commands, planned
 from .whole import time_whole_runs
@@ -68,7 +70,12 @@ def parser() -> Parser:
         metavar="COMMAND",
         help="run by /bin/sh; {seed}: number of the round, {out}: an empty folder",
     )
-    add("--minutes", type=float, default=2.0, help="starts included (2); fewer once it is settled")
+    add(
+        "--minutes",
+        type=positive,
+        default=2.0,
+        help="starts included (2); fewer once it is settled",
+    )
     add("--same", type=share, default=0.02, metavar="2%", help="commands nearer than this tie")
     add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
     add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
@@ -81,15 +88,17 @@ def parser() -> Parser:
     add("--apart", action="store_true", help="not all alive at once: for what fills a GPU")
     add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
     add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
-    add("--start-seconds", type=float, default=300.0, metavar="S", help="to the first step (300)")
+    add(
+        "--start-seconds", type=positive, default=300.0, metavar="S", help="to the first step (300)"
+    )
     add("--revisions", nargs=2, metavar=("BASE", "HEAD"), help="of git; . is what is here")
     add("--link", action="append", default=[], metavar="PATH", help="link it into each revision")
     add("--setup", metavar="COMMAND", help="run it in each revision first")
     add("--max-slowdown", type=share, metavar="3%", help="a gate: exit code 8 if B is slower")
     add("--undecided", choices=("fail", "pass"), default="fail", help="what such a gate does")
-    add("--score", type=re.compile, metavar="REGEX", help="compare scores of whole runs by {seed}")
+    add("--score", type=pattern, metavar="REGEX", help="compare scores of whole runs by {seed}")
     add("--better", choices=("less", "more"), help="which scores are")
-    add("--margin", type=float, help="of scores: a gain of less is not kept")
+    add("--margin", type=positive, help="of scores: a gain of less is not kept")
     add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
     add("--agents", action="store_true", help="a page for programs that judge changes")
     add("--json", type=Path, metavar="FILE", help="the answer as data")
@@ -103,6 +112,20 @@ def share(text: str) -> float:
         return share_of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}: 3% or 0.03 is") from None
+
+
+def positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return number
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text} is no pattern: {error}") from None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,7 +147,10 @@ def run(words: Sequence[str]) -> None:
     if asked.agents:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
+    require_possible(asked)
     keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
+    if keep.exists() and any(keep.iterdir()):
+        raise ConfigError("--keep", keep, "it is not empty; a new folder is needed; name another")
     with ExitStack() as stack:
         guardian = stack.enter_context(closing(Guardian(scratch())))
         given: Given = [{"text": text} for text in with_values(asked)]
@@ -137,10 +163,34 @@ def run(words: Sequence[str]) -> None:
             timed(commands, asked, keep)
 
 
+# Options that do not go with others: what they would mean is not clear, or not done.
+EXCLUDED = {
+    "score": ("max_slowdown", "markdown", "whole", "why", "step", "apart"),
+    "whole": ("why", "step", "apart"),
+    "why": ("max_slowdown", "markdown", "name"),
+}
+
+
+def require_possible(asked: Namespace) -> None:
+    """Raise ConfigError for options that do not go together, and files that cannot be written."""
+    for option, others in EXCLUDED.items():
+        for other in others:
+            if getattr(asked, option) and getattr(asked, other) not in (None, False, []):
+                one, two = (f"--{name.replace('_', '-')}" for name in (option, other))
+                raise ConfigError(one, other, f"{two} does not go with it; one of them; leave one")
+    if asked.twin and not asked.why:
+        raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
+    if asked.by == "cpu" and asked.whole:
+        raise ConfigError("--by", "cpu", "whole runs have no CPU time per step; time; leave it out")
+    for file in filter(None, (asked.json, asked.markdown)):
+        if not file.absolute().parent.is_dir():
+            raise ConfigError("file", file, "its folder is missing; one that is there; make it")
+
+
 def parse(words: Sequence[str]) -> Namespace:
     """The arguments; what follows -- is one command. Raises ConfigError."""
     end = words.index("--") if "--" in words else len(words)
-    asked = parser().parse_args(words[:end])
+    asked = parser().parse_intermixed_args(words[:end])
     line = words[end + 1 :]
     if line:
         asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
@@ -176,6 +226,10 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     allowed = asked.max_slowdown
     options = Options(asked.minutes, asked.same, asked.by, asked.count, asked.apart)
     if allowed is not None:
+        if len(commands) != 2:
+            raise ConfigError(
+                "--max-slowdown", len(commands), "commands were given; it takes two; give these"
+            )
         decided = lambda times: verdict(times.pairs[0], allowed) != UNDECIDED  # noqa: E731
         options = replace(options, enough=decided)
     if asked.whole:
@@ -186,9 +240,11 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     gate: dict[str, Any] | None = None
     failed: Failure | None = None
     if allowed is not None:
-        pair = found.times().pairs[0]
+        pair, of = found.times().pairs[0], "CPU time" if asked.by == "cpu" else "time"
+        confidence = found.settings.confidence
         gate = {"allowed": allowed, "verdict": verdict(pair, allowed)}
-        failed = failure(pair, allowed, found.settings.confidence, found.seconds / 60)
+        failed = failure(pair, allowed, confidence, found.seconds / 60, of)
+        print(gate_sentence(pair, allowed, confidence, of))
         if gate["verdict"] == UNDECIDED and asked.undecided == "pass":
             print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
             failed = None
@@ -246,6 +302,8 @@ def with_twins(given: Given, asked: Namespace) -> Given:
         return given
     require_one(given, "--why")
     twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0]["text"])]
+    if unnamed := [twin for twin in asked.twin if "=" not in twin]:
+        raise ConfigError("--twin", unnamed[0], "it has no name; NAME=COMMAND is; write both")
     own = [dict(zip(("name", "text"), twin.split("=", 1), strict=True)) for twin in asked.twin]
     same = [given[0] | {"name": name} for name in (summary.AS_IT_IS, summary.COPY)]
     return [*same, *(given[0] | {"name": twin, "twin": twin} for twin in twins), *own]
@@ -258,39 +316,38 @@ def require_one(given: Given, option: str) -> None:
 
 def commands_of(given: Given, asked: Namespace) -> list[Command]:
     """The commands. What is given once is for all."""
-    per_command = {"folder": asked.cwd, "env": asked.env, "name": asked.name}
+    per_command = {"cwd": asked.cwd, "env": asked.env, "name": asked.name}
     count = max(len(given), *map(len, per_command.values()))
     given = given * count if len(given) == 1 else given
     for field, values in per_command.items():
-        if len(values) not in (0, 1, len(given)):
+        if len(values) not in ({0, len(given)} if field == "name" else {0, 1, len(given)}):
             raise ConfigError(
-                field,
+                f"--{field}",
                 ", ".join(values),
                 f"{len(values)} for {len(given)} commands; one for each is allowed; give these",
             )
         each = values * len(given) if len(values) == 1 else values
-        given = (
-            [of | {field: value} for of, value in zip(given, each, strict=True)] if each else given
-        )
+        if each:
+            given = [of | {field: value} for of, value in zip(given, each, strict=True)]
     if len(given) < 2:
         raise ConfigError(
             "arguments",
             given[0]["text"],
             "there is nothing to compare it with; two or more are needed; add one",
         )
-    return [
-        Command(
-            of.get("name", letter),
-            of["text"],
-            Path(of.get("folder", ".")).absolute(),
-            {**of.get("variables", {}), **(environment(of["env"]) if "env" in of else {})},
-            asked.step,
-            of.get("twin"),
-            of.get("copy"),
-            asked.start_seconds,
-        )
-        for of, letter in zip(given, string.ascii_uppercase, strict=False)
-    ]
+    found: list[Command] = []
+    for number, of in enumerate(given):
+        letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
+        name, names = of.get("name", letter), [command.name for command in found]
+        folder = (of.get("folder") or Path.cwd()) / of.get("cwd", "")
+        if not folder.is_dir():
+            raise ConfigError("--cwd", folder, "there is no such folder; make it, or correct it")
+        variables = of.get("variables", {}) | (environment(of["env"]) if "env" in of else {})
+        name = f"{name} ({names.count(name) + 1})" if name in names else name
+        start = asked.start_seconds
+        text, twin, copy = of["text"], of.get("twin"), of.get("copy")
+        found.append(Command(name, text, folder, variables, asked.step, twin, copy, start))
+    return found
 
 
 def environment(venv: str) -> dict[str, str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,8 +32,12 @@ RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may c
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
 TAIL = 4096  # bytes of its output that are looked at
 QUOTED = 300  # characters of a command's last output that an error shows
-ORDINARY = 0.5  # share of the steps from which on what marks them is part of a step
-MARKS = ("an evaluation", "a new pass over a loader", "torch.save")
+HELLO_SECONDS = 60.0  # that a rank may take to say who it is
+ORDINARY, SEEN = (
+    0.5,
+    8,
+)  # share of so many steps or more from which on what marks them is part of one
+MARKS = ("an evaluation", "a new pass over a loader", "torch.save", "another optimizer")
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,11 @@ class Command:
         self, number: int, log: Path, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         """Start it with its output in a file. number: of the round. variables: besides its own."""
-        out = log.with_suffix("")  # for what it writes
-        text = self.text.replace("{seed}", str(number)).replace("{out}", str(out))
-        if text != self.text:
-            out.mkdir(exist_ok=True)
+        text = self.text.replace("{seed}", str(number))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if "{out}" in text:
+            out = tempfile.mkdtemp(prefix=f"{log.stem}-", dir=log.parent)
+            text = text.replace("{out}", shlex.quote(out))
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
             return subprocess.Popen(
                 ["/bin/sh", "-c", text],
@@ -72,13 +81,17 @@ class Command:
                 start_new_session=True,
             )
 
+    def log(self, keep: Path, number: int) -> Path:
+        """The file for its output in a round."""
+        return keep / re.sub(r"[^\w.=-]+", "-", self.name).lstrip(".") / f"{number + 1}.log"
+
     def hooks(self, path: Path) -> dict[str, str]:
         """The variables that load the hook. path: of the socket that it connects to."""
         before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         found = {
             guardian.TOKEN: str(path),
             "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
-            "MASTER_PORT": str(free_port()),
+            "MASTER_PORT": os.environ.get("MASTER_PORT", str(free_port())),
             "NINEFOLD_BENCH_STEP": self.step,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
@@ -122,15 +135,21 @@ class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.
 
     processes: it and all that it has started. hellos: what its ranks said of themselves, by rank.
-    steps: that it took since it was started. marking: what marks steps that are not counted.
+    said: what rank 0 said at the end of the last turn. steps: that it took since it was started.
     """
 
-    def __init__(self, command: Command, number: int, scratch: Path, log: Path) -> None:
-        """Start it. number: of the round. scratch: for its socket. log: for its output."""
+    def __init__(
+        self, command: Command, number: int, scratch: Path, log: Path, marking: set[str]
+    ) -> None:
+        """Start it.
+
+        number: of the round. scratch: for its socket. log: for its output. marking: what marks
+        steps that are not counted, of which what marks most steps is removed.
+        """
         self.command, self.log, self.steps = command, log, 0
         self.hellos: dict[int, dict[str, Any]] = {}
-        self.said: list[dict[str, Any]] = []  # by its ranks at the end of the last turn
-        self.marking = {*MARKS}
+        self.said: dict[str, Any] = {}
+        self._marks = Marks(marking)
         self._scratch, self._ranks = scratch, dict[int, Connection]()
         self._path = scratch / "hook"
         scratch.mkdir()
@@ -173,21 +192,19 @@ class Contestant:
 
         expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
         """
-        limit = self.command.start_seconds
-        if expected is not None:
-            limit = 10 * expected + OTHERS_SECONDS
+        limit = max(self.command.start_seconds, 10 * (expected or 0.0) + OTHERS_SECONDS)
         begin = time.time()
         for pid in self.processes:
             guardian.send(pid, signal.SIGCONT)
         taken = Counts()
         while taken.steps < steps:
             answers = self._ask({"lead": lead, "steps": steps - taken.steps}, limit)
-            self.steps += lead + steps - taken.steps
-            taken.add(answers, self.marking)
+            self.steps = answers[0]["steps"]
+            taken.add(answers, self._marks)
             lead = 0
         self._accept()
         self.processes = guardian.stop(self._process.pid)
-        self.said = answers
+        self.said = answers[0]
         return taken.taken(begin, time.time())
 
     def own(self) -> list[int]:
@@ -207,7 +224,10 @@ class Contestant:
         with suppress(BlockingIOError):
             while True:
                 connection = Connection(self._listener.accept()[0])
-                hello = connection.receive(1.0)
+                try:
+                    hello = connection.receive(HELLO_SECONDS)
+                except (EOFError, OSError):
+                    continue
                 rank = hello["rank"]
                 if rank in self._ranks:
                     raise self.command.failure(
@@ -215,7 +235,6 @@ class Contestant:
                         "train one model are compared; start one training"
                     )
                 self._ranks[rank], self.hellos[rank] = connection, hello
-                self.steps = hello["steps"]
                 self._first = self._first or time.monotonic()
 
     def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
@@ -230,16 +249,16 @@ class Contestant:
                     "command",
                     self.command.text,
                     f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
-                    f"{last_line(self.log)}; see {self.log}",
+                    f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
                 ) from None
-            poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS)
-            raise Ended(self._process.poll() or 0) from None
-        counts = {len(answer["seconds"]) for answer in answers}
-        if len(counts) > 1:
-            raise self.command.failure(
-                f"its ranks took {min(counts)} and {max(counts)} steps; in turns all take the same "
-                "number; give them equally many, or --whole"
-            )
+            poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
+            code = self._process.poll()
+            if code is None:
+                raise self.command.failure(
+                    "one of its processes has ended and others train on; all ranks of a training "
+                    f"end together; see {self.log}"
+                ) from None
+            raise Ended(code) from None
         return answers
 
     def _ended_early(self, code: int) -> Failure:
@@ -293,6 +312,31 @@ def last_line(log: Path) -> str:
     return lines[-1][-QUOTED:] if lines else "nothing"
 
 
+class Marks:
+    """What marks steps that are not counted. What marks most steps of a process is part of a step.
+
+    marking: the kinds that do; shared with the processes of later rounds.
+    """
+
+    def __init__(self, marking: set[str]) -> None:
+        self.marking = marking
+        self._steps, self._seen = 0, Counter[str]()
+
+    def of(self, answers: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """What the steps contained that the ranks took, by their number.
+
+        A step in which any rank did something else counts in none: the others waited for it.
+        """
+        found = {int(n): what for answer in answers for n, what in answer["marks"].items()}
+        self._steps += len(answers[0]["seconds"])
+        self._seen.update(found.values())
+        if self._steps >= SEEN:
+            most = ORDINARY * self._steps
+            if sum(self._seen[what] for what in self.marking) > most:
+                self.marking -= {what for what, n in self._seen.items() if n > most / 2}
+        return {n: what for n, what in found.items() if what in self.marking}
+
+
 class Counts:
     """The steps of a turn that count, over the orders that it took. steps: so many so far."""
 
@@ -302,24 +346,14 @@ class Counts:
         self._cpu: list[float] = []
         self._marked: dict[str, tuple[int, float]] = {}
 
-    def add(self, answers: Sequence[Mapping[str, Any]], marking: set[str]) -> None:
-        """Count what the ranks took for an order.
-
-        A step in which any rank did something else counts in none: the others waited for it.
-        """
-        marks: dict[int, str] = {}
-        for answer in answers:
-            marks |= {int(n): what for n, what in answer["marks"].items() if what in marking}
-        size = len(answers[0]["seconds"])
-        for what in [*marking]:  # what is in most steps is part of a step
-            if sum(each == what for each in marks.values()) > ORDINARY * size and size > 1:
-                marking.discard(what)
-                marks = {n: each for n, each in marks.items() if each != what}
-        kept = [n for n in range(size) if n not in marks]
+    def add(self, answers: Sequence[Mapping[str, Any]], marks: Marks) -> None:
+        """Count what the ranks took for an order."""
+        marked = marks.of(answers)
+        kept = [n for n in range(len(answers[0]["seconds"])) if n not in marked]
         self._seconds = self._seconds or [0.0] * len(answers)
         for rank, answer in enumerate(answers):
             self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
-        for number, what in marks.items():
+        for number, what in marked.items():
             count, seconds = self._marked.get(what, (0, 0.0))
             longest = max(answer["seconds"][number] for answer in answers)
             self._marked[what] = count + 1, seconds + longest

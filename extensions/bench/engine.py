@@ -7,13 +7,13 @@ rounds are what is counted, and as many are made as half of the time can start.
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -21,30 +21,21 @@ import numpy as np
 from ninefold import progress
 from ninefold.api.rounds import LOOKS, MAX_ROUNDS, SAME_SPEED_FACTOR
 from ninefold.api.times import Times, times
-from ninefold.errors import ResourceError
+from ninefold.errors import ConfigError
 from ninefold.process import poll_until, scratch
 from ninefold.stats.counted_turns import Counted, TurnLog, counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_steps, turn_counts
 
-from .contestant import (
-    LOOK_SECONDS,
-    Command,
-    Contestant,
-    Ended,
-    Taken,
-    last_line,
-)
+from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, Taken, last_line
 
-SLICE = 0.1  # seconds of a turn that are timed; of several processes and on a GPU
-SLICE_OF_SEVERAL = 0.3
+SLICE = 0.1  # seconds of a turn that are timed
+SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
-LEAST_ROUNDS = 3  # that the time is divided into
-STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 SHORT_WARM_UP = 3  # steps of a command that was started again within its round
-WRITTEN = 2000  # files at most that are looked at
-NO_MEMORY = "out of memory"
+LEAST_ROUNDS = 3
+STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 
 
 @dataclass(frozen=True)
@@ -66,28 +57,25 @@ class Options:
 
 @dataclass
 class Found:
-    """What the rounds found.
+    """What was found.
 
-    log: all turns; cpu: CPU seconds per step of each of them, None where not known.
-    alone: seconds of a step in turns over those in a stretch alone, by command and round.
-    marked: by command and what they contained, how many steps were not counted, and their seconds.
-    counted_steps: by command. starts, seconds: that starts took, and all.
-    restarts: of commands that ended. written: files that more than one command changed.
+    log: all turns; cpu: CPU seconds per step of each, None where not known; places: steps that its
+    process had taken before. alone: seconds of a step in turns over those in a stretch alone, by
+    command and round. marked: by command, how many steps contained what is not counted, and their
+    seconds. told: what the hook said last, by command. starts, seconds: that starts took, and all.
     """
 
     commands: Sequence[Command]
     options: Options
     log: TurnLog = field(default_factory=TurnLog)
     cpu: list[float | None] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     marked: dict[str, dict[str, tuple[int, float]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    counted_steps: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    places: list[int] = field(default_factory=list)  # of each turn: steps that its process had
-    restarts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)  # what the hook said, by command
-    written: set[str] = field(default_factory=set)
+    restarts: Counter[str] = field(default_factory=Counter)
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
     starts: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
@@ -96,21 +84,19 @@ class Found:
     def names(self) -> list[str]:
         return [command.name for command in self.commands]
 
-    def counted(self, by: str = "time") -> Counted:
-        """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
-        turns = [turn for turn in self.log.turns if turn.round < self.rounds]
-        found = counted(turns)
-        if by == "time":
-            return found
-        pairs = zip(found.turns, self.cpu, strict=False)
-        return Counted(
-            [replace(turn, seconds=cpu) for turn, cpu in pairs if cpu is not None], found.disturbed
-        )
-
     @property
     def settings(self) -> Settings:
         """Of the comparison: the chance of a false verdict is shared out among the looks."""
         return Settings(same=self.options.same, looks=len(LOOKS))
+
+    def counted(self, by: str = "time") -> Counted:
+        """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
+        found = counted([turn for turn in self.log.turns if turn.round < self.rounds])
+        if by == "time":
+            return found
+        pairs = zip(found.turns, self.cpu, strict=False)
+        turns = [replace(turn, seconds=cpu) for turn, cpu in pairs if cpu is not None]
+        return Counted(turns, found.disturbed)
 
     def times(self, by: str | None = None) -> Times:
         """The ratios of all commands so far."""
@@ -122,36 +108,33 @@ class Found:
         looks = self.rounds in LOOKS and self.rounds >= LEAST_ROUNDS
         return looks and self.options.enough(self.times())
 
-    def drift(self) -> dict[str, float]:
+    def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.
 
-        A share: the slope of the logarithm of their seconds over their numbers, times the numbers
-        of a round. Only where it is beyond `same` and its own error.
+        A share, from a line through the logarithms of its turns; 0 if it is within `same`, or
+        within 4 standard errors.
         """
-        found = {}
-        for name in self.names:
-            turns = [t for t in self.counted().turns if t.name == name and t.left_out is None]
-            places = np.array([self.places[t.order] for t in turns], float)
-            logs = np.log([t.seconds for t in turns])
-            rounds = np.array([t.round for t in turns])
-            for number in {*rounds.tolist()}:
-                own = rounds == number
-                places[own] -= places[own].mean()
-                logs[own] -= logs[own].mean()
-            spread_of = float(places @ places)
-            if len(turns) < 8 or not spread_of:
-                continue
-            slope = float(places @ logs) / spread_of
-            rest = logs - slope * places
-            error = math.sqrt(float(rest @ rest) / (len(turns) - 2) / spread_of)
-            reach = float(places.max() - places.min())
-            if abs(slope) > 4 * error and abs(math.expm1(slope * reach)) > self.options.same:
-                found[name] = math.expm1(slope * reach)
-        return found
+        turns = [t for t in self.counted().turns if t.name == name and t.left_out is None]
+        x, y = [np.empty(0)], [np.empty(0)]
+        for number in {turn.round for turn in turns}:
+            own = [turn for turn in turns if turn.round == number]
+            place = np.array([self.places[turn.order] for turn in own], float)
+            logs = np.log([turn.seconds for turn in own])
+            x.append(place - place.mean())
+            y.append(logs - logs.mean())
+        places, logs = np.concatenate(x), np.concatenate(y)
+        square = float(places @ places)
+        if len(turns) < 8 or not square:
+            return 0.0
+        slope = float(places @ logs) / square
+        rest = logs - slope * places
+        error = math.sqrt(float(rest @ rest) / (len(turns) - 2) / square)
+        found = math.expm1(slope * float(np.ptp(places)))
+        return found if abs(slope) > 4 * error and abs(found) > self.options.same else 0.0
 
 
 class Bench:
-    """Compares commands in turns. keep: the folder for their output. show: whether to tell."""
+    """Compares commands in turns. keep: the folder for their output."""
 
     def __init__(self, commands: Sequence[Command], options: Options, keep: Path) -> None:
         self.found = Found(commands, options)
@@ -161,75 +144,65 @@ class Bench:
         self._each: dict[str, float] = {}  # seconds of a step
         self._wall: dict[str, float] = {}  # the same with what is not counted
         self._turns: dict[str, Turn] = {}
+        self._marking = {command.name: {*MARKS} for command in commands}
         self._round_seconds = 0.0  # of the last round
         self._load = NeighborLoad()
-        self._files: dict[str, set[str]] = defaultdict(set)  # that changed in its turns
-        self._scratch = scratch()
         self._started = 0
         self._bar = progress.bar(
             desc="commands take turns",
             total=math.ceil(self._budget),
-            bar_format="{desc}: {n_fmt} of {total_fmt} s{postfix}",
+            bar_format="{desc}: {n_fmt} of {total_fmt} s",
         )
 
     def run(self) -> Found:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         found = self.found
         with closing(self._bar):
-            for number in range(MAX_ROUNDS):
-                if number and not self._fits():
-                    break
+            while found.rounds < MAX_ROUNDS and self._fits() and not found.is_enough():
                 began = time.monotonic()
-                self._round(number)
+                names = mirrored(found.names, "start", found.rounds)
+                for group in [[name] for name in names] if self._options.apart else [names]:
+                    self._group(found.rounds, group)
                 self._round_seconds = time.monotonic() - began
                 found.rounds += 1
                 found.seconds = time.monotonic() - self._began
-                if found.is_enough():
-                    break
         return found
 
     def _fits(self) -> bool:
-        """Whether there is time for another round; the third may end late by half of it."""
+        """Whether there is time for another round; up to the third it may end late by half."""
         left = self._budget - (time.monotonic() - self._began)
         late = self._round_seconds / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
         return left + late >= self._round_seconds * 0.75
 
-    def _round(self, number: int) -> None:
-        """Start all commands at once, let them take turns, and kill them."""
-        names = mirrored(self.found.names, "start", number)
-        groups = [[name] for name in names] if self._options.apart else [names]
-        for group in groups:
-            self._group(number, group, 1 / len(groups))
-
-    def _group(self, number: int, names: Sequence[str], share: float) -> None:
-        """Let commands take turns in new processes. share: of the round that they have."""
-        began = time.monotonic()
+    def _group(self, number: int, names: Sequence[str]) -> None:
+        """Let commands take turns in new processes."""
+        began, found = time.monotonic(), self.found
         alive: dict[str, Contestant] = {}
         try:
-            self._say(f"round {number + 1}, starting")
             for name in names:
                 alive[name] = self._start(name, number)
-            waiting = [*alive]
+            waiting = {*names}
 
             def arrived() -> bool:
-                waiting[:] = [name for name in waiting if not alive[name].arrived()]
+                waiting.difference_update([name for name in waiting if alive[name].arrived()])
                 self._tick()
                 return not waiting
 
-            self._wait(arrived, alive)
+            poll_until(arrived, interval=LOOK_SECONDS)
             for name in names:
                 self._warm_up(alive, name, number)
+                if self._options.by == "cpu":
+                    require_own_cpu(alive[name])
             starts = time.monotonic() - began
-            self.found.starts += starts
-            seconds = max(2 * starts, share * self._budget / MAX_ROUNDS)
-            seconds = min(seconds, share * self._budget / LEAST_ROUNDS)
+            found.starts += starts
+            share = self._budget * len(names) / len(found.names)
+            seconds = min(max(2 * starts, share / MAX_ROUNDS), share / LEAST_ROUNDS)
             self._take_turns(alive, number, seconds - starts)
-            if number % STRETCH_ROUNDS == 0:
-                for name in mirrored([*names], "alone", number):
-                    self._stretch(alive, name, number)
-            for name, contestant in alive.items():
-                self.found.told[name] = {**contestant.hellos[0], **contestant.said[0]}
-                self.found.told[name]["world"] = len(contestant.hellos)
+            for name in mirrored([*names], "alone", number):
+                said = {**alive[name].hellos[0], **alive[name].said}
+                found.told[name] = {**said, "world": len(alive[name].hellos)}
+                if number % STRETCH_ROUNDS == 0:
+                    self._stretch(alive[name], number)
         finally:
             for contestant in alive.values():
                 contestant.close()
@@ -237,113 +210,91 @@ class Bench:
     def _start(self, name: str, number: int) -> Contestant:
         command = next(each for each in self.found.commands if each.name == name)
         self._started += 1
-        log = self._keep / name / f"{number + 1}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        contestant = Contestant(command, number, self._scratch / str(self._started), log)
-        if self._options.count == "all":
-            contestant.marking.clear()
-        return contestant
-
-    def _wait(self, arrived: Callable[[], bool], alive: Mapping[str, Contestant]) -> None:
-        """Wait until commands have reached their first step."""
-        try:
-            poll_until(arrived, interval=LOOK_SECONDS)
-        except Exception as error:
-            held = [
-                each for each in alive.values() if any(h["memory"] for h in each.hellos.values())
-            ]
-            if NO_MEMORY not in str(error) or not held:
-                raise
-            taken = {index: of for each in held for index, of in each.hellos[0]["memory"].items()}
-            index, (used, whole) = next(iter(taken.items()))
-            raise ResourceError(
-                "command",
-                getattr(error, "value", "?"),
-                f"no room for all on device {index}; {held[0].command.name} took "
-                f"{used / 2**30:.0f} of {whole / 2**30:.0f} GiB, and {len(alive)} commands are to "
-                "be alive at once; smaller batches, or --apart",
-            ) from error
+        marking = self._marking[name] if self._options.count == "steps" else set[str]()
+        place = scratch() / str(self._started)
+        return Contestant(command, number, place, command.log(self._keep, number), marking)
 
     def _warm_up(self, alive: dict[str, Contestant], name: str, number: int) -> None:
-        """Train until a step takes what it takes from then on, and plan the turns."""
-        contestant, spent, steps, takes = alive[name], 0.0, 1, 0
-        while spent < WARM_UP_SECONDS or takes < 2:
-            try:
-                taken = contestant.turn(0, steps)
-            except Ended as ended:
-                self._each.setdefault(name, 0.0)
-                self._restart(alive, name, number, ended)
-                return
-            each = taken.seconds
-            self._each[name] = max(each, 1e-7)
-            self._wall[name] = (taken.end - taken.begin) / taken.steps
-            spent += taken.end - taken.begin
-            steps, takes = 2 * steps, takes + 1
-            self._tick()
+        """Train until a step takes what it takes from then on."""
+        spent, steps, takes = 0.0, 1, 0
+        try:
+            while spent < WARM_UP_SECONDS or takes < 2:
+                taken = alive[name].turn(0, steps)
+                seconds = taken.end - taken.begin
+                self._each[name] = max(taken.seconds, 1e-7)
+                self._wall[name] = seconds / taken.steps
+                spent, steps, takes = spent + seconds, 2 * steps, takes + 1
+                self._tick()
+        except Ended as ended:
+            self._restart(alive, name, number, ended)
 
     def _restart(self, alive: dict[str, Contestant], name: str, number: int, ended: Ended) -> None:
         """Start a command again that has ended. Raises ConfigError where that helps nothing."""
-        old, turn = alive[name], self._turns.get(name)
-        command, steps = old.command, f"some {old.steps} steps"
+        old = alive[name]
         if ended.code:
-            raise command.failure(
-                f"it ended with code {ended.code} after {steps}; its output ends: "
+            raise old.command.failure(
+                f"it ended with code {ended.code} after some {old.steps} steps; its output ends: "
                 f"{last_line(old.log)}; correct it, see {old.log}"
-            )
-        if turn is None and self._each[name]:
-            turn = self._turn(name, self._each[name], alive)
-        if turn is None or old.steps < turn.steps + SHORT_WARM_UP:
-            raise command.failure(
-                f"it ends after {steps}; a turn takes {turn.steps if turn else 'more'}, and "
-                "it is started again when it ends; let it train longer, or --whole"
             )
         old.close()
         self.found.restarts[name] += 1
         alive[name] = self._start(name, number)
-        alive[name].marking = old.marking
-        self._wait(alive[name].arrived, {name: alive[name]})
-        alive[name].turn(SHORT_WARM_UP - 1, 1)
+        poll_until(alive[name].arrived, interval=LOOK_SECONDS)
+        try:
+            taken = alive[name].turn(SHORT_WARM_UP - 1, 1)
+        except Ended:
+            raise self._too_short(old) from None
+        self._each.setdefault(name, max(taken.seconds, 1e-7))
+        self._wall.setdefault(name, taken.end - taken.begin)
 
-    def _turn(self, name: str, seconds: float, alive: Mapping[str, Contestant]) -> Turn:
+    def _too_short(self, old: Contestant) -> ConfigError:
+        turn = self._turns.get(old.command.name)
+        return old.command.failure(
+            f"it ends after some {old.steps} steps; a turn takes {turn.steps if turn else 'more'}, "
+            "and it is started again when it ends; let it train longer, or --whole"
+        )
+
+    def _turn(self, name: str, contestant: Contestant) -> Turn:
         """The turn of a command; of those that are about as fast, all take as many steps."""
-        others = [each for each in self._each.values() if SAME_SPEED_FACTOR * each >= seconds > 0]
-        hellos = alive[name].hellos
-        several = len(hellos) > 1
-        long = several or any(hello["cuda"] for hello in hellos.values())
-        slice_ = SLICE_OF_SEVERAL if long else SLICE
-        return Turn.of(name, min(others, default=seconds), slice_, several)
+        own = self._each[name]
+        alike = min(each for each in self._each.values() if SAME_SPEED_FACTOR * each >= own)
+        several = len(contestant.hellos) > 1
+        long = several or any(hello["cuda"] for hello in contestant.hellos.values())
+        return Turn.of(name, alike, SLICE_OF_SEVERAL if long else SLICE, several)
 
     def _take_turns(self, alive: dict[str, Contestant], number: int, training: float) -> None:
         """Let commands train in turns for so many seconds together, and log these."""
-        self._turns = {name: self._turn(name, self._each[name], alive) for name in alive}
+        self._turns = {name: self._turn(name, contestant) for name, contestant in alive.items()}
         takes = {name: turn.steps * self._wall[name] for name, turn in self._turns.items()}
         counts = turn_counts(takes, max(training, 1e-9))
-        done: dict[str, int] = defaultdict(int)
-        late = self._began + self._budget + self._budget / LEAST_ROUNDS
+        done = Counter[str]()
+        late = self._began + self._budget * (1 + 1 / LEAST_ROUNDS)
         for name in spread(counts, lambda n: mirrored([*alive], f"turns/{number}", n)):
-            if done[name] >= MIN_TURNS and time.monotonic() > late:
-                continue
-            done[name] += 1
-            self._say(f"round {number + 1}, turn {max(done.values())}")
-            turn = self._turns[name]
-            while True:
-                contestant = alive[name]
-                before = contestant.own()
-                place, since = contestant.steps, time.time()
-                self._load.begin(before)
-                try:
-                    taken = contestant.turn(turn.lead, turn.timed, takes[name])
-                    break
-                except Ended as ended:
-                    self._restart(alive, name, number, ended)
-            self._note(name, number, taken, place, self._load.share(contestant.processes))
-            if number == 0 and len(self._files[name]) < WRITTEN and done[name] <= MIN_TURNS:
-                self._files[name] |= changed(contestant.command.folder, since)
-        own = [*self._files.values()]
-        if number == 0:
-            self.found.written = {
-                f for i, files in enumerate(own) for o in own[:i] for f in files & o
-            }
+            if done[name] < MIN_TURNS or time.monotonic() < late:
+                done[name] += 1
+                self._take_turn(alive, name, number, takes[name])
+                self._tick()
+
+    def _take_turn(
+        self, alive: dict[str, Contestant], name: str, number: int, expected: float
+    ) -> None:
+        """Let a command take a turn, and log it; a second time if it ended in it."""
+        turn = self._turns[name]
+        for again in (True, False):
+            contestant = alive[name]
+            before, place = contestant.own(), contestant.steps
+            self._load.begin(before)
+            try:
+                taken = contestant.turn(turn.lead, turn.timed, expected)
+                break
+            except Ended as ended:
+                if not again:
+                    raise self._too_short(contestant) from None
+                self._restart(alive, name, number, ended)
+        # What a process of its own used that has ended is not known.
+        whole = {*before} <= {*contestant.processes}
+        others = self._load.share(contestant.processes) if whole else None
+        self._note(name, number, taken, place, others)
 
     def _note(self, name: str, number: int, taken: Taken, place: int, others: float | None) -> None:
         """Log a turn."""
@@ -352,44 +303,36 @@ class Bench:
         found.log.add(name, number, seconds=taken.seconds, steps=taken.steps, **own)
         found.cpu.append(taken.cpu)
         found.places.append(place)
-        found.counted_steps[name] += taken.steps
         for what, (count, seconds) in taken.marked.items():
             before = found.marked[name].get(what, (0, 0.0))
             found.marked[name][what] = before[0] + count, before[1] + seconds
-        self._tick()
 
-    def _stretch(self, alive: dict[str, Contestant], name: str, number: int) -> None:
+    def _stretch(self, contestant: Contestant, number: int) -> None:
         """Train alone for a second or more: taking turns may itself change what a step takes."""
-        turn = self._turns[name]
+        name = contestant.command.name
         steps = stretch_steps(self._each[name])
         try:
-            taken = alive[name].turn(turn.lead, steps, steps * self._wall[name])
+            taken = contestant.turn(self._turns[name].lead, steps, steps * self._wall[name])
         except Ended:
-            return  # too short for one; its turns are known
+            return  # it is too short for one
         own = [t.seconds for t in self.found.log.turns if t.name == name and t.round == number]
-        self.found.alone[name][number] = float(np.mean(own)) / taken.seconds
-
-    def _say(self, text: str) -> None:
-        self._bar.set_postfix_str(f"  {text}", refresh=False)
-        self._tick()
+        self.found.alone[name][number] = fmean(own) / taken.seconds
 
     def _tick(self) -> None:
         elapsed = min(time.monotonic() - self._began, self._budget)
         self._bar.update(int(elapsed) - self._bar.n)
 
 
-def changed(folder: Path, since: float) -> set[str]:
-    """Files in a folder that were changed since a time, of the first some thousand."""
-    found, seen = set[str](), 0
-    for root, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            seen += 1
-            try:
-                if os.stat(os.path.join(root, name)).st_mtime > since:
-                    found.add(os.path.relpath(os.path.join(root, name), folder))
-            except OSError:
-                continue
-        if seen > WRITTEN:
-            break
-    return found
+def require_own_cpu(contestant: Contestant) -> None:
+    """Raise ConfigError unless the CPU time of one process is all that a step costs."""
+    hello = contestant.hellos[0]
+    costs = {
+        "ranks": hello["world"] > 1,
+        "a GPU": hello["cuda"],
+        "loader workers": contestant.said["workers"] > 0,
+    }
+    if found := [what for what, there in costs.items() if there]:
+        raise contestant.command.failure(
+            f"it has {found[0]}, whose work is not in its CPU time; --by time is allowed; leave "
+            "--by cpu out"
+        )

@@ -13,7 +13,7 @@ from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-MOST = 200  # rounds: what takes more is as good as equal to what is allowed
+LEAST, MOST = 4, 20  # rounds: the interval of fewer is not by their noise alone; more are not made
 
 
 def share_of(text: str) -> float:
@@ -72,7 +72,7 @@ def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
     Half an interval is t (n - 1) / sqrt(n) times a round's noise: it is to be shorter than the way
     from the ratio to the limit that it is held against, in logarithms.
     """
-    if not pair.estimate or not pair.low or not pair.high or not 2 <= pair.n <= MOST:
+    if not pair.estimate or not pair.low or not pair.high or not LEAST <= pair.n < MOST:
         return None
     rounds = np.arange(2, MOST + 1)
     reach = student.quantile((1 - confidence / 100) / 2, rounds - 1) / np.sqrt(rounds)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from ninefold.errors import ConfigError
 from ninefold.files import opener
+from ninefold.process import scratch
 
 from .git import commit_of, environment, git, working_tree
+from .guardian import TOKEN
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,8 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _set_up(copy: Copy, setup: str) -> None:
-    log, variables = Path(f"{copy.root}.setup.log"), {**environment(), **copy.variables}
+    log = Path(f"{copy.root}.setup.log")
+    variables = {**environment(), **copy.variables, TOKEN: str(scratch())}
     with open(log, "wb", opener=opener) as output:
         done = subprocess.run(
             ["/bin/sh", "-c", setup],

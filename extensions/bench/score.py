@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,11 +55,13 @@ class Judgement:
     high: float
     word: str
     needed: int | None
+    names: tuple[str, str] = ("A", "B")
 
     def __str__(self) -> str:
+        first, second = self.names
         found = (
-            f"B's score is {self.difference:+.4g} of A's ({100 * (1 - LEVEL):g} % interval "
-            f"{self.low:+.4g} to {self.high:+.4g}; {self.word}) after {self.seeds} seeds"
+            f"{second}'s score is {self.difference:+.4g} from {first}'s ({100 * (1 - LEVEL):g} % "
+            f"interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) after {self.seeds} seeds"
         )
         more = "" if self.needed is None else f", about {self.needed} seeds would settle it"
         return f"{self.verdict}{more}: {found}"
@@ -77,14 +79,17 @@ def judge(
     seconds: of the same runs, for a rule that keeps what is safe: it has to be shown to be faster.
     """
     sign = -1.0 if rule.better == "less" else 1.0
+    slower = False
     gain, half = interval([b - a for a, b in scores], sign)
     faster = True
     floor, ceiling = 0.0, rule.margin
     if rule.safe:
         floor, ceiling = -rule.margin, -rule.margin
         log, reach = interval([math.log(b / a) for a, b in seconds], -1.0)
-        faster = log - reach > 0
-    if gain + half < ceiling:
+        faster, slower = log - reach > 0, log + reach < 0
+    if half == 0:  # scores of few digits: it is not known how they vary
+        verdict = MORE
+    elif gain + half < ceiling or slower:
         verdict = DISCARD
     elif gain - half > floor and faster:
         verdict = KEEP
@@ -92,9 +97,10 @@ def judge(
         verdict = MORE
     word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
     needed = None
-    if verdict == MORE:
+    if verdict == MORE and faster and half:
         distance = max(abs(gain - floor), abs(ceiling - gain), 1e-12)
-        needed = max(len(scores) + 1, math.ceil(len(scores) * (half / distance) ** 2))
+        rounds = max(len(scores) + 1, math.ceil(len(scores) * (half / distance) ** 2))
+        needed = rounds if rounds <= SEEDS[-1] else None
     ends = sorted((sign * (gain - half), sign * (gain + half)))
     return Judgement(verdict, len(scores), sign * gain, ends[0], ends[1], word, needed)
 
@@ -113,7 +119,7 @@ def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
     found = [*pattern.finditer(text)]
     said = (found[-1].group(1) if pattern.groups else found[-1].group()) if found else "no match"
     try:
-        score = float(said)
+        score = float(said or "")
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
@@ -150,6 +156,7 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
         seconds.append((first[1], second[1]))
         if len(scores) in SEEDS:
             found = judge(scores, rule, seconds)
+            found = replace(found, names=(commands[0].name, commands[1].name))
             if found.verdict != MORE:
                 break
     return found

@@ -8,22 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ninefold.api.rounds import MAX_ROUNDS
-from ninefold.process import poll_until, scratch
+from ninefold.process import scratch
 from ninefold.study.turn_plan import mirrored
 
 from .contestant import Command, last_line
 from .engine import LEAST_ROUNDS, Found, Options
 from .guardian import TOKEN, kill
 
-LOOK_SECONDS = 0.02
-
 
 class Ran(NamedTuple):
-    """A whole run. seconds: that it took. log: its output. begin: when, in Unix time."""
+    """A whole run. seconds: that it took. log: its output."""
 
     seconds: float
     log: Path
-    begin: float
 
 
 def run_whole(command: Command, number: int, keep: Path) -> Ran:
@@ -31,22 +28,19 @@ def run_whole(command: Command, number: int, keep: Path) -> Ran:
 
     keep: the folder for its output. Raises ConfigError if it fails.
     """
-    log = keep / command.name / f"{number + 1}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    token = str(scratch() / command.name)
-    begin, began = time.time(), time.monotonic()
+    log, token = command.log(keep, number), str(scratch() / "whole")
+    began = time.monotonic()
     process = command.start(number, log, {TOKEN: token})
     try:
-        poll_until(lambda: process.poll() is not None, interval=LOOK_SECONDS)
+        code = process.wait()
     finally:
         seconds = time.monotonic() - began
         kill(token, process)
-    if process.returncode:
+    if code:
         raise command.failure(
-            f"it ended with code {process.returncode}; its output ends: {last_line(log)}; "
-            f"correct it, see {log}"
+            f"it ended with code {code}; its output ends: {last_line(log)}; correct it, see {log}"
         )
-    return Ran(seconds, log, begin)
+    return Ran(seconds, log)
 
 
 def time_whole_runs(commands: Sequence[Command], options: Options, keep: Path) -> Found:
@@ -57,14 +51,13 @@ def time_whole_runs(commands: Sequence[Command], options: Options, keep: Path) -
         if late and number >= LEAST_ROUNDS:
             break
         for command in mirrored([*commands], "whole", number):
-            ran = run_whole(command, number, keep)
-            end = ran.begin + ran.seconds
+            begin = time.time()
+            seconds = run_whole(command, number, keep).seconds
             found.log.add(
-                command.name, number, seconds=ran.seconds, steps=1, begin=ran.begin, end=end
+                command.name, number, seconds=seconds, steps=1, begin=begin, end=begin + seconds
             )
             found.cpu.append(None)
             found.places.append(0)
-            found.counted_steps[command.name] += 1
         found.rounds, found.seconds = number + 1, time.monotonic() - began
         if found.is_enough():
             break

@@ -39,8 +39,8 @@ def register(module, counts):
     """Have every optimizer step of this process counted. module: torch.optim.optimizer."""
     with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "torch"), "a"):
         pass
+    spare_compiler()
     if counts:
-        spare_compiler()
         module.register_optimizer_step_post_hook(STEPS.after_step)
 
 
@@ -98,7 +98,7 @@ class Steps:
     def __init__(self):
         self.lead = self.socket = self.after_mark = self.set_eval_frame = None
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
-        self.first, self.began = {}, 0.0  # steps by optimizer, before one leads
+        self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps = b"", False, 1
 
@@ -113,33 +113,38 @@ class Steps:
     @uncompiled
     def other(self, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
+        if self.socket is None:
+            self.connect()
         if self.lead is None:
             self.choose(optimizer)
             return
         if self.since != len(self.stamps):
             self.since, self.others = len(self.stamps), {}
-        name = id(optimizer)
+        name = weights_of(optimizer)
+        if name == weights_of(self.lead):  # it was made anew
+            self.lead = optimizer
+            self.after_step(optimizer, (), {})
+            return
         self.seen.add(name)
         self.others[name] = self.others.get(name, 0) + 1
         if self.others[name] > SELDOM:
             self.lead = optimizer  # the one that led is gone, or is no step's end
+            self.mark("another optimizer")
 
     def choose(self, optimizer):
         """Count steps by optimizer, and let the rarest lead; of equals, the one that came last."""
-        name = id(optimizer)
-        self.began = self.began or perf_counter()
+        name = weights_of(optimizer)
         count, _ = self.first.pop(name, (0, None))
         self.first[name] = count + 1, optimizer
         counts = [count for count, _ in self.first.values()]
         enough = FIRST if len(counts) == 1 or min(counts) > 1 else SELDOM
-        if perf_counter() - self.began > PATIENCE:
+        if perf_counter() - self.began > PATIENCE and not group():  # ranks choose alike
             enough = FEW
         if sum(counts) >= enough or self.capturing():
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for count, each in self.first.values() if count == fit][-1]
             self.first, self.steps = {}, fit
-            if self.lead is optimizer:
-                self.after_step(optimizer, (), {})
+            self.begin(self.goal, self.timed)
 
     @uncompiled
     def reached(self):
@@ -149,7 +154,6 @@ class Steps:
             return
         if self.socket is None:
             self.connect()
-            self.wait()
             return
         settle()
         self.stamps[-1] = perf_counter()
@@ -157,6 +161,7 @@ class Steps:
             self.goal, self.after_mark = self.after_mark, None
             if len(self.stamps) <= self.goal:
                 return
+        self.steps += len(self.stamps) - 1
         if self.timed:
             self.begin(self.timed, 0)
             return
@@ -166,9 +171,9 @@ class Steps:
                 "seconds": [end - begin for begin, end in ends],
                 "marks": self.marks,
                 "cpu": process_time() - self.cpu,
+                "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
-                "batch": LOADED.get("batch"),
-                "memory": memory(sys.modules.get("torch")),
+                "workers": LOADED.get("workers", 0),
             }
         )
         self.wait()
@@ -201,23 +206,24 @@ class Steps:
         os.register_at_fork(after_in_child=self.forget)
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
+        hello = self.hello(torch)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(os.environ[SOCKET])
-        self.send(self.hello(torch))
+        self.send(hello)
+        self.began = perf_counter()
+        self.wait()
 
     def hello(self, torch):
-        group = torch.distributed if torch and torch.distributed.is_available() else None
-        joined = bool(group and group.is_initialized())
-        origin = os.environ.get(ORIGIN)
+        ranks, origin = group(), os.environ.get(ORIGIN)
         files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
         return {
-            "steps": self.steps,
-            "rank": group.get_rank() if joined else 0,
-            "world": group.get_world_size() if joined else 1,
+            "rank": ranks.get_rank() if ranks else 0,
+            "world": ranks.get_world_size() if ranks else 1,
             "torch": getattr(torch, "__version__", None),
             "cuda": bool(torch and torch.cuda.is_initialized()),
-            "memory": memory(torch),
-            "modules": [file for file in files if file and file.startswith(f"{origin}{os.sep}")],
+            "modules": [
+                f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
+            ],
         }
 
     def send(self, message):
@@ -262,7 +268,19 @@ class Steps:
 
 
 STEPS = Steps()
-LOADED = {}  # "batch": the size of the batches of the loader that was iterated over last
+LOADED = {}  # "workers": of the loader that was iterated over last
+
+
+def group():
+    """torch.distributed, if this process is one of several ranks."""
+    torch = sys.modules.get("torch")
+    found = torch.distributed if torch and torch.distributed.is_available() else None
+    return found if found and found.is_initialized() else None
+
+
+def weights_of(optimizer):
+    """What an optimizer is known by, also if it is made anew: its first parameter."""
+    return optimizer if optimizer is STEP else id(optimizer.param_groups[0]["params"][0])
 
 
 def devices(torch):
@@ -280,42 +298,28 @@ def settle():
         torch.cuda.synchronize(number)
 
 
-def memory(torch):
-    """Bytes that this process has taken on each of its devices, and that the device has."""
-    return {
-        number: [torch.cuda.max_memory_reserved(number), torch.cuda.mem_get_info(number)[1]]
-        for number in devices(torch)
-    }
-
-
 def mark_what_is_no_step():
     """Have evaluations, new passes over a loader and saves mark the step in which they happen."""
     torch = sys.modules.get("torch")
     if torch is None:
         return
-    module, save = torch.nn.Module, torch.save
-    train = module.train
 
-    @functools.wraps(train)
-    def marked_train(self, mode=True):
-        if not mode:
-            STEPS.mark("an evaluation")
-        return train(self, mode)
+    def marked(owner, name, what, marks=lambda *arguments: True):
+        function = getattr(owner, name)
 
-    @functools.wraps(save)
-    def marked_save(*arguments, **keywords):
-        STEPS.mark("torch.save")
-        return save(*arguments, **keywords)
+        @functools.wraps(function)
+        def call(*arguments, **keywords):
+            if marks(*arguments, *keywords.values()):
+                STEPS.mark(what)
+            return function(*arguments, **keywords)
 
-    module.train, torch.save = marked_train, marked_save
-    data = sys.modules.get("torch.utils.data")
-    if data is not None:
-        iterate = data.DataLoader.__iter__
+        setattr(owner, name, call)
 
-        @functools.wraps(iterate)
-        def marked_iterate(self):
-            STEPS.mark("a new pass over a loader")
-            LOADED["batch"] = self.batch_size
-            return iterate(self)
+    def workers(loader):
+        LOADED["workers"] = loader.num_workers
+        return True
 
-        data.DataLoader.__iter__ = marked_iterate
+    marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)
+    marked(torch, "save", "torch.save")
+    if "torch.utils.data" in sys.modules:
+        marked(torch.utils.data.DataLoader, "__iter__", "a new pass over a loader", workers)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.bench.contestant import MARKS, Counts
+from ninefold.bench.contestant import MARKS, Counts, Marks
 from tests.conftest import Shell, wait_until
 
 STEPS = "import sys, time\n\ndef step(seconds):\n    time.sleep(seconds)\n"
@@ -100,15 +100,17 @@ def test_a_step_in_which_any_rank_does_something_else_counts_in_none() -> None:
     counts = Counts()
     seconds = [1.0, 9.0, 1.0, 1.0, 1.0]
     other = {"seconds": [2.0, 9.0, 2.0, 2.0, 2.0], "marks": {}, "cpu": 1.0}
-    marking = {*MARKS}
-    counts.add([{"seconds": seconds, "marks": {"1": MARKS[0]}, "cpu": 1.0}, other], marking)
+    counts.add([{"seconds": seconds, "marks": {"1": MARKS[0]}, "cpu": 1.0}, other], Marks({*MARKS}))
     taken = counts.taken(0.0, 1.0)
     assert (taken.seconds, taken.steps, taken.marked) == (2.0, 4, {MARKS[0]: (1, 9.0)})
 
 
 def test_what_is_in_most_steps_is_part_of_a_step() -> None:
-    counts, marking = Counts(), {*MARKS}
-    marks = dict.fromkeys("012", MARKS[0])
-    counts.add([{"seconds": [1.0] * 4, "marks": marks, "cpu": 1.0}], marking)
-    assert counts.steps == 4
-    assert MARKS[0] not in marking
+    marking = {*MARKS}
+    marks, kinds = Marks(marking), (MARKS[0], MARKS[1])
+    for number in range(9):  # a turn of one step each, as that is all that is asked for
+        counts = Counts()
+        each = {"seconds": [1.0], "marks": {"0": kinds[number % 2]}, "cpu": 1.0}
+        counts.add([each], marks)
+    assert counts.steps == 1
+    assert marking == {*MARKS} - {*kinds}

@@ -37,7 +37,7 @@ def test_a_safe_rule_keeps_what_loses_less_than_the_margin_and_is_faster() -> No
     scores = [(1.0, 1.0 + 0.001 * n) for n in range(3)]
     faster = [(10.0, 8.0 + 0.1 * n) for n in range(3)]
     assert judge(scores, safe, faster).verdict == KEEP
-    assert judge(scores, safe, [(b, a) for a, b in faster]).verdict == MORE
+    assert judge(scores, safe, [(b, a) for a, b in faster]).verdict == DISCARD
     assert judge([(a, b + 1) for a, b in scores], safe, faster).verdict == DISCARD
 
 

@@ -30,9 +30,9 @@ class Components:
 def components(cells: Mapping[Name, Mapping[int, Sequence[float]]]) -> Components:
     """Return the parts of the noise. cells: seconds of the turns, by cell and timing round."""
     known = {
-        cell: own
+        cell: by_round
         for cell, rounds in cells.items()
-        if (own := {number: np.array(turns) for number, turns in rounds.items() if len(turns)})
+        if (by_round := {number: np.array(turns) for number, turns in rounds.items() if len(turns)})
     }
     several = [turns for rounds in known.values() for turns in rounds.values() if len(turns) > 1]
     if not several:
