@@ -5,7 +5,7 @@
 A block of output follows a line `<!-- output -->`, and is what the block of commands, or of Python,
 before that line prints; of Python without what goes to stderr, which is the progress.
 `<!-- output :: FILTER -->` names a command that the lines pass through.
-Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits, enlarged.
+Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits, enlarged. `cd examples/NAME` is of this repository.
 --keep FOLDER keeps what was printed, and a second call runs only what is not there yet.
 """
 
@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
+ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
     r"(?:`(?P<name>\w+\.py)`:\n\n)?```python\n(?P<python>.*?)^```$"
     r"|(?P<shell>(?:^ {4}\S[^\n]*\n)+)"
@@ -55,7 +56,7 @@ def printed(command: str, place: Path, keep: Path) -> str:
         start = time.monotonic()
         done = subprocess.run(
             ["/bin/bash", "-uc", command],
-            cwd=place,
+            cwd=ROOT if command.startswith("cd examples/") else place,
             env=os.environ | {"PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
