@@ -33,7 +33,7 @@ from .revisions import checked_out, cleanup_commands, planned
 from .whole import time_whole_runs
 
 EXAMPLES = """examples:
-  ninefold bench 'python train.py --amp' 'python train.py'
+  ninefold bench 'python train.py' 'python train.py --amp'
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
   ninefold bench --revisions main HEAD --max-slowdown 3% -- python train.py
   ninefold bench --env old/.venv --env new/.venv -- python train.py
