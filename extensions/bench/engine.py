@@ -101,7 +101,7 @@ class Found:
     def times(self, by: str | None = None) -> Times:
         """The ratios of all commands so far."""
         found = self.counted(by or self.options.by)
-        return times(self.names, found, self.settings, stretches=self.alone)
+        return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
 
     def is_enough(self) -> bool:
         """Whether the answer is known at one of the planned looks."""

@@ -13,7 +13,7 @@ from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-LEAST, MOST = 4, 20  # rounds: the interval of fewer is not by their noise alone; more are not made
+LEAST, MOST = 3, 20  # rounds: those that a bench has
 
 
 def share_of(text: str) -> float:

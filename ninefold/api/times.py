@@ -100,15 +100,17 @@ def times(
     settings: Settings,
     caveats: Sequence[str] = (),
     stretches: Values | None = None,
+    borrows: bool = True,
 ) -> Times:
     """Return what is known.
 
     names: of the steps. counted: their turns. `settings.baseline`: see `Times`. stretches: see
-    `ninefold.stats.statistics.compare`.
+    `ninefold.stats.statistics.compare`. borrows: whether few rounds borrow what processes of a step
+    are known to differ by.
     """
     found = counted.seconds()
     values = {name: found.get(name, {}) for name in names}
-    seen = of_seconds(values, counted.noise())
+    seen = of_seconds(values, counted.noise() if borrows else None)
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
     pairs = tuple(compare(values, {}, settings, time=seen, stretches=stretches).seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,11 @@ def photos(
 
 def children() -> set[int]:
     """The processes that this one has forked or started."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for found in lists for number in found.read_text().split()}
+    found = set[int]()
+    for numbers in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended
+            found.update(map(int, numbers.read_text().split()))
+    return found
 
 
 def files() -> set[tuple[str, str]]:
