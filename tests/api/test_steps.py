@@ -277,7 +277,8 @@ def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.Monke
         "left_out",
     ]
     assert [row["order"] for row in rows] == list(range(len(rows)))
-    assert timed.to_frame().to_dict("records") == rows
+    frame = timed.to_frame().astype(object)
+    assert frame.where(frame.notna(), None).to_dict("records") == rows
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         timed.to_frame()
