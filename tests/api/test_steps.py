@@ -75,10 +75,9 @@ def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
     for _ in range(trained):
         mine.step()
     before, places = mine.state(), mine.places()
-    found = ninefold.time_steps(
+    ninefold.time_steps(
         {"function": mine.step, "generator": mine.loop()}, restore=mine.things, **SHORT
     )
-    assert found.rounds > 0
     assert same(mine.state(), before)
     assert mine.places() == places  # where a CUDA graph of theirs would read and write them
     ninefold.time_steps({"function": mine.step, "generator": mine.loop()}, **SHORT)
