@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,9 @@ def text(found: Found, keep: Path) -> str:
     """What a terminal shows."""
     times = found.times()
     lines = [*first_lines(found, times), "", *aligned(table(found, times)), ""]
-    return "\n".join([*lines, *conditions(found, times), f"Output of the commands: {keep}/"])
+    return "\n".join(
+        [*lines, *conditions(found, times), f"Output of the commands: {os.path.relpath(keep)}/"]
+    )
 
 
 def markdown(found: Found, verdict: str | None) -> str:
