@@ -12,7 +12,7 @@ from ninefold.bench.score import DISCARD, KEEP, MORE, SEEDS, Rule, judge
 from tests.conftest import Shell
 
 LESS = Rule(re.compile("loss: (.*)"), "less", 0.01)
-SCORES = "import random, sys\nrandom.seed(int(sys.argv[1]))\nprint('loss:', {})\n"
+SCORES = "import random, sys\nrandom.seed(sys.argv[0] + sys.argv[1])\nprint('loss:', {})\n"
 
 
 def verdicts(gain: float, count: int = 200) -> list[str]:
