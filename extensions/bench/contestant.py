@@ -33,10 +33,8 @@ OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seco
 TAIL = 4096  # bytes of its output that are looked at
 QUOTED = 300  # characters of a command's last output that an error shows
 HELLO_SECONDS = 60.0  # that a rank may take to say who it is
-ORDINARY, SEEN = (
-    0.5,
-    8,
-)  # share of so many steps or more from which on what marks them is part of one
+ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
+SEEN = 8  # steps by which that is judged, at least
 MARKS = ("an evaluation", "a new pass over a loader", "torch.save", "another optimizer")
 
 
@@ -287,10 +285,7 @@ class Contestant:
         """It runs, and has not taken its first step."""
         if not (self._scratch / "loaded").exists():
             return self._without_hook()
-        torch = self._scratch / "torch"
-        seen = "torch was not imported"
-        if torch.exists():
-            seen = "torch was imported"
+        seen = f"torch was {'' if (self._scratch / 'torch').exists() else 'not '}imported"
         return self.command.failure(
             f"it took no step in {self.command.start_seconds:.0f} s; {seen}; let it start faster, "
             "or raise --start-seconds"

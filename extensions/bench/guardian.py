@@ -70,7 +70,9 @@ def stop(pid: int) -> list[int]:
     """
     stopped: list[int] = []
     while new := [each for each in tree(pid) if each not in stopped]:
-        stopped += [each for each in new if send(each, signal.SIGSTOP) or True]
+        for each in new:
+            send(each, signal.SIGSTOP)
+        stopped += new
     return stopped
 
 

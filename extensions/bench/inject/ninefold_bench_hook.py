@@ -91,7 +91,8 @@ class Steps:
 
     lead: the optimizer whose steps end a training step: the one of them that steps least often.
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
-    later: the goal after this one: after a step whose end has to be waited for, or the timed steps.
+    timed: how many steps follow that are timed; 0: these are. after_mark: the goal that is put back
+    after a marked step on a GPU, whose end is waited for.
     marks: what happened in a step besides training, by its number.
     """
 
