@@ -172,8 +172,7 @@ class Contestant:
                 raise not_the_copys(copy, foreign)
             self.processes = guardian.stop(self._process.pid)
             return True
-        code = self._process.poll()
-        if code is not None:
+        if (code := self._process.poll()) is not None:
             raise self._ended_early(code)
         now = time.monotonic()
         if world is not None and now - self._first > RANKS_SECONDS:
@@ -250,13 +249,12 @@ class Contestant:
                     f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
                 ) from None
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
-            code = self._process.poll()
-            if code is None:
+            if self._process.returncode is None:
                 raise self.command.failure(
                     "one of its processes has ended and others train on; all ranks of a training "
                     f"end together; see {self.log}"
                 ) from None
-            raise Ended(code) from None
+            raise Ended(self._process.returncode) from None
         return answers
 
     def _ended_early(self, code: int) -> Failure:
@@ -275,10 +273,9 @@ class Contestant:
         said = f"it ended after {seconds:.0f} s without a step"
         if not (self._scratch / "torch").exists():
             return self.command.failure(f"{said}; torch was not imported; --whole times its runs")
-        called = self.command.step or "Optimizer.step"
         return self.command.failure(
-            f"{said}; torch was imported and no {called} was called; name its step with --step "
-            "MODULE:FUNCTION, or --whole"
+            f"{said}; torch was imported and no {self.command.step or 'Optimizer.step'} was called"
+            "; name its step with --step MODULE:FUNCTION, or --whole"
         )
 
     def _never_arrived(self) -> Failure:
@@ -308,9 +305,12 @@ def last_line(log: Path) -> str:
 
 
 class Marks:
-    """What marks steps that are not counted. What marks most steps of a process is part of a step.
+    """Decides which steps are left out: those in which an event of one of MARKS happened.
 
-    marking: the kinds that do; shared with the processes of later rounds.
+    An event that is in most steps of a process is taken as a part of training: its steps count.
+
+    marking: the events whose steps are left out. The caller's set, from which such an event is
+        removed, so that processes of later rounds count its steps too.
     """
 
     def __init__(self, marking: set[str]) -> None:

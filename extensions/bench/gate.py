@@ -67,10 +67,13 @@ def failure(
 
 
 def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
-    """The rounds, those taken included, that decide if ratio and noise stay; None above MOST.
+    """How many rounds in all would show on which side of `limit` the ratio is; None above MOST.
 
-    Half an interval is t (n - 1) / sqrt(n) times a round's noise: it is to be shorter than the way
-    from the ratio to the limit that it is held against, in logarithms.
+    The ratio and the noise of a round are taken to stay as they are. With n rounds, half of the
+    interval of the ratio's logarithm is noise * t / sqrt(n), where t is Student's quantile with
+    n - 1 degrees of freedom. It has to be shorter than abs(log(ratio / limit)).
+
+    confidence: of the two-sided interval, in percent.
     """
     if not pair.estimate or not pair.low or not pair.high or not LEAST <= pair.n < MOST:
         return None

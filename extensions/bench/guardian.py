@@ -1,8 +1,8 @@
-"""The process that ends what compared commands started, however `ninefold bench` itself ends.
+"""The process that kills the compared commands and what they started, whatever ends the bench.
 
-A stopped process stays for ever if nobody continues or kills it. So this process waits until the
-pipe to its parent closes, and then kills all that carry the token of this bench in their
-environment.
+`ninefold bench` pauses commands by SIGSTOP; if it were killed, they would stay paused for ever. So
+this process waits until the pipe to the bench closes. Then it kills (SIGKILL) all processes whose
+environment has the bench's variable NINEFOLD_BENCH, which the bench and it itself do not have.
 """
 
 from __future__ import annotations
