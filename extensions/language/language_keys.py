@@ -9,5 +9,5 @@ from ninefold.types import Section
 
 class LanguageKeys(Section, kw_only=True):
     padding: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None
-    """The number of tokens in a target that do not count, such as -100 (task=language); null: all
-    count."""
+    """The number of tokens in a target that are ignored, such as -100 (task=language); null:
+    none."""

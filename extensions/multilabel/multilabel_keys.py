@@ -5,5 +5,5 @@ from ninefold.types import AnyNumber, Section
 
 class MultiLabelKeys(Section, kw_only=True):
     threshold: AnyNumber | None
-    """Output above which task=multilabel decides that a label holds; null: 0, of a logit, and 0.5
-    with torch.nn.BCELoss, which takes probabilities."""
+    """Output above which task=multilabel decides that a label holds; null: 0, or 0.5 with
+    torch.nn.BCELoss."""

@@ -14,10 +14,10 @@ class FSDPKeys(SpreadKeys, kw_only=True):
     """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
     reshard_after_forward: bool = True
     """Drop gathered parameters after the forward pass and gather them again for the backward pass;
-    false: more memory for a third less communication."""
+    false: more memory, a third less communication."""
     units: Units = "auto"
-    """Submodules whose parameters are gathered together, apart from all others; auto: children of
-    the network, and of lists in it, of at least `least` parameters."""
+    """FSDP's wrap policy: submodules whose parameters are gathered together; auto: children of the
+    network, and of lists in it, of at least `least` parameters."""
     least: Whole = 1_000_000
     """Parameters of a unit at least, with units=auto."""
     reduce_dtype: FloatDtype | None = None

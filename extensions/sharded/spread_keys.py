@@ -7,6 +7,5 @@ from ninefold.types import NO_EFFECT, Section
 
 class SpreadKeys(Section, kw_only=True):
     checkpoint: Annotated[Literal["whole", "sharded"], NO_EFFECT] = "whole"
-    """One file of whole tensors (whole), which rank 0 writes in the background, or a folder to
-    which each process writes its own parts while the training waits (sharded); any strategy resumes
-    either."""
+    """One file (whole), which rank 0 writes in the background, or a folder to which each process
+    writes its parts while training waits (sharded)."""

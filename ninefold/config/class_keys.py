@@ -19,7 +19,7 @@ from ninefold.types import (
 class DPKeys(Section, kw_only=True):
     loss_in_forward: bool = True
     """Have each replica of DataParallel compute its own loss; false: gather all outputs on the
-    first GPU and compute it there. Without effect on a CPU or a single GPU."""
+    first GPU and compute it there."""
 
 
 class DDPKeys(Section, kw_only=True):
@@ -46,13 +46,13 @@ class DiabetesKeys(Section, kw_only=True):
 
 class MappedKeys(Section, kw_only=True):
     keys: ItemKeys = None
-    """Keys of the input and the target, in items that are mappings: [image, label], or
-    [[ids, mask], label] for several inputs. Places, in items that are tuples: [[0, 1], 2]."""
+    """Keys of input and target in items that are mappings; places in items that are tuples; null:
+    (input, target)."""
 
 
 class MasksKeys(Section, kw_only=True):
     values: GrayLevels = None
-    """Gray level or palette index of each class in a mask; null: they are the class numbers."""
+    """Gray level or palette index of each class in a mask; null: the class numbers."""
     mask_suffix: String = ""
     """What the name of a mask has after the name of its image, such as _mask."""
 
@@ -66,9 +66,9 @@ class SyntheticKeys(Section, kw_only=True):
 
 class RegressionKeys(Section, kw_only=True):
     metric: Literal["rmse", "mae", "r2"]
-    """What task=regression scores by: RMSE, MAE or R2."""
+    """What task=regression scores by."""
     unit: String | None
     """Unit of the targets of task=regression, such as m; null: none."""
     margin: Positive | None
-    """How much of the score of task=regression may be lost, in its unit; null: of R2 0.01, of an
-    error nothing, until report.margin is set."""
+    """What may be lost of task=regression's score, in its unit; null: of R2 0.01, of an error
+    nothing, until report.margin is set."""

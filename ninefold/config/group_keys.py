@@ -55,11 +55,11 @@ class ParallelKeys(OptionKeys, kw_only=True):
     max_processes: Count | None
     """Processes that the strategy can use at most; null: any number."""
     device: Device
-    """The device, cpu or cuda: set it by the top-level key device."""
+    """Set it by the top-level key device."""
     devices: Annotated[GpuNumbers, MAY_CHANGE] = None
-    """Numbers of the GPUs to use, the first one for results; null: all that there are."""
+    """Numbers of the GPUs to use, the first one for results; null: all."""
     timeout: Annotated[Seconds, MAY_CHANGE, NO_EFFECT]
-    """Seconds that a process waits for its peers: set it by launch.timeout."""
+    """Set it by launch.timeout."""
 
 
 class AmpKeys(OptionKeys, kw_only=True):
@@ -103,14 +103,13 @@ class DatasetKeys(OptionKeys, kw_only=True):
     exif: bool = False
     """Turn images as their EXIF orientation says."""
     classes: Count | None
-    """Number of classes; null: as the data has or says, or none where nothing needs them."""
+    """Number of classes; null: as the data says, or none."""
     class_names: Names
     """Names of the classes, for evaluations."""
     shape: Shape
-    """Shape of an example; a list or a dict of shapes for several inputs; null: as the first item
-    has it (dataset=mapped)."""
+    """Shape of an example; null: that of the first item (dataset=mapped)."""
     mean: Numbers
-    """Mean of each channel, of pixels from 0 to 1, to normalize with; null: no normalization."""
+    """Mean of each channel, of pixels from 0 to 1, to normalize with; null: not normalized."""
     std: Positives
     """Standard deviation of each channel; null together with mean."""
     flip: bool
@@ -122,12 +121,12 @@ class DatasetKeys(OptionKeys, kw_only=True):
     spacing: Spacing
     """Millimeters between the voxels of a prepared volume along z, y, x."""
     cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
-    """disk: keep decoded examples there, to be decoded once; null: decode them each time."""
+    """disk: decode each example once and keep it there; null: decode it each time."""
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
-    """Folder in which cache=disk keeps decoded examples, for all runs."""
+    """Folder of the examples that cache=disk keeps, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
-    """Copy the examples to the GPU once, and take batches there; auto: if they are in memory and
-    take at most 1/16 of the GPU's; true: they must, up to half of what is free there."""
+    """Copy the examples to the GPU once. auto: if they are in memory and take at most 1/16 of the
+    GPU's; true: they must, up to half of what is free there."""
 
 
 class TaskKeys(OptionKeys, kw_only=True):
@@ -138,11 +137,10 @@ class TaskKeys(OptionKeys, kw_only=True):
     ignore: ClassNumber | None
     """The number of a mask's pixels that are ignored; null: none."""
     loss: Loss = None
-    """A loss function in place of the task's own: a _target_ and its arguments; it is called with
-    output and targets, and returns a number for each example."""
+    """A loss in place of the task's: called with output and targets, it returns a number for each
+    example."""
     label_smoothing: FractionOrZero
-    """Share of each target that is spread evenly over all classes in the training loss. A task with
-    this key also takes class shares, float32 [n, classes], which mixup and cutmix make."""
+    """Share of each target that is spread evenly over all classes in the training loss."""
     shape: Shape
     """Shape of an example: dataset.shape."""
     spacing: Spacing | None
@@ -175,22 +173,21 @@ class OptimizerKeys(OptionKeys, kw_only=True):
     fused: Annotated[bool, MAY_CHANGE] = True
     """One kernel per step; with a GradScaler it also saves a synchronization."""
     groups: ParameterGroups = None
-    """Parameter groups: a list of {match: PATTERN, option: value}, the pattern a glob of names; or
-    the _target_ of a function of the network that returns groups as torch's optimizers take
-    them."""
+    """Parameter groups: PATTERN is a glob of names; a _target_ is a function of the network that
+    returns torch's groups."""
 
 
 class SchedulerKeys(OptionKeys, kw_only=True):
     """The learning-rate scheduler: a class and its arguments."""
 
     per: Literal["epoch", "step"] = "epoch"
-    """When the scheduler is stepped: after each epoch or each optimizer step."""
+    """Step the scheduler after each epoch or each optimizer step."""
     warmup: Whole = 0
     """Optimizer steps of linear learning-rate warm-up; 0: none."""
     T_max: Whole
-    """Epochs of the cosine from the initial learning rate to zero, whatever scheduler.per is."""
+    """Epochs of the cosine from the initial rate to zero, whatever scheduler.per is."""
     patience: Whole = 3
-    """Epochs without a lower mean training loss before the learning rate is reduced."""
+    """Epochs without a lower mean training loss before the rate is reduced."""
 
 
 class LoggerKeys(Section, kw_only=True):

@@ -41,11 +41,10 @@ class AugmentKeys(Section, kw_only=True):
     """Augmentation of training examples, besides dataset.flip and dataset.crop."""
 
     mixup: NotNegative = 0
-    """Mix each example with another of its batch, and their classes alike, in a share drawn from
-    Beta(mixup, mixup); 0: do not."""
+    """Mix examples and their classes in pairs, in a share drawn from Beta(mixup, mixup); 0: off."""
     cutmix: NotNegative = 0
-    """Replace a rectangle of each image by that of another of its batch, and mix their classes by
-    area; 0: do not. With mixup, each example gets one of the two."""
+    """Replace a rectangle of each image by another image's, and mix their classes by area; 0: off.
+    With mixup, each example gets one of the two."""
     erasing: Probability = 0
     """Probability that a rectangle of a normalized image is set to 0."""
 
@@ -54,24 +53,21 @@ class CheckpointKeys(Section, kw_only=True):
     """Writing checkpoints."""
 
     every: Whole | None = 0
-    """Steps between checkpoints; 0: after each epoch, null: only when a signal stops the run. If
-    writing takes longer, checkpoints are skipped, except the best and the last."""
+    """Steps between checkpoints; 0: after each epoch, null: only when a signal stops the run."""
     keep: AtLeast2 = 2
-    """Step checkpoints that are kept besides last.pt and best.pt."""
+    """Step checkpoints to keep besides last.pt and best.pt."""
 
 
 class LoaderKeys(Section, kw_only=True):
     """Loading examples."""
 
     workers: Workers | Literal["auto"] = "auto"
-    """Threads per training process that read batches ahead (processes for dataset=mapped). auto:
-    none for data in memory and dataset=mapped, one on a CPU, else up to 8 as memory and cores
-    allow."""
+    """Threads per training process that read ahead (processes for dataset=mapped). auto: none for
+    data in memory and dataset=mapped, one on a CPU, else up to 8."""
     share: Share = 0.25
-    """Share of the free memory that batches read ahead may take, over all processes of a host."""
+    """Share of a host's free memory that batches read ahead may take."""
     pinned: Literal["auto"] | bool = "auto"
-    """Read batches into page-locked memory, from which copies to a GPU do not wait; auto: on
-    CUDA."""
+    """Read batches into page-locked memory, for faster copies to a GPU; auto: on CUDA."""
 
 
 class CompileKeys(Section, kw_only=True):
@@ -80,17 +76,17 @@ class CompileKeys(Section, kw_only=True):
     mode: (
         Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] | None
     ) = None
-    """Mode of torch.compile for training steps; null: not compiled. reduce-overhead and
-    max-autotune record CUDA graphs."""
+    """torch.compile's mode for training steps; null: off. reduce-overhead and max-autotune record
+    CUDA graphs."""
 
 
 class ClockKeys(Section, kw_only=True):
     """Measuring speed."""
 
     warmup: Whole = 3
-    """Untimed steps at the start, which are then undone; a compiled model takes at least 3."""
+    """Untimed steps at the start, then undone; at least 3 for a compiled model."""
     sample: Whole = 20
-    """Time the phases of one step in this many; 0: of no step."""
+    """Time the phases of one step in this many; 0: of none."""
 
 
 class LaunchKeys(Section, kw_only=True):
@@ -105,7 +101,7 @@ class LaunchKeys(Section, kw_only=True):
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
     cpu_processes: Count = 2
-    """Number of ddp or fsdp processes on a CPU when parallel.processes=auto."""
+    """Processes of ddp or fsdp on a CPU with parallel.processes=auto."""
 
 
 class TrainKeys(Section, kw_only=True):
@@ -116,42 +112,40 @@ class TrainKeys(Section, kw_only=True):
     epochs: Annotated[Whole, MAY_CHANGE] = 10
     """Passes over the training examples."""
     batch_size: Count = 64
-    """Examples in an optimizer step, over all processes. The last incomplete batch of an epoch is
-    dropped."""
+    """Examples in an optimizer step, over all processes."""
     accumulate: Count = 1
-    """Micro-batches that each batch is split into, to save memory; their gradients are added."""
+    """Micro-batches per batch, to save memory; their gradients are added."""
     max_steps: Annotated[Whole | None, MAY_CHANGE] = None
     """Optimizer steps after which the run ends, counted from its very start; null: no limit."""
     patience: Annotated[Count | None, MAY_CHANGE] = None
     """Epochs without a better score after which the run ends; null: never."""
     init: Text = None
-    """Weights to start a new run with: a run folder (its last checkpoint), a checkpoint, or any
-    .pt, .pth or .safetensors file with tensors by name; null: randomly initialized."""
+    """Weights to start a new run with: a run folder (its last checkpoint), or a .pt, .pth or
+    .safetensors file with tensors by name; null: randomly initialized."""
     init_partial: bool = False
-    """Load the tensors of init that fit and keep the others randomly initialized."""
+    """Load the tensors of init that fit; randomly initialize the others."""
     init_without: Names = None
-    """Parts of the model that init leaves randomly initialized, such as its head, by the beginnings
-    of their names; null: none."""
+    """Beginnings of the names of parameters to initialize randomly despite init, such as a head;
+    null: none."""
     freeze: Names = None
-    """Parts of the model that are not trained, by the beginnings of their names; their BatchNorm
-    stays as in evaluations. null: none."""
+    """Beginnings of the names of parameters not to train; their BatchNorm is as in evaluations.
+    null: none."""
     ema: Fraction | None = None
     """Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and
     saved; null: none."""
     ema_warmup: bool = False
     """Use the decay min(ema, (1 + t) / (10 + t)) at step t, for short runs."""
     clip_grad_norm: Positive | None = None
-    """Clip the gradients to this total norm before each optimizer step; null: do not."""
+    """Clip the gradients' total norm to this; null: off."""
     clip_grad_value: Positive | None = None
-    """Clip each gradient element to this absolute value; null: do not."""
+    """Clip each gradient element to this absolute value; null: off."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """What to do about a loss or gradient that is not finite: stop with exit code 6, or skip the
-    step."""
+    """At a loss or gradient that is not finite: stop with exit code 6, or skip the step."""
     deterministic: bool = False
-    """Use deterministic algorithms only; on a GPU some are slower and some are missing."""
+    """Use deterministic algorithms only; on a GPU some are slower or missing."""
     cudnn_benchmark: bool = False
-    """Have cuDNN time its algorithms for each new shape and take the fastest, which may differ from
-    run to run; no effect on a CPU."""
+    """Have cuDNN take the fastest algorithm for each shape by timing; it may differ from run to
+    run."""
     log_every: Annotated[Count, MAY_CHANGE] = 50
     """Steps between log points; each waits for the device and costs about 0.3 ms."""
     device: Device = "auto"
@@ -159,12 +153,11 @@ class TrainKeys(Section, kw_only=True):
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
     graph: Annotated[bool, MAY_CHANGE] = False
-    """Record the training step as one CUDA graph, which the host starts by one call; one process on
-    one GPU. No effect on a CPU."""
+    """Record the training step as one CUDA graph; one process on one GPU. No effect on a CPU."""
     profile: Annotated[bool, MAY_CHANGE] = False
-    """Record five steps for TensorBoard and Perfetto, and print at the end what limits the run."""
+    """Record five steps for TensorBoard and Perfetto, and print what limits the run."""
     numerics: Whole = 0
-    """First steps whose loss, gradient norm and update size are recorded for the report, and then
+    """First steps whose loss, gradient norm and update size are recorded for the report, then
     undone."""
     resume: Annotated[RunFolder, NO_EFFECT] = None
     """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
@@ -189,10 +182,10 @@ class EvaluateKeys(Section, kw_only=True):
     ckpt: AnyPath = "???"
     """Run folder (its last checkpoint is evaluated), checkpoint, or any file with a state_dict."""
     weights: Literal["average", "raw"] | None = None
-    """Evaluate the moving average of the weights or the raw weights; null: the average where the
-    checkpoint has one."""
+    """Evaluate the moving average of the weights or the raw weights; null: the average if there is
+    one."""
     batch_size: Count = 256
-    """Examples in a batch, over all processes; it need not divide anything."""
+    """Examples in a batch, over all processes; any number."""
     device: Device = "auto"
     """Device to evaluate on; auto: the GPUs if there are any."""
     threads: Threads | Literal["auto"] = "auto"
@@ -214,33 +207,31 @@ class CommandKeys(Section, kw_only=True):
 
 
 class StudyKeys(Section, kw_only=True):
-    """A sweep with repetitions; a round is one run of every cell."""
+    """A sweep with repetitions: each is one run of every configuration."""
 
     seed: Seed = 0
     """Seed of the order of the configurations in a repetition."""
     repeats: Count | Literal["auto"] | None = None
     """Repetitions; null: one for each seed of the sweep, auto: until the answer is decided."""
     ask: Questions = None
-    """What to compare. time: speed, in interleaved time slices. accuracy: the scores of full
-    training runs. null: both, if only parallel, amp and parallel.processes are swept and time
-    slices are possible (not with launch.inline or another launcher of Hydra's than basic); else
-    accuracy."""
+    """What to compare. time: speed, in interleaved time slices. accuracy: scores of full training
+    runs. null: both, if only parallel, amp and parallel.processes are swept, without launch.inline
+    or another launcher of Hydra's than basic; else accuracy."""
     pairs: Literal["best", "all"] = "best"
-    """What the speed comparison decides. best: the fastest; configurations that cannot be are
-    measured no further. all: every pair."""
+    """What the speed comparison decides. best: the fastest; others are eliminated. all: every
+    pair."""
     time_budget: Positive = 3
-    """Minutes of the speed comparison. A second repetition is always made, up to 30 s over budget,
-    because one repetition has no error estimate."""
+    """Minutes of the speed comparison. A second repetition is always made, up to 30 s over
+    budget."""
     slice: Positive = 0.1
-    """Timed seconds per time slice (at least two steps), after 0.04 s of warm-up (at least one
-    step). With several processes both are 0.3 s. Of steps of a second and more, one after one."""
+    """Timed seconds per time slice, after 0.04 s of warm-up; of several processes at least 0.3 s,
+    after 0.3 s. At least two steps, or one of a second or more."""
     turns: AtLeast2 | Literal["auto"] = "auto"
-    """Time slices of each configuration in a repetition, besides one that is not counted. auto: as
-    many as let 6 repetitions fill study.time_budget, at least two; fewer, longer repetitions if
-    process start-up dominates."""
+    """Time slices of each configuration in a repetition, besides an uncounted one. auto: for 6
+    repetitions in study.time_budget, or fewer if starting processes takes most of it."""
     scaling: Literal["strong", "weak"] = "strong"
-    """Where parallel.processes is swept. strong: batch_size is that of each step; weak: each
-    process gets batch_size examples."""
+    """Of a sweep over parallel.processes. strong: batch_size is each step's; weak: each
+    process's."""
     budget: Positive | None = None
     """Minutes of full training runs: another repetition starts if it is expected to end in time;
     null: no limit."""
@@ -252,8 +243,8 @@ class ReportKeys(Section, kw_only=True):
     """What the report of a sweep recommends."""
 
     margin: Positive | None = None
-    """How much of the score may be lost against none-fp32 (non-inferiority): percentage points of a
-    share, else in the score's unit. null: as the task says, of a share 0.5."""
+    """How much of the score may be lost compared with none-fp32: points of a share, else in the
+    score's unit. null: the task's, of a share 0.5."""
     same: Fraction = 0.02
     """Times that differ by less than this share count as equal."""
     target: float | None = None

@@ -26,7 +26,8 @@ from ninefold.types import MAY_CHANGE, spelled, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
 SIGNS = {" and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < "}
-SIGNS |= {" of at least ": " ≥ ", " above ": " > ", "a whole ": "whole ", "a number": "number"}
+SIGNS |= {" of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num"}
+SIGNS |= {", or null": ", null"}
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
 
@@ -64,26 +65,26 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def table() -> str:
     """The text of docs/reference/keys.md."""
-    train = own_keys(False)
+    train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
         "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. *Resume* "
         "marks the keys that may change when a run is resumed.",
         "## train.py",
-        _rows(train),
+        _rows(own_keys(False)),
         "## What a command trusts",
         _rows(COMMAND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),
         "## evaluate.py",
-        "Groups that are not named are taken from the checkpoint. The keys of `loader`, `launch` "
-        "and `threads` are those of train.py.",
-        _rows({name: key for name, key in own_keys(True).items() if train.get(name) != key}),
+        "Groups that are not named are taken from the checkpoint; `loader`, `launch` and `threads` "
+        "are as above.",
+        _rows({n: key for n, key in own_keys(True).items() if train.get(n) != key.meaning}),
         "## Groups",
-        "`GROUP=OPTION` chooses a file of `conf/GROUP/`; its keys are set as `GROUP.KEY=VALUE`. An "
-        "empty default differs between the options. Arguments of PyTorch's classes, such as "
-        "`optimizer.momentum`, are keys as well; those that an option does not name are added as "
-        "`+optimizer.eps=1e-6`. Each group has a `_target_`: the class or function to call.",
+        "`GROUP=OPTION` chooses a file of `conf/GROUP/`, `GROUP.KEY=VALUE` sets its keys. An empty "
+        "default differs between options. Arguments of PyTorch's classes, such as "
+        "`optimizer.momentum`, are keys, too; `+optimizer.eps=1e-6` adds one that an option does "
+        "not name. `_target_` is the class or function to call.",
     ]
     for group, described in GROUPS.items():
         options = [f"| `{path.stem}` | {about(path)} |" for path in files_of(group)]
