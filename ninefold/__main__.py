@@ -16,7 +16,7 @@ from ninefold import places
 # What each takes, and is for: all that is printed without one.
 COMMANDS = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
-    "compare": "[KEY=VALUE ...]: which of the nine cells trains fastest on this machine?",
+    "compare": "[KEY=VALUE ...]: which of nine configurations trains fastest on this machine?",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER: write the report of a study",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",

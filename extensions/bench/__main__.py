@@ -58,7 +58,7 @@ def parser() -> Parser:
     found = Parser(
         prog=typed_as("bench"),
         description="Which of these commands that train with torch takes less time per step? They "
-        "train in short turns, unedited.",
+        "alternate in short time slices, unedited.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -68,15 +68,15 @@ def parser() -> Parser:
         "commands",
         nargs="*",
         metavar="COMMAND",
-        help="run by /bin/sh; {seed}: number of the round, {out}: an empty folder",
+        help="run by /bin/sh; {seed}: number of the repetition, {out}: an empty folder",
     )
     add(
         "--minutes",
         type=positive,
         default=2.0,
-        help="starts included (2); fewer once it is settled",
+        help="starts included (2); fewer once it is decided",
     )
-    add("--same", type=share, default=0.02, metavar="2%", help="commands nearer than this tie")
+    add("--same", type=share, default=0.02, metavar="2%", help="nearer commands are equal")
     add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
     add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
     add("--env", action="append", default=[], metavar="VENV", help="once, or for each command")
@@ -84,7 +84,7 @@ def parser() -> Parser:
     add("--count", choices=("steps", "all"), default="steps", help="all: evaluations count too")
     add("--step", metavar="MODULE:FUNCTION", help="its return ends a step (Optimizer.step)")
     add("--by", choices=("time", "cpu"), default="time", help="judge by CPU time per step")
-    add("--whole", action="store_true", help="time whole runs, one after another")
+    add("--whole", action="store_true", help="time full runs, one after another")
     add("--apart", action="store_true", help="not all alive at once: for what fills a GPU")
     add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
     add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
@@ -96,7 +96,7 @@ def parser() -> Parser:
     add("--setup", metavar="COMMAND", help="run it in each revision first")
     add("--max-slowdown", type=share, metavar="3%", help="a gate: exit code 8 if B is slower")
     add("--undecided", choices=("fail", "pass"), default="fail", help="what such a gate does")
-    add("--score", type=pattern, metavar="REGEX", help="compare scores of whole runs by {seed}")
+    add("--score", type=pattern, metavar="REGEX", help="compare scores of full runs by {seed}")
     add("--better", choices=("less", "more"), help="which scores are")
     add("--margin", type=positive, help="of scores: a gain of less is not kept")
     add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
@@ -181,7 +181,7 @@ def require_possible(asked: Namespace) -> None:
     if asked.twin and not asked.why:
         raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
     if asked.by == "cpu" and asked.whole:
-        raise ConfigError("--by", "cpu", "whole runs have no CPU time per step; time; leave it out")
+        raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
     for file in filter(None, (asked.json, asked.markdown)):
         if not file.absolute().parent.is_dir():
             raise ConfigError("file", file, "its folder is missing; one that is there; make it")

@@ -149,7 +149,7 @@ class Bench:
         self._load = NeighborLoad()
         self._started = 0
         self._bar = progress.bar(
-            desc="commands take turns",
+            desc="commands alternate",
             total=math.ceil(self._budget),
             bar_format="{desc}: {n_fmt} of {total_fmt} s",
         )
@@ -250,8 +250,8 @@ class Bench:
     def _too_short(self, old: Contestant) -> ConfigError:
         turn = self._turns.get(old.command.name)
         return old.command.failure(
-            f"it ends after some {old.steps} steps; a turn takes {turn.steps if turn else 'more'}, "
-            "and it is started again when it ends; let it train longer, or --whole"
+            f"it ends after {old.steps} steps; a slice takes {turn.steps if turn else 'more'}, and "
+            "it is started again when it ends; let it train longer, or --whole"
         )
 
     def _turn(self, name: str, contestant: Contestant) -> Turn:

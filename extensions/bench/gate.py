@@ -60,8 +60,8 @@ def failure(
     undecided = ConfigError(
         "max-slowdown",
         share,
-        f"not decided after {counted(pair.n, 'round')}; the interval is {interval(pair)}; {more}a "
-        "quieter runner, or --undecided pass",
+        f"not decided after {counted(pair.n, 'repetition')}; the interval is {interval(pair)}; "
+        f"{more}a quieter runner, or --undecided pass",
     )
     return None if state == PASSES else undecided
 

@@ -44,7 +44,7 @@ class Judgement:
     """What is known after so many seeds.
 
     verdict: KEEP, DISCARD or MORE. difference: of B's scores from A's, the mean over seeds; low,
-    high: its interval. word: better, worse, or not shown to differ. needed: seeds that would settle
+    high: its interval. word: better, worse, or not shown to differ. needed: seeds that would decide
     it, None where that is known.
     """
 
@@ -63,7 +63,7 @@ class Judgement:
             f"{second}'s score is {self.difference:+.4g} from {first}'s ({100 * (1 - LEVEL):g} % "
             f"interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) after {self.seeds} seeds"
         )
-        more = "" if self.needed is None else f", about {self.needed} seeds would settle it"
+        more = "" if self.needed is None else f", about {self.needed} seeds would decide it"
         return f"{self.verdict}{more}: {found}"
 
 

@@ -35,9 +35,9 @@ def sentence(found: Found, times: Times) -> str:
     best = times.best
     if best is None or (found.rounds < LEAST_ROUNDS and not times.settled):
         return (
-            f"Which is faster is not known yet: there was time for {counted(found.rounds, 'round')}"
-            f", and it takes {LEAST_ROUNDS} with turns that count; --minutes "
-            f"{minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
+            "Which is faster is not known yet: there was time for "
+            f"{counted(found.rounds, 'repetition')}, and it takes {LEAST_ROUNDS} that count; "
+            f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
         )
     pairs = [pair_of(times.pairs, best, name) for name in found.names if name != best]
     clauses = [clause(found, best, pair) for pair in pairs if pair is not None]
@@ -59,10 +59,10 @@ def clause(found: Found, best: str, pair: Pair) -> str:
         took = f"{other} takes {ratio} of {best}'s {time} ({level})"
         said = f"{best} and {other} are not shown to differ: {took}"
         if pair.verdict == WITHIN:
-            return f"{said}; taking turns itself changes the times by as much"
+            return f"{said}; alternating itself changes the times by as much"
         if rounds := needed(found, pair):
             minutes = f"--minutes {minutes_for(found, rounds):g}"
-            said += f"; about {rounds} rounds would settle it: {minutes}"
+            said += f"; about {rounds} repetitions would decide it: {minutes}"
         return said
     if cpu:
         return f"{best} uses {ratio} times less CPU time a step than {other} ({level})"
@@ -114,19 +114,19 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
 def conditions(found: Found, times: Times) -> Iterator[str]:
     """One line for each thing that a reader has to know, the most frequent first."""
     turns = sum(turn.round < found.rounds for turn in found.log.turns)
-    rounds = counted(found.rounds, "round")
+    rounds = counted(found.rounds, "repetition")
     if found.starts:
         starts = f"{found.starts:.0f} of {found.seconds:.0f} s were starts"
-        yield f"{rounds} of new processes, {turns} turns; {starts}."
+        yield f"{rounds} in new processes, {turns} time slices; {starts}."
     else:
-        yield f"{rounds} of whole runs in {found.seconds:.0f} s."
+        yield f"{rounds} of full runs in {found.seconds:.0f} s."
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     said = found.counted()
     if said.busy:
-        yield "Most turns were disturbed: these are times beside what disturbs."
+        yield "Most time slices were disturbed: these are times under that load."
     elif left := sum(said.left_out.values()):
-        yield f"{100 * left:.0f} % of the turns were disturbed and are left out."
+        yield f"{100 * left:.0f} % of the time slices were disturbed and are left out."
     if found.options.by == "time" and not times.settled and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").pairs:
             if pair.estimate is not None:
@@ -152,7 +152,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
             last = max(found.places[t.order] for t in found.log.turns if t.name == name)
             yield (
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
-                f"at the end of a round than at its start: what is compared is its first {last}."
+                f"at the end of a repetition than at its start: compared are its first {last}."
             )
 
 

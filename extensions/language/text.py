@@ -66,7 +66,7 @@ class Text(Dataset):
                 "dataset.root",
                 self._path,
                 f"it cannot be read ({getattr(error, 'strerror', None) or error}); a text file in "
-                "UTF-8 is allowed; correct it, or leave it out for ours",
+                "UTF-8 is allowed; correct it, or leave it out for the built-in text",
             ) from error
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         found, tokens = np.unique(points, return_inverse=True)

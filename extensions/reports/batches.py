@@ -21,7 +21,7 @@ from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import Comparison
 
 MIN_SEEDS = 2  # of the baseline: with fewer nothing can be shown
-UNTIMED = "No verdict on batch sizes: nothing was timed in turns."
+UNTIMED = "No verdict on batch sizes: times were not interleaved."
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _answer(
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
     if min(len(known) for each in alike for known in each.seconds.values()) < MIN_ROUNDS:
-        return _named("Too few timing rounds to tell which batch to use.", None, said)
+        return _named("Too few repetitions to tell which batch to use.", None, said)
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
     if plain.mean is None:

@@ -14,7 +14,7 @@ from ninefold.report.data.recording import Recording
 from ninefold.report.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.render.tables import word
 
-UNTIMED = "No verdict on more processes: nothing was timed in turns."
+UNTIMED = "No verdict on more processes: times were not interleaved."
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
             more = [point.cell for point in measured if point.processes > enough]
             said.append(
                 f"More than {counted(enough, 'process', 'processes')} are shown not to pay: "
-                f"{evidence.labels(more)} {plural(more, 'is slower or ties', 'are slower or tie')}."
+                f"{evidence.labels(more)} {plural(more, 'is no faster', 'are no faster')}."
             )
     if crowded := [point.cell for point in series.points if point.crowded]:
         said.append(

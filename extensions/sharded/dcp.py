@@ -215,7 +215,7 @@ def require_verified(folder: Path, field: str) -> None:
         raise CheckpointError(
             field,
             folder,
-            f"it cannot be verified; no {manifest.FILE} beside it lists this folder; use it where "
+            f"it cannot be verified; no {manifest.FILE} next to it lists this folder; use it where "
             "its run wrote it",
         )
     if digest(folder) not in manifest.sums(listed, folder.name):

@@ -137,7 +137,7 @@ class Tracked:
         if self._client is not None:
             self._client.abandon()
         why = redact(one_line(self._error))[:300]
-        line = f"logger={self._name}: {why}; the run goes on without it"
+        line = f"logger={self._name}: {why}; the run continues without it"
         log.warning(line)
         print(f"warning: {line}", file=sys.stderr, flush=True)
 

@@ -34,7 +34,7 @@ Row = dict[str, Any]
 class Answer:
     """The answer of a study in `folder`, or of a recorded result, as it is there now.
 
-    best: the configuration that it names, such as "ddp-autocast", also where it is not settled;
+    best: the configuration that it names, such as "ddp-autocast", also where it is not decided;
         None where it names none.
     settled: whether `best` is shown to be the one, so that more runs could not change the answer.
     chance: the confidence that `best` is within report.same (2 %) of the fastest; None where none
@@ -44,7 +44,7 @@ class Answer:
     train: the command that trains with it, for a shell in this folder; None without one.
     cells: for each configuration its seconds per epoch (mean, low, high: 95 % interval), its ratio
         to none-fp32 and the verdict on it, the peak memory in bytes and the score.
-    pairs: the ratio of each two cells (second / first), its interval and verdict.
+    pairs: the ratio of each two configurations (second / first), its interval and verdict.
     """
 
     def __init__(self, folder: str | Path, own: bool = False) -> None:
@@ -91,12 +91,12 @@ class Answer:
         return Path(path) / page.name
 
     def rows(self) -> list[Row]:
-        """One row for each turn of a timing run, and for each training run.
+        """One row for each time slice of a timing run, and for each full training run.
 
-        cell, parallel, amp, processes, status: of the run. round: its timing round, order: its
-        place in that. counted: whether it enters figures. turn: its number; None for a run without
-        turns. left_out: why the turn does not count; empty: it does. seconds: per step. steps: of
-        the turn, or of the run.
+        cell (its configuration), parallel, amp, processes, status: of the run. round: its
+        repetition, order: its place in that. counted: whether it enters figures. turn: the number
+        of the time slice; None for a run without them. left_out: why the slice does not count;
+        empty: it does. seconds: per step. steps: of the slice, or of the run.
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
@@ -130,7 +130,7 @@ class Answer:
         """
         if self._read.picture is None:
             raise ConfigError(
-                "folder", self.folder, "no cell has a time; there is nothing to draw; run it again"
+                "folder", self.folder, "no time is known; there is nothing to draw; run it again"
             )
         if path is not None:
             write_text(Path(path), self._read.picture)

@@ -1,4 +1,4 @@
-"""`ninefold.compare`: which cell trains the caller's own model, dataset and loss the fastest."""
+"""`ninefold.compare`: which configuration trains the caller's model and dataset the fastest."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
         if (place / STUDY).exists():
             known = f"ninefold.Answer({str(place)!r}) has what is known"
         raise KeyboardInterrupt(
-            f"nothing of it runs any more; {known}; to go on in a shell: {_go_on(command, place)}"
+            f"nothing of it runs any more; {known}; to resume in a shell: {_go_on(command, place)}"
         ) from None
     finally:
         if notebook:
@@ -142,8 +142,8 @@ def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool)
         raise ConfigError(
             "at_most",
             at_most,
-            "no cell has a time after so many minutes; two rounds of all cells take longer; raise "
-            f"it, or go on in a shell: {_go_on(command, place)}",
+            "no configuration has a time after so many minutes; two repetitions take longer; raise "
+            f"it, or continue in a shell: {_go_on(command, place)}",
         )
     for failure in ended.failures:
         raise shown.explained(failure)

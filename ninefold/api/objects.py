@@ -114,7 +114,7 @@ def gather(
     if torch.cuda.is_initialized():
         held = torch.cuda.memory_reserved() / 2**20
         notes.append(
-            f"The calling process held {held:.0f} MiB of its GPU, which no cell could use."
+            f"The calling process held {held:.0f} MiB of its GPU, which no configuration could use."
         )
     _require_functions(loss, metric, forward)
     measured = _measured(ask, test, metric, forward)
@@ -249,8 +249,8 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             return found, {}
         notes.append(
             "Of the DataLoader given as dataset, dataset, batch_size, num_workers and pin_memory "
-            "are used: each epoch is shuffled by the seed, alike in all cells, and its last "
-            "incomplete batch is dropped."
+            "are used: each epoch is shuffled by the seed, alike in all configurations, and its "
+            "last incomplete batch is dropped."
         )
         pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU
         return found, {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
@@ -264,8 +264,8 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
         raise ConfigError(
             name,
             type(data).__name__,
-            "it cannot be shuffled alike in all cells; a dataset with __len__ and __getitem__, a "
-            "pair of arrays, or a function that returns one is allowed; give items by number",
+            "it cannot be shuffled by a seed; a dataset with __len__ and __getitem__, a pair of "
+            "arrays, or a function that returns one is allowed; give items by number",
         )
     return data, {}
 

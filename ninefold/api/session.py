@@ -75,7 +75,7 @@ class Session:
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
-            desc="steps take turns",
+            desc="steps alternate",
             total=self._total,
             bar_format="{desc}: {n_fmt} of {total_fmt} s",
             disable=None if self._shows else True,

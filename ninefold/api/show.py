@@ -31,7 +31,7 @@ class Notebook:
         """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
-            self._cells, self._what = event["cells"], "the first round starts its processes"
+            self._cells, self._what = event["cells"], "the first repetition starts its processes"
         elif kind in ("running", "ended"):
             left = f", about {event['left']:.0f} s left" if event["left"] else ""
             self._what = f"{event['what']}{left}"
@@ -48,7 +48,7 @@ class Notebook:
         self._shown.update(self._html(""))
 
     def _picture(self) -> Any:
-        rows = self._rows or [{"cell": cell} for cell in self._cells]
+        rows = self._rows or [{"configuration": cell} for cell in self._cells]
         names = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
         shown = html_table(names, [[row[name] for name in names] for row in rows]) if rows else ""
         said = "<br>".join(escape(text) for text in (self._what, self._note) if text)

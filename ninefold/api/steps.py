@@ -36,30 +36,30 @@ def time_steps(
 ) -> Times:
     """Benchmark training steps against each other: which is the fastest in this process?
 
-    The steps take short turns in random order, so that what disturbs the machine disturbs all
-    alike. Devices are waited for at the ends of turns only. In a torch.distributed group all
-    processes call it, the order is the same in all of them, and a turn takes as long as in the
+    The steps alternate in short time slices, in random order, so that background load affects all
+    alike. Devices are synchronized at the ends of slices only. In a torch.distributed group all
+    processes call it, the order is the same in all of them, and a slice takes as long as in the
     slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
-    it is most of the time: turns that other programs disturb are left out, unless most are.
+    it is most of the time: slices that other programs disturb are left out, unless most are.
 
-    Worker processes that a step starts, such as a DataLoader's, are stopped while others have turns
-    (on Linux, those that were forked), so that its time has the wait for data in it. What threads
-    read ahead meanwhile, or processes that cannot be stopped, is missing from it: those that were
-    there before, or that several steps use. Of such processes the answer tells.
+    Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
+    Linux, those that were forked), so that its time has the wait for data in it. What threads read
+    ahead meanwhile, or processes that cannot be stopped, is missing from it: those that were there
+    before, or that several steps use. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
-    minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
-        their first calls. It ends sooner once the answer is settled and its ratios are known within
+    minutes: the longest that it takes, besides one slice of each step, and what compiling takes in
+        their first calls. It ends sooner once the answer is decided and its ratios are known within
         3 %.
-    turn: seconds of a turn that are timed, of several processes at least 0.3; 0.04 before them, of
-        several processes 0.3, are not.
+    turn: timed seconds of a slice, of several processes at least 0.3; 0.04 before them, of several
+        processes 0.3, are not timed.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
         end, with the random states of torch, numpy and Python.
     baseline: the step that is named if it is shown to be within `same` of the fastest, and that
-        ratios are against.
+        ratios are compared with.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
@@ -178,7 +178,7 @@ def advance(field: str, step: Iterator[Any]) -> None:
     raise ConfigError(
         field,
         "generator",
-        "it has ended; steps take turns until the time is up; let it loop without an end",
+        "it has ended; steps alternate until the time is up; let it loop without an end",
     )
 
 

@@ -28,19 +28,19 @@ NOT_KNOWN = "not known yet"
 
 @dataclass(frozen=True)
 class Times:
-    """How long steps of a training take, compared in turns.
+    """How long steps of a training take, compared in time slices.
 
     best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
         these; while none is shown to be, the one with the shortest times so far; None before the
-        first complete round
+        first complete repetition
     chance: the confidence that `best` is within `same` of the fastest
     settled: whether that is shown, and of each other step whether it is slower or takes the same
-    busy: share of the machine's CPU time that other programs used in the mean turn, 0 to 1 (Linux);
+    busy: share of the CPU time that other programs used in the mean slice, 0 to 1 (Linux);
         None where it is not known
     sentence: the answer in words, with its caveats
     pairs: every two steps, with ratio second / first, interval and verdict
     seconds: mean seconds of each step
-    rounds: so many were complete
+    rounds: how many repetitions were complete
     """
 
     best: str | None
@@ -57,15 +57,15 @@ class Times:
 
     @property
     def known(self) -> bool:
-        """Whether more turns need not be taken: it is settled, and ratios are known within 3 %.
+        """Whether more slices are not needed: it is decided, and ratios are known within 3 %.
 
-        A large difference is shown after few rounds, which say little of how large it is.
+        A large difference is shown after few repetitions, which say little of how large it is.
         """
         of_best = [pair_of(self.pairs, self.best, name) for name in self.seconds]
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each turn: step, and fields of `ninefold.stats.counted_turns.TakenTurn`."""
+        """One row for each slice: step, and fields of `ninefold.stats.counted_turns.TakenTurn`."""
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
             for turn in self._counted.turns
@@ -127,9 +127,9 @@ def times(
     said = [claim(best, chance, settled, list(values), pairs, settings, rounds), *caveats]
     if counted.busy:
         used = "" if busy is None else f" (other programs used {100 * busy:.0f} % of the CPU time)"
-        said.append(f"Most turns were disturbed{used}: these are times beside what disturbs.")
+        said.append(f"Most time slices were disturbed{used}: these are times under that load.")
     elif (left := sum(counted.left_out.values())) >= TOLD:
-        said.append(f"{100 * left:.0f} % of the turns were disturbed and left out.")
+        said.append(f"{100 * left:.0f} % of the time slices were disturbed and left out.")
     return Times(
         best,
         chance,
@@ -158,7 +158,7 @@ def claim(
     if best is None:
         return (
             f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
-            f"{rounds} rounds, and it takes more; raise minutes."
+            f"{rounds} repetitions, and it takes more; raise minutes."
         )
     others = {name: pair_of(pairs, best, name) for name in names if name != best}
     verdicts = {pair.verdict for pair in others.values() if pair is not None}
@@ -172,8 +172,8 @@ def claim(
         head = f"In this process {best} is within {same} of the fastest, with {sure} % confidence"
     else:
         head = (
-            f"In this process it is not decided after {rounds} rounds which step is the fastest; "
-            f"{best} has the shortest times so far"
+            f"In this process it is not decided after {rounds} repetitions which step is the "
+            f"fastest; {best} has the shortest times so far"
         )
         if chance >= LIKELY:
             head += f", with {sure} % confidence within {same} of it"

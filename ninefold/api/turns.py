@@ -27,7 +27,7 @@ def turns(
 ) -> Turns:
     """Benchmark context managers, such as torch.autocast, in a training loop while it trains.
 
-    They take turns as the steps of `ninefold.time_steps` do:
+    They alternate as the steps of `ninefold.time_steps` do:
 
         t = ninefold.turns({"fp32": nullcontext, "fp16": lambda: torch.autocast("cuda")})
         for batch in batches:
@@ -38,8 +38,8 @@ def turns(
 
     contexts: by name, a function without arguments that makes a context manager for one step. Only
         what may change from step to step can be compared so. How data is read cannot: batches that
-        are read ahead in one context's turn are used in the next one's.
-    baseline: the context of the steps after the turns; the first, if none is named. The other
+        are read ahead in one context's slice are used in the next one's.
+    baseline: the context of the steps after the last slice; the first, if none is named. The other
         arguments: as of `time_steps`.
 
     Raises ConfigError.
@@ -66,7 +66,7 @@ def turns(
 
 
 class Turns:
-    """Contexts that take turns in a training loop; `turns` makes it."""
+    """Contexts that alternate in a training loop; `turns` makes it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Turns:
 
     @property
     def done(self) -> bool:
-        """Whether all turns are over: the answer is known (`Times.known`), or the time is up."""
+        """Whether all slices are over: the answer is known (`Times.known`), or the time is up."""
         return self._session.block is None
 
     @contextmanager
@@ -89,7 +89,7 @@ class Turns:
         """The context of the next training step, as a context manager that gives its name.
 
         A step lasts until the next one begins: what the loop does after the context, such as the
-        backward pass after autocast, is part of it. A step that raises begins its turn anew.
+        backward pass after autocast, is part of it. A step that raises begins its slice anew.
         """
         turn = self._turn()
         if turn is None:

@@ -104,7 +104,7 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str, example: Job) -> Co
     return Combination(
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
-        f"{wrong}; cells are timed in turns, in processes that are alive at the same time; leave "
+        f"{wrong}; configurations alternate, in processes that are alive at the same time; leave "
         "it out, or set study.ask=[accuracy]",
         example={"study.ask": ["time"], **example},
     )

@@ -37,7 +37,7 @@ COMPARE = """\
 {compare} [GROUP=OPTION ...] [KEY=VALUE ...]
 
 Which parallel strategy and which precision trains a model the fastest on this machine? Trains the
-model with each combination of none, dp, ddp and fp32, autocast, scaler, in turns of a moment each,
+model with each combination of none, dp, ddp and fp32, autocast, scaler, in alternating time slices,
 and reports which to use, how sure that is, and the command that trains with it.
 
 Examples:

@@ -74,12 +74,12 @@ def _listed(text: str) -> list[str]:
 
 
 def problems(flags: Namespace) -> list[Failure]:
-    """The options in the user's places that Hydra would not use, as they have names of ours."""
+    """The user's options that Hydra would not use, as they have names of built-in ones."""
     return [
         ConfigError(
             "option",
             own,
-            f"it is not used, as one of ours has its name; Hydra takes {ours}; give it another "
+            f"it is not used, as a built-in one has its name; Hydra takes {ours}; give it another "
             "name",
         )
         for root in map(_root_of, of_users(flags))

@@ -158,7 +158,7 @@ def for_evaluation(
         raise CheckpointError(
             "ckpt",
             path,
-            f"its configuration cannot be read; {error!s}; see config.yaml of a run of ours",
+            f"its configuration cannot be read; {error!s}; see config.yaml of a run of ninefold",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
     others = {group: node for group, node in tree.items() if group not in replaced}

@@ -109,7 +109,7 @@ class ClassNumbers:
             return None
         return (
             f"{count} masks hold the values {', '.join(map(str, sorted(found)))} only",
-            f"{self.ignore} is void (dataset.ignore), so that at most one class is left",
+            f"{self.ignore} is ignored (dataset.ignore), so that at most one class is left",
             f"{BLACK_AND_WHITE}, or correct dataset.ignore",
         )
 
@@ -262,7 +262,7 @@ class Masks(Dataset):
         if both is None:
             raise self._tree.wrong(
                 f"it holds no {split} images with masks",
-                f"looked for {' or '.join(wanted)} beside train in {self._tree.path}",
+                f"looked for {' or '.join(wanted)} next to train in {self._tree.path}",
                 f"it must hold {HOLDS}",
             )
         images, masks = both

@@ -8,7 +8,7 @@ from typing import Any
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of its interval
-OPEN = "not enough runs"
+OPEN = "open"
 WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
 PASSED, FAILED, NOT_SHOWN = "passed", "failed", "not shown"  # the states of a control
@@ -68,7 +68,7 @@ class Pair:
         seconds is that reaches beyond three times the estimate
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
-    verdict: "tie", "not enough runs", and "faster", "slower" (seconds) or "better", "worse"
+    verdict: "tie", "open", and "faster", "slower" (seconds) or "better", "worse"
         (scores); "below the noise floor" (seconds) if the runs would show faster or slower, by
         less than the controls can tell from a fault of the measurement
     """
@@ -95,7 +95,7 @@ class Safety:
     p: one-sided, of a loss of the margin; None if unknown, or equal in every round
     adjusted: p after Holm, times the looks
     verdict: "safe" (low is a loss of less than the margin), "worse" (by the verdict of the pair) or
-        "not enough runs"
+        "open"
     """
 
     cell: Name

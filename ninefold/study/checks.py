@@ -144,12 +144,12 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
     """
     if "study" not in config:
         return []
-    wrong, do = "a single run has no rounds", "add -m, or leave it out"
+    wrong, do = "a single run has no repetitions", "add -m, or leave it out"
     if config.hydra.mode == RunMode.MULTIRUN:
         sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
         if sweeper == SWEEPER:
             return []
-        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
+        wrong, do = f"hydra/sweeper={sweeper} has no repetitions", "leave one of them out"
     return [
         ConfigError(
             f"study.{key}",

@@ -193,7 +193,7 @@ def in_one_cell(key: str, values: str) -> ConfigError:
     return ConfigError(
         key,
         values,
-        "it has several values; its runs would stand in one cell; sweep it in commands of its own",
+        "it has several values; its runs would be one configuration; sweep it in its own commands",
     )
 
 
@@ -266,8 +266,8 @@ def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], S
         raise ConfigError(
             "study.repeats",
             repeats,
-            f"the sweep names {len(seeds)} seeds; there is a round for each, and at most {most}; "
-            f"set study.repeats={len(seeds)} or more, or name fewer",
+            f"the sweep names {len(seeds)} seeds; there is a repetition for each, and at most "
+            f"{most}; set study.repeats={len(seeds)} or more, or name fewer",
         )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)

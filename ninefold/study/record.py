@@ -42,8 +42,8 @@ class StudyFolder(StudyRecord):
             raise ConfigError(
                 "study.resume",
                 folder,
-                f"its {FILE} is not that of a study in rounds; {type(error).__name__}: {error}; "
-                "start a new study",
+                f"its {FILE} is not that of a study; {type(error).__name__}: {error}; start a new "
+                "study",
             ) from error
         return cls(**vars(record), folder=folder, before=record.wall_seconds)
 

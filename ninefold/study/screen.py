@@ -70,7 +70,7 @@ class Screen:
         """The study begins, or is resumed, with these cells."""
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        """Something begins: `run 5 of 27  round 2  ddp-fp32 seed 1`, a turn of a timing round.
+        """Something begins: `run 5 of 27  repetition 2  ddp-fp32 seed 1`, a time slice.
 
         cells: that run now. left: seconds that the study is expected to take from here.
         """
@@ -102,7 +102,7 @@ class Lines(Screen):
         """The first run or timing round may take minutes: say at once that there is something."""
         shown = ", ".join(cells[:9])
         more = f" and {len(cells) - 9} more" if len(cells) > 9 else ""
-        self.note(f"{len(cells)} cell{'s' * (len(cells) > 1)}: {shown}{more}")
+        self.note(f"{len(cells)} configuration{'s' * (len(cells) > 1)}: {shown}{more}")
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
         if time.monotonic() - self._told >= SILENCE:

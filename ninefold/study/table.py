@@ -115,10 +115,10 @@ class Table(Screen):
         wide = self._console.width >= WIDE
         scored = not rows or any(row.score.text for row in rows)
         score = f"{self._score.name} {self._score.mark}".rstrip()
-        titles = ["cell", "s/epoch", "times as fast", *([score] if scored else []), "runs"]
+        titles = ["configuration", "s/epoch", "times as fast", *([score] if scored else []), "runs"]
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1 + wide, 0, 0), header_style="bold")
         for title in titles:  # the first is shortened where there is too little room
-            grid.add_column(title, no_wrap=title != "cell")
+            grid.add_column(title, no_wrap=title != titles[0])
         for cell in self._cells:
             name, seconds, speed, of_score, runs = self._texts(cell, wide)
             grid.add_row(name, seconds, speed, *([of_score] if scored else []), runs)
@@ -140,7 +140,7 @@ class Table(Screen):
                 return name, Text(), Text(), Text(), Text()
             seconds = "" if end.seconds is None else f"{end.seconds:.3g}"
             return name, Text(seconds), Text(), Text(end.shown), Text("1")
-        runs = Text(f"{row.runs} out" if out else str(row.runs), style)
+        runs = Text(f"{row.runs}, eliminated" if out else str(row.runs), style)
         if row.status not in (None, "ok"):
             runs.append(f" {row.status}", "red")
         fields = (_text(field, wide, style) for field in (row.speed, row.score))

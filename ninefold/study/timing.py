@@ -107,7 +107,7 @@ class Timing:
         with ExitStack() as stack:
             while (ended := self._ended()) is None:
                 started = time.monotonic()
-                what = f"timing round {len(recording.timing) + 1}  {len(self._cells)} cells"
+                what = f"repetition {len(recording.timing) + 1}  {len(self._cells)} configurations"
                 self._screen.running(what, (), self._seconds_left())
                 if turns is None:
                     from ninefold.launch.turns import TurnTakers  # here, because it imports torch
@@ -156,7 +156,7 @@ class Timing:
         # One more if the named cell has trained no long stretch yet.
         stretched = not self._stretches or self._stretches[self._named_cell]
         if self._settled and (stretched or not fits):
-            self._screen.note(f"the time question is settled after {done} timing rounds")
+            self._screen.note(f"the speed comparison is decided after {done} repetitions")
             return "settled"
         return None if fits or self._extends() else "budget"
 
@@ -305,7 +305,7 @@ class Timing:
                 if taken[name] and self._is_late():
                     continue
                 if taken[name] == max(taken.values(), default=0):  # no cell has had this one
-                    shown = f"{what}  turn {taken[name] + 1}"
+                    shown = f"{what}  time slice {taken[name] + 1}"
                     self._screen.running(shown, (), max(self._seconds_left(), to_take))
                 taken[name] += 1
                 to_take -= self._turn_seconds[name]

@@ -84,7 +84,7 @@ class Segmentation(nn.Module):
         both = counts.sum(axis=1) + counts[:, : self.classes].sum(axis=0)
         pixels = int(counts.sum())
         if not pixels:
-            raise unlabeled("a class in any pixel", f"all are {self.ignore}, which is void")
+            raise unlabeled("a class in any pixel", f"all are {self.ignore}, which is ignored")
         occurs = both > 0
         iou, dice = hits[occurs] / (both - hits)[occurs], 2 * hits[occurs] / both[occurs]
         each = dict.fromkeys(named(names, self.classes), None) | dict(

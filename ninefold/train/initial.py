@@ -97,7 +97,7 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any]) -> list[str]:
             "init=FILE init_partial=true",
         )
     names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
-    drawn = f"; drawn from the seed: {', '.join(names)}" if names else ""
+    drawn = f"; randomly initialized: {', '.join(names)}" if names else ""
     return [f"The initial weights are {found.name}{drawn}."]
 
 
@@ -114,7 +114,7 @@ def _from_file(
     report = replace(report, missing=[name for name in report.missing if name not in without])
     say(redact(one_line(f"init={path}: {report}")))
     if not report.loaded or not (report.complete or partial):
-        keep = ", or init_partial=true to keep what does not fit as it is drawn"
+        keep = ", or init_partial=true to keep what does not fit randomly initialized"
         raise CheckpointError(
             "init",
             path,
@@ -132,7 +132,7 @@ def left_out(report: LoadReport, without: Sequence[str]) -> list[str]:
     return [
         f"{what}: {', '.join(names)}."
         for what, names in (
-            ("Kept as drawn from the seed", kept),
+            ("Randomly initialized", kept),
             ("In the file and not in the model", report.unexpected),
         )
         if names
@@ -156,9 +156,9 @@ def restore(
             raise ConfigError(
                 "resume",
                 path.parents[1],
-                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot go on "
-                "as another; put the old values back, or start a new run, with init= for its "
-                "weights",
+                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot "
+                "continue as another; put the old values back, or start a new run, with init= for "
+                "its weights",
             )
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())

@@ -77,7 +77,7 @@ def choose_kernels(deterministic: bool, benchmark: bool) -> None:
 def notes(
     wanted: str, layout: str, benchmark: bool, context: RankContext, contiguous: bool = False
 ) -> list[str]:
-    """Sentences about what has no effect, or another one than in other cells, at this place.
+    """Sentences about what has no effect, or another one than in other configurations, here.
 
     layout: what model.memory_format=`wanted` means here. benchmark: the key cudnn_benchmark.
     contiguous: whether the strategy keeps its parameters so.
@@ -86,7 +86,7 @@ def notes(
     if contiguous and wanted == AUTO:
         found.append(
             "model.memory_format=auto is contiguous here, as parameters that are spread over "
-            "processes must be, and may be channels last in cells of other strategies."
+            "processes must be, and may be channels last in other strategies."
         )
     elif contiguous and layout != CONTIGUOUS:
         found.append(

@@ -76,7 +76,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
     if context.local_size > job.threads:
         found.append(
             f"{context.local_size} processes have a CPU thread each, where one process "
-            f"would have {job.threads}: this cell has more of them than its neighbors."
+            f"would have {job.threads}: this configuration has more of them than others."
         )
     elif context.device.type == "cpu" and context.local_size > 1:
         found.append(

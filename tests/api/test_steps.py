@@ -236,7 +236,7 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert found(1.0).sentence.startswith("In this process no step is shown to be the fastest: ")
     assert "takes the same time within 2 %" in found(1.0).sentence
     open_ = found(1.2, noise=0.2)
-    assert open_.sentence.startswith("In this process it is not decided after 5 rounds")
+    assert open_.sentence.startswith("In this process it is not decided after 5 repetitions")
     assert not open_.settled
     assert open_.best == "<a>"
     assert open_.chance < 0.95
@@ -244,9 +244,9 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert (none.best, none.settled) == (None, False)
     assert "in this process is not known yet" in none.sentence
     beside = found(1.5, busy=0.31, late=6).sentence
-    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside
+    assert "Most time slices were disturbed (other programs used 31 % of the CPU time)" in beside
     bursts = found(1.5, busy=0.31, late=2).sentence
-    assert "33 % of the turns were disturbed and left out." in bursts
+    assert "33 % of the time slices were disturbed and left out." in bursts
     assert "disturbed" not in found(1.5, busy=0.04, late=6).sentence
     without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     assert "in this process" in without.sentence.lower()

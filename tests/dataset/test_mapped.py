@@ -105,7 +105,7 @@ def test_a_mask_may_hold_class_numbers_and_the_number_of_void() -> None:
 
 
 def test_black_and_white_masks_are_not_taken_for_void() -> None:
-    said = r"7 masks hold the values 0, 255 only; 255 is void .*; divide black and white masks by"
+    said = r"7 masks hold the values 0, 255 only; 255 is ignored .*; divide black and white masks"
     with pytest.raises(DataError, match=said):
         item("black and white", classes=2).prepare()
     with pytest.raises(DataError, match=r"the value 255 in .*; 0 to 1 are allowed; divide black"):

@@ -70,13 +70,13 @@ def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
     assert refused.returncode == 3
     assert refused.stderr == (
         f"error: init={file}: it does not fit the model; {report}; choose the right file or model, "
-        "or init_partial=true to keep what does not fit as it is drawn\n"
+        "or init_partial=true to keep what does not fit randomly initialized\n"
     )
     assert kept.returncode == 0, kept.stderr
     assert f"init={file}: {report}" in kept.stdout.splitlines()
     notes = result(shell.folder / "kept")["notes"]
     assert f"The initial weights are those of {file} (raw)." in notes
-    assert f"Kept as drawn from the seed: {head}." in notes
+    assert f"Randomly initialized: {head}." in notes
     ours = model_of(shell.folder / "kept")
     heads = {"classifier.weight", "classifier.bias"}
     assert differing(ours, model_of(shell.folder / "digits") | {n: ours[n] for n in heads}) == set()
@@ -150,7 +150,7 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     assert differing(ours, theirs | {n: ours[n] for n in ("fc.weight", "fc.bias")}) == set()
     notes = "\n".join(result(shell.folder / "run")["notes"])
     assert (
-        "The initial weights are ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1; drawn from the seed: "
+        "The initial weights are ShuffleNet_V2_X0_5_Weights.IMAGENET1K_V1; randomly initialized: "
         "fc.weight, fc.bias." in notes
     )
     resumed, evaluated, refused = one_after_another(

@@ -210,10 +210,12 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times() -> None:
     answer = answer_of(whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0})))
     assert answer.lead == "All 2 other configurations keep accuracy."
     assert (answer.cell, answer.chance, answer.train) == (None, None, None)
-    assert ("times", "not measured in turns") in [(chip.name, chip.text) for chip in answer.chips]
+    assert ("times", "not interleaved: no verdict") in [
+        (chip.name, chip.text) for chip in answer.chips
+    ]
     assert not any("s per epoch" in reason for reason in answer.reasons)
     assert any(
-        "not measured in turns: study.ask=[time] measures" in said for said in answer.caveats
+        "not interleaved: study.ask=[time] compares speed" in said for said in answer.caveats
     )
     off = {DDP: -2.0, NONE_AUTOCAST: -0.45}
     known = whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DDP: 3.0}, off, spread=0.2))
@@ -302,7 +304,7 @@ def test_a_copy_that_is_no_control_of_times_computes_the_same_scores() -> None:
     ]
     known = evidence(alike)
     assert known.safe[DP] == "safe"
-    assert known.safe[NONE_AUTOCAST] == "not enough runs"
+    assert known.safe[NONE_AUTOCAST] == "open"
 
 
 GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30

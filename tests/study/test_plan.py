@@ -68,7 +68,7 @@ def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str)
         Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
     for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
         (failure,) = odd_options(OverridesParser.create().parse_overrides(["seed=1,2", swept]))
-        assert "its runs would stand in one cell" in str(failure)
+        assert "its runs would be one configuration" in str(failure)
 
 
 def test_a_swept_mapping_is_recorded_in_the_results(made: Sweep) -> None:
@@ -116,14 +116,16 @@ def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
     stored = ROOT / "conf" / "train.yaml"
     single = made.compose(["study.repeats=3"])
     (failure,) = not_honored(single, stored)
-    assert str(failure).startswith("error: study.repeats=3: a single run has no rounds;")
+    assert str(failure).startswith("error: study.repeats=3: a single run has no repetitions;")
     assert not not_honored(made.compose(["seed=1"]), stored)
     with open_dict(single):
         single.hydra.mode = RunMode.MULTIRUN
         assert not not_honored(single, stored)
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
     (failure,) = not_honored(single, stored)
-    assert str(failure).startswith("error: study.repeats=3: hydra/sweeper=basic has no rounds;")
+    assert str(failure).startswith(
+        "error: study.repeats=3: hydra/sweeper=basic has no repetitions;"
+    )
 
 
 def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:

@@ -132,8 +132,8 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     folder, said = whole
     lines = [line.partition("  |  ")[0] for line in said.splitlines()]
     cells, *rounds = lines[:3]
-    assert cells == "2 cells: none-fp32, ddp-fp32"
-    assert rounds == ["timing round 1  2 cells", "timing round 2  2 cells"]  # when they ended
+    assert cells == "2 configurations: none-fp32, ddp-fp32"
+    assert rounds == [f"repetition {n}  2 configurations" for n in (1, 2)]  # when they ended
     found = turns(folder)
     assert found.keys() == {"none-fp32", "ddp-fp32"}
     for results in found.values():

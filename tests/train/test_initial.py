@@ -49,7 +49,7 @@ def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
     body = {name: file[f"{prefix}{name}"] for name in drawn if name not in HEAD}
     assert same(body, model.state_dict()) == body.keys()
     assert same({name: drawn[name] for name in HEAD}, model.state_dict()) == set(HEAD)
-    assert notes[1:] == ["Kept as drawn from the seed: classifier.weight, classifier.bias."]
+    assert notes[1:] == ["Randomly initialized: classifier.weight, classifier.bias."]
 
 
 def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:

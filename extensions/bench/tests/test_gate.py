@@ -67,13 +67,13 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     rounds = gate.rounds_needed(pair(1.0, 0.967, 1.034), 1.03, CONFIDENCE)
     assert rounds is not None
     assert str(undecided) == (
-        "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.967 to 1.034; "
+        "error: max-slowdown=3%: not decided after 14 repetitions; the interval is 0.967 to 1.034; "
         f"--minutes {math.ceil(3 * rounds / 14)}, a quieter runner, or --undecided pass"
     )
     near = gate.failure(pair(1.0299, 1.0, 1.06), 0.03, CONFIDENCE, minutes=3)
     assert str(near).endswith("; a quieter runner, or --undecided pass")
     alone = gate.failure(pair(1.2, None, None, n=1), 0.03, CONFIDENCE, minutes=3)
-    assert "not decided after 1 round; the interval is not known yet; a quieter" in str(alone)
+    assert "not decided after 1 repetition; the interval is not known yet; a quieter" in str(alone)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.01, 1.015, 1.05])

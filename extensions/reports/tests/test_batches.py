@@ -96,7 +96,7 @@ def test_what_counts_is_the_score_per_second(settings: list[Setting], lead: str,
 
 def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=0)
-    assert found.lead == "No verdict on batch sizes: nothing was timed in turns."
+    assert found.lead == "No verdict on batch sizes: times were not interleaved."
     assert (found.cell, found.decided) == (None, False)
     assert found.reasons[1].endswith("s to the score.")
     assert "times as soon" not in found.reasons[-1]
@@ -104,7 +104,7 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
 
 def test_after_two_timing_rounds_nobody_is_told_what_to_use() -> None:
     found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=2)
-    assert found.lead == "Too few timing rounds to tell which batch to use."
+    assert found.lead == "Too few repetitions to tell which batch to use."
     assert not found.decided
 
 

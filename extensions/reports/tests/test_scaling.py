@@ -86,7 +86,7 @@ def test_without_none_the_base_is_the_fewest_processes() -> None:
     ("facts", "enough", "said"),
     [
         ({"alpha": 4e-3, "counts": (1, 2, 4, 8)}, 2,
-         "More than 2 processes are shown not to pay: ddp x4, fp32; ddp x8, fp32 are slower"),
+         "More than 2 processes are shown not to pay: ddp x4, fp32; ddp x8, fp32 are no faster"),
         ({}, None, "From which number on more processes do not pay is not shown."),
         ({"alpha": 4e-3, "noise": 0.5, "rounds": 3}, None, "No number of its processes is shown"),
     ],
@@ -142,7 +142,7 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
     assert reported(replace(found, runs=apart)).answer.surer is None
-    assert answer.lead == "No verdict on more processes: nothing was timed in turns."
+    assert answer.lead == "No verdict on more processes: times were not interleaved."
     assert (answer.decided, answer.reasons) == (False, [])
     assert answer.table is not None
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]

@@ -214,7 +214,7 @@ def test_any_damage_is_refused_and_the_checkpoint_before_is_resumed(tmp_path: Pa
     [
         (lambda last: (last / "__1_0.distcp").touch(), "__1_0.distcp in it is not listed"),
         (lambda last: flipped(last / "__0_0.distcp"), "the sha256 of __0_0.distcp in it is not"),
-        (lambda last: (last.parent / manifest.FILE).unlink(), "no manifest.json beside it lists"),
+        (lambda last: (last.parent / manifest.FILE).unlink(), "no manifest.json next to it lists"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_said(

@@ -227,7 +227,7 @@ def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
     lines = capfd.readouterr().err.splitlines()
     (line,) = (line for line in lines if line.startswith("warning: "))
     assert line.startswith(f"warning: logger={tracker}: ")
-    assert line.endswith("; the run goes on without it")
+    assert line.endswith("; the run continues without it")
     assert "0123456789abcdef" not in line
 
 

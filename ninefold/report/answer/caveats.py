@@ -36,32 +36,31 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     ]
     if evidence.group.timing and not evidence.comparison.steady:
         found.append(
-            "No process trained a long stretch after its turns: how far turns are from a long run "
-            "is not known."
+            "No process trained without interruption after its time slices: how far these are from "
+            "a long run is not known."
         )
     if evidence.uncontrolled:
         found.append(_no_control(evidence))
     if not evidence.scored:
         found.append(
-            "The study asked for times alone: whether a cell's score is as good as "
-            "that of the baseline is not known."
+            "Only speed was compared: whether a configuration keeps the score is not known."
         )
     if evidence.scored and not evidence.settings.margin and len(evidence.cells) > 1:
         name, unit = evidence.group.score, evidence.group.scoring.unit
         found.append(
-            f"Nothing says how much of the {name} may be lost: a cell counts as safe only if it is "
-            f"shown to lose nothing. report.margin sets that{unit and f', in {unit}'}."
+            f"No margin is set for the {name}: it counts as kept only if any loss is ruled out. "
+            f"report.margin sets that{unit and f', in {unit}'}."
         )
     if not evidence.asks_time:
-        measured = "study.ask=[time] measures them"
+        measured = "study.ask=[time] compares speed"
         if evidence.group.on_hosts > 1:
-            measured = "runs on several hosts cannot take turns"
-        found.append(f"The times are those of whole runs, not measured in turns: {measured}.")
+            measured = "runs on several hosts cannot be interleaved"
+        found.append(f"Times are of full training runs, not interleaved: {measured}.")
     if evidence.group.timing and (count := sweep.timing_groups) > 1:
         found.append(
-            "Not all cells could be alive at once, for want of memory or on a GPU that takes one "
-            f"process at a time: they were timed in {count} groups. What changed between the "
-            "groups of a round does not cancel."
+            "Not all configurations could be alive at once, for want of memory or on a GPU that "
+            f"takes one process at a time: they were timed in {count} groups. What changed between "
+            "the groups of a repetition does not cancel."
         )
     if evidence.group.timing:
         found += _state_of_machine(evidence, others(sweep.timing))
@@ -128,22 +127,22 @@ def _state_of_machine(evidence: Evidence, of_rounds: float | None) -> list[str]:
         return [f"{used}: this says little about the machine alone."]
     if turns.busy:
         return [
-            f"{used} throughout. These are times beside them; configurations whose threads wait "
-            "for each other lose most. For this machine alone, run it again when it is quiet."
+            f"{used} throughout. These are times under that load; configurations whose threads "
+            "wait for each other lose most. For this machine alone, run it again when it is quiet."
         ]
     found = []
     if (left := sum(turns.left_out.values())) >= TOLD:
         reasons = {
             OTHERS: "other programs used the CPUs during {}",
-            AROUND: "during {} the turns around were slow as well",
+            AROUND: "during {} the slices around were slow as well",
             ALONE: "{} took more than three times as long as usual",
         }
         parts = [reasons[why].format(f"{100 * of:.0f} %") for why, of in turns.left_out.items()]
-        found.append(f"{100 * left:.0f} % of the turns were left out: {listed_and(parts)}.")
+        found.append(f"{100 * left:.0f} % of the time slices were left out: {listed_and(parts)}.")
     elif turns.others is None and share is not None and share > TOLD:
-        found.append(f"{used} during the turns; in which of them is not known.")
+        found.append(f"{used} during the time slices; in which of them is not known.")
     found += [
-        f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} rounds."
+        f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} repetitions."
         for cell in evidence.cells
         if (total := sum(run.timed for run in evidence.group.completed(cell))) >= USUAL_ROUNDS
         and (counted := len(evidence.seconds.get(cell, {}))) < USUAL_ROUNDS
@@ -250,8 +249,8 @@ def _not_steady(steady: Steady, evidence: Evidence) -> str:
         interval = f" (95 % interval {low} % to {high} %)"
     return (
         f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
-        f"{percent_longer(steady.ratio)} in turns than in a long stretch alone{interval}. A long "
-        "run may differ as much from the times here, and the noise floor is that much higher."
+        f"{percent_longer(steady.ratio)} in time slices than without interruption{interval}. A "
+        "long run may differ as much from the times here, and the noise floor is that much higher."
     )
 
 

@@ -41,7 +41,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
         rounds = {run.round for run in timing if run.counts}
-        of_rounds = f"in {counted(len(rounds), 'timing round')}"
+        of_rounds = f"in {counted(len(rounds), 'repetition')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
         phrases.append(
             "times estimate the mean step of a long run on this host as it is most of the time"
@@ -52,7 +52,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     if left := sum(not run.counts for run in runs):
         phrases.append(f"{left} not counted")
     if seeds := _seeds(training):
-        phrases.append(f"{seeds} per cell")
+        phrases.append(f"{seeds} per configuration")
     return phrases
 
 
@@ -96,7 +96,7 @@ def _noise(timing: Sequence[Run]) -> list[str]:
         if sd >= MIN_NOISE
         else f"too small to measure between {of}"
         for sd, of in (
-            (found.turn, f"the {found.turns} turns of a process"),
+            (found.turn, f"the {found.turns} time slices of a process"),
             (found.process, "processes"),
         )
     )

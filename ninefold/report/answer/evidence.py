@@ -51,7 +51,7 @@ class Evidence:
     turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
-    safe: the verdict on each cell's score: safe, worse, not enough runs; safe if not scored.
+    safe: the verdict on each cell's score: safe, worse, open; safe if not scored.
     target: the score to time the way to, None where nothing gives one.
     """
 
@@ -86,8 +86,8 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """Return what there is one value of time for: a seed or a timing round."""
-        return "timing round" if self.timed else "seed"
+        """Return what there is one value of time for: a seed or a repetition."""
+        return "repetition" if self.timed else "seed"
 
     @property
     def to_target(self) -> Measure | None:

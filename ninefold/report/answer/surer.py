@@ -44,7 +44,7 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
         words["seed"] = ",".join(map(str, range(seeds)))
         further = each * (seeds - (len(sweep.rounds) if live else 0))
         words |= no_budget if (spent if live else 0) + further > limit else {}
-        text = f"Scores are open: {counted(seeds, 'seed')} in all may settle them."
+        text = f"Scores are open: {counted(seeds, 'seed')} in all may decide them."
         return _surer(recording, words, further / 60 if each else None, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
@@ -58,11 +58,11 @@ def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
         return None
     if not evidence.timed:
         asked = {"study.ask": "[time,accuracy]"}
-        return _surer(recording, asked, None, "This also times the configurations in turns.")
+        return _surer(recording, asked, None, "This also compares speed, interleaved.")
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
-    made = counted(len(sweep.timing), "timing round")
+    made = counted(len(sweep.timing), "repetition")
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit

@@ -52,7 +52,7 @@ def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
     said = _lead(found)
     if said.startswith(("Use ", "Only ")) and found.evidence.turns.swamped:
-        return f"Beside other programs: {said}"
+        return f"Under load: {said}"
     return said
 
 
@@ -191,7 +191,7 @@ def chips_of_scores(evidence: Evidence) -> list[Chip]:
     """Return what a study of scores alone allows for, and that it tells no times."""
     return [
         Chip("kept means", _kept(evidence), "even"),
-        Chip("times", "not measured in turns", "open"),
+        Chip("times", "not interleaved: no verdict", "open"),
     ]
 
 
@@ -232,12 +232,12 @@ def _open_to(found: Recommendation) -> list[str]:
     for cell in found.unscored:
         said.append(
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
-            f"{_kept(evidence)}) is open: more seeds may settle it."
+            f"{_kept(evidence)}) is open: more seeds may decide it."
         )
         speed = evidence.speed(cell, found.cell) if found.cell else None
         if speed and speed.high is not None and speed.high < 1:
             said[-1] += (
-                f" It looks slower ({_with_interval(speed)} times as fast): if more timing rounds "
+                f" It looks slower ({_with_interval(speed)} times as fast): if more repetitions "
                 "show that, its score does not matter."
             )
     return said
@@ -275,7 +275,7 @@ def _behind(found: Recommendation) -> list[str]:
             f"{_loss(evidence, other) if why == 'worse' else ''}."
         )
     if out := [o for o in lost if o not in slower and verdicts[o] != "faster"]:
-        said.append(f"Out, as {evidence.group.score} is lost: {evidence.labels(out)}.")
+        said.append(f"Eliminated, as {evidence.group.score} is lost: {evidence.labels(out)}.")
     unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
     unclear = [other for other in unclear if other != PLAIN or evidence.speed(cell) is None]
     if unclear:
@@ -346,7 +346,7 @@ def check(evidence: Evidence) -> str:
         low, high = (number(100 * (end - 1), 1, sign=True) for end in (control.low, control.high))
         text += f" (95 % interval {low} % to {high} %)"
     if control.resolution is None:
-        return f"{text}; too few rounds to tell more. Only ratios beyond 3 count as a difference."
+        return f"{text}; too few repetitions: only ratios beyond 3 count as a difference."
     follows = {
         PASSED: f", within {same}.",
         FAILED: f", not within {same}: something besides the configurations changes the times.",

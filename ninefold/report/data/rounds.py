@@ -102,4 +102,4 @@ def why_not(run: Run, sweep: StudyRecord) -> str | None:
         return "the burn-in: it warms the machine up"
     if sweep.put_away(run.folder):
         return "superseded: the study repeated it"
-    return "it is in no round that counts"
+    return "it is in no repetition that counts"

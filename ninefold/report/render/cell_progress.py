@@ -43,7 +43,7 @@ class CellProgress:
     def texts(self) -> dict[str, str]:
         """Its fields as text, by the titles of their columns."""
         return {
-            "cell": self.cell,
+            "configuration": self.cell,
             "s/epoch": self.seconds,
             "times as fast": str(self.speed),
             "score": str(self.score),

@@ -150,14 +150,14 @@ def _caption(group: Group, report: Report) -> str:
         confidence = settings.score_confidence
         margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
         band = f"lost at most the margin, {margin}"
-    unit = "timing round" if group.timing_rounds and not scores else "seed"
+    unit = "repetition" if group.timing_rounds and not scores else "seed"
     key = SCORE_KEY if scores else SECONDS.key
     found = [each for cell in group.shown if (each := cell.measures.get(key))]
     count = counted(max((each.n for each in found), default=0), unit)
     better = "Left" if scores and group.better == "less" else "Right"
     if group.turns_left_out and not scores:
         share = max(1, round(100 * group.turns_left_out))
-        count += f" without {share} % of the turns, which were disturbed"
+        count += f" without {share} % of the time slices, which were disturbed"
     return (
         f"{better} is better. {count}; lines: {confidence:.3g} % intervals; band: {band}; "
         f"hollow: open; struck out: left out. {report.machine.rstrip('.')}."

@@ -184,14 +184,14 @@ def about(table: Table, group: Group) -> str:
         )
     if group.timing_rounds:
         said.append(
-            f"Times are of {group.timing_rounds} timing rounds, in which the configurations take "
-            "turns."
+            f"Times are of {group.timing_rounds} repetitions, in which the configurations "
+            "alternate in time slices."
         )
     if any(column.title.startswith("times as fast") for column in table.columns):
-        said.append(f"“times as fast” is against {BASELINE}.")
+        said.append(f"“times as fast” is compared with {BASELINE}.")
         if settings.looks > 1:
             said.append(
-                f"{settings.confidence:.3g} % for each of {settings.looks} looks at the data is "
+                f"{settings.confidence:.3g} % for each of {settings.looks} interim analyses is "
                 f"{100 * (1 - settings.level):g} % for the study."
             )
     if any(map(reason, group.shown)):
@@ -199,9 +199,9 @@ def about(table: Table, group: Group) -> str:
     words = {field.word.text for row in table.rows for field in row if field.word}
     margin = within_margin(settings.margin, group.unit, group.better, BASELINE)
     meanings = {
-        "kept": f"kept: the {group.score} is shown, by the bound beside it, to be {margin}",
+        "kept": f"kept: the {group.score} is shown, by the bound next to it, to be {margin}",
         "open": "open: not shown at the level that all pairs together need, even where the "
-        "interval, which is of its pair alone, says so",
+        "interval, which is of its pair alone, excludes equality",
         BEHIND: "behind: shown to be slower than the fastest acceptable one",
         "in the noise": "in the noise: the difference is smaller than this study can tell",
     }

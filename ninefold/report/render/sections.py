@@ -125,12 +125,12 @@ def _check(group: Group) -> Section | None:
             for each in steady
         ]
         points.append(
-            "A step in turns took, in times of one in a long stretch of the same process alone "
+            "A step in time slices took, in times of one without interruption in the same process "
             f"(95 % interval): {listed_and(told)}."
         )
     if group.others is not None:
         share = f"{100 * group.others:.0f} %"
-        points.append(f"Other programs used {share} of the CPU time during the turns.")
+        points.append(f"Other programs used {share} of the CPU time during the time slices.")
     return Section("check", "Check", points=points) if points else None
 
 
@@ -234,7 +234,7 @@ def _numerics(group: Group) -> Section | None:
 
 def _pairs(group: Group) -> Section | None:
     """Every pair of configurations that do work of their own."""
-    settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
+    settings, unit = group.settings, "repetitions" if group.timing_rounds else "seeds"
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     tables = [
         _pair_table(group, settings.confidence, "times as fast", unit),
@@ -271,7 +271,7 @@ def _pair_table(group: Group, confidence: float, what: str, unit: str) -> Table:
                 ]
             )
     titles = (f"{what} ({confidence:.3g} % interval)", "p", unit)
-    return filled(table_of(capitalized(what), [_NAME, "against"], titles, rows))
+    return filled(table_of(capitalized(what), [_NAME, "compared with"], titles, rows))
 
 
 def _conditions(report: Report, shown: int) -> Section:
@@ -322,8 +322,8 @@ def _runs(report: Report) -> Section:
         seconds, score = SECONDS.value(run), of_score(run.scoring).value(run)
         shown = small(seconds), score_text(score, unit)
         rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
-    titles = ("seed", "round", "s/epoch", in_words(_score_of(report.groups), unit))
-    table = table_of("Every run", ["run", "cell", "status"], titles, rows)
+    titles = ("seed", "repetition", "s/epoch", in_words(_score_of(report.groups), unit))
+    table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table])
 
 

@@ -12,9 +12,9 @@ from ninefold.report.data.numerics import Row
 from ninefold.report.data.runs import Run
 
 ABOUT = (
-    "Loss, gradient and update of the first {steps} steps against those of none-fp32 with the same "
-    "seed, without dropout. The first step starts from the same weights, and decides; later ones "
-    "show how fast rounding drives the cells apart."
+    "Loss, gradient and update of the first {steps} steps compared with those of none-fp32 with "
+    "the same seed, without dropout. The first step starts from the same weights, and decides; "
+    "later ones show how fast rounding drives the configurations apart."
 )
 SAME, WITHIN, OTHER = "the same", "the same within its precision", "not the same"
 
@@ -94,7 +94,7 @@ def _by_design(run: Run, first: Row) -> bool:
 def _judge(run: Run, first: Row) -> tuple[str, str]:
     """The verdict on a run by its first step, and why."""
     if run.cell == PLAIN:
-        return SAME, "The other cells are compared with it."
+        return SAME, "The other configurations are compared with it."
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
     short = run.dtype in ("float16", "bfloat16")
