@@ -1,7 +1,7 @@
 """Who names a winner among equal training scripts: bench, hyperfine, or timing one after another?
 
     python -m benchmarks scripts [--kinds plain workers ...] [--seconds 40] [--output FILE.jsonl]
-    python -m benchmarks scripts --burst 6 ...  # two cores are busy for 20 s amid each comparison
+    python -m benchmarks scripts --burst 6 ...  # four programs run for 20 s amid each comparison
 
 Each compares a script of extensions/bench/tests/zoo.py with a copy of itself, and with one that
 does one more forward and backward pass in every 20th step. `alone` times the steps of each script
@@ -32,7 +32,7 @@ KINDS = ("plain", "workers", "compiled-model")
 PLANTED = "ZOO_PLANTED=0.05"
 SAME = 0.02
 UNTIMED, RUNS, RUN_SECONDS = 50, 5, 5.0  # steps; runs of hyperfine, and their seconds of training
-BURST_SECONDS = 20.0
+BURST_SECONDS, SPINNERS = 20.0, 4
 
 
 def timed(seconds: float, steps: int, script: str) -> None:
@@ -96,8 +96,8 @@ def bench(kind: str, minutes: float, folder: Path) -> list[Any]:
 
 @contextlib.contextmanager
 def burst(after: float) -> Iterator[None]:
-    """Keep both cores busy for a while, so many seconds from now."""
-    processes = [Process(target=spin, args=(after,)) for _ in range(2)]
+    """Have programs compute for a while, so many seconds from now."""
+    processes = [Process(target=spin, args=(after,)) for _ in range(SPINNERS)]
     for process in processes:
         process.start()
     yield
@@ -106,6 +106,7 @@ def burst(after: float) -> Iterator[None]:
 
 
 def spin(after: float) -> None:
+    os.setsid()  # Linux shares a core among sessions: in ours it would take little from us
     time.sleep(after)
     end = time.monotonic() + BURST_SECONDS
     while time.monotonic() < end:
