@@ -13,6 +13,10 @@ if __name__ == "__main__":  # processes that a contestant starts import this fil
         from benchmarks import steps
 
         sys.exit(steps.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["scripts"]:
+        from benchmarks import scripts
+
+        sys.exit(scripts.main(sys.argv[2:]))
     from benchmarks.run import main
 
     sys.exit(main())

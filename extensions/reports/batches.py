@@ -12,9 +12,9 @@ from functools import cached_property
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import Answer
-from ninefold.report.answer.wording import MIN_ROUNDS, how_many
+from ninefold.report.answer.wording import MIN_ROUNDS
 from ninefold.report.data.cell import PLAIN, Cell, plainness
-from ninefold.report.numbers import three_digits, times
+from ninefold.report.numbers import number, three_digits, times
 from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
@@ -177,7 +177,7 @@ def _answer(
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
     verdict, ratio = compared.verdict(plain.name, best.name), compared.ratio(plain.name, best.name)
     if verdict == "faster" and ratio:
-        sooner = f"reaches the score {how_many(1 / ratio[0])} times as soon"
+        sooner = f"reaches the score {number(1 / ratio[0], 2)} times as soon"
         return _named(f"Use {best.name}: it {sooner}.", best, said)
     if verdict in ("slower", "tie"):
         return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)

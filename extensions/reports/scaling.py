@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, step_seconds
 from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Compared
-from ninefold.report.answer.wording import how_many
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
@@ -134,7 +133,7 @@ def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
     one = "one" if base.processes in (None, 1) else f"{base.processes}"
     if best.speed.verdict == "faster":
         unit = "as fast as" if kind == "strong" else "the examples a second of"
-        return f"Use {what}: {how_many(best.speed.value)} times {unit} {one}.", best.cell
+        return f"Use {what}: {number(best.speed.value, 2)} times {unit} {one}.", best.cell
     if best.speed.verdict == "tie":
         return f"Do not scale out: {what} are no faster than {one}.", base
     if best.speed.verdict == "slower":

@@ -176,7 +176,7 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
     ("seconds", "accuracy", "changes", "said", "reason"),
     [
         ({NONE: 5.0, NONE_AUTOCAST: 3.0}, {}, {},
-         "Use one process in autocast: 1.7 times as fast as fp32.", "more than 2 % faster"),
+         "Use one process in autocast: 1.67 times as fast as fp32.", "more than 2 % faster"),
         ({NONE: 5.0, DDP: 3.0}, {DDP: -2.0}, {},
          "Use one process in fp32: no other configuration is acceptable.",
          "ddp, fp32 is faster, but its accuracy is worse: -1.98 points."),
@@ -186,10 +186,10 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
          "Not decided: whether ddp, fp32 keeps accuracy is open.", "keeps accuracy"),
         ({NONE: 5.0, DDP: 2.0, NONE_AUTOCAST: 2.1}, {}, {"spread": 0.8},
          "Not decided: accuracy of 2 configurations is still open.", "Still possible"),
-        (SECONDS, {DDP_AUTOCAST: -1.5}, {}, "Use ddp, fp32: 1.7 times as fast as none, fp32.",
+        (SECONDS, {DDP_AUTOCAST: -1.5}, {}, "Use ddp, fp32: 1.66 times as fast as none, fp32.",
          "ddp, autocast is faster, but its accuracy is worse: -1.48 points."),
         (NEAR, {}, {"noise": 0.002},
-         "Use one process in autocast: 2.5 times as fast as fp32.",
+         "Use one process in autocast: 2.49 times as fast as fp32.",
          "As fast: ddp, fp32; ddp, autocast."),  # of cells that tie the simplest is named
     ],
 )  # fmt: skip

@@ -157,7 +157,7 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
 def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: Path) -> None:
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "far", far, rounds=1)).answer
-    assert answer.lead == "Use one process in autocast: 2 times as fast as fp32."
+    assert answer.lead == "Use one process in autocast: 2.02 times as fast as fp32."
     close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "close", close, rounds=1)).answer
     assert answer.lead == "Too few repetitions to tell: none, autocast is the fastest so far."

@@ -60,7 +60,7 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named() -> None:
         ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
         ("fp32", 128, 9.0, [0.4, 0.6, 0.8, 0.9]),
     )
-    assert found.lead == "Use none, autocast with batch 128: it reaches the score 2 times as soon."
+    assert found.lead == "Use none, autocast with batch 128: it reaches the score 2.00 times as soon."
     assert (found.cell, found.decided) == ("none, autocast with batch 128", True)
     assert found.train is None
     assert found.reasons[0] == "The score to reach is 89.70 % test accuracy."
@@ -84,7 +84,7 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named() -> None:
          "none, autocast with batch 256 reaches the score 0.99 times"),
         ([PLAIN, ("autocast", 128, 5.0, SLOW), ("autocast", 256, 4.0, [0.2, 0.4, 0.6, 0.7]),
           ("autocast", 512, 12.0, SLOW)],
-         "Use none, autocast with batch 128: it reaches the score 2 times as soon.",
+         "Use none, autocast with batch 128: it reaches the score 2.00 times as soon.",
          "none, autocast with batch 256: 4.0"),
     ],
 )  # fmt: skip

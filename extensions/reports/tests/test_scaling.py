@@ -114,11 +114,11 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
 @pytest.mark.parametrize(
     ("facts", "lead", "named"),
     [
-        ({}, "Use 4 processes (ddp): 2.3 times as fast as one.", Cell("ddp", "fp32", 4)),
+        ({}, "Use 4 processes (ddp): 2.34 times as fast as one.", Cell("ddp", "fp32", 4)),
         ({"alpha": 0.05, "counts": (1, 2)},
          "Do not scale out: 2 processes (ddp) are 0.27 times as fast as one.",
          Cell("none", "fp32")),
-        ({"weak": True}, "Use 4 processes (ddp): 3.5 times the examples a second of one.",
+        ({"weak": True}, "Use 4 processes (ddp): 3.54 times the examples a second of one.",
          Cell("ddp", "fp32", 4)),
         ({"noise": 0.9, "rounds": 3, "counts": (1, 2)},
          "Not decided: 2 processes (ddp) may be faster or slower than one.", None),
@@ -154,7 +154,7 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
 def test_the_report_has_the_table(tmp_path: Path) -> None:
     record(planted(cores=2), tmp_path)
     console = report.write(tmp_path)
-    assert "answer: Use 2 processes (ddp): 1.7 times as fast as one." in console
+    assert "answer: Use 2 processes (ddp): 1.65 times as fast as one." in console
     assert "train with it" not in console  # the study recorded no configuration
     assert "## More processes" in (tmp_path / "report.md").read_text()
     assert "Strong scaling:" in (tmp_path / "report.html").read_text()

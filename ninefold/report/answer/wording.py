@@ -74,7 +74,7 @@ def _lead(found: Recommendation) -> str:
         if found.chance is None:
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speed(cell)) and speed.verdict == "faster":
-            return f"Use {name}: {how_many(speed.value)} times as fast as {_base(cell)}."
+            return f"Use {name}: {number(speed.value, 2)} times as fast as {_base(cell)}."
         same = _same(evidence)
         if cell == PLAIN:
             return f"Use {name}: nothing acceptable is more than {same} faster."
@@ -363,11 +363,6 @@ def check(evidence: Evidence) -> str:
 def floor_text(evidence: Evidence) -> str:
     """Return the noise floor in percent."""
     return f"{100 * evidence.comparison.floor:.1f} %"
-
-
-def how_many(times: float) -> str:
-    """Return a speed-up as people say it: `1.7`, `1.04`, `12`."""
-    return f"{times:.2f}" if times < 1.2 else f"{times:.2g}" if times < 100 else f"{times:.0f}"
 
 
 def percent(chance: float) -> str:
