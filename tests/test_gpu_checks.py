@@ -106,7 +106,7 @@ def test_what_travels_and_what_comes_back(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(pack, "ROOT", tmp_path)
     where, answer = pack.unpack([tmp_path / "found.tgz"], tmp_path / "outputs")
     assert where.startswith("experiments/nine_way/2026-11-22_")
-    assert "1.7 times as fast as fp32" in answer
+    assert "1.70 times as fast as fp32" in answer
     assert (tmp_path / where.rstrip(":") / "report.html").exists()
     text, _ = table(tmp_path / "outputs" / pack.FOUND, command.PARTS)
     assert "rest/one" in text

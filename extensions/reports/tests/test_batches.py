@@ -60,7 +60,9 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named() -> None:
         ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9]),
         ("fp32", 128, 9.0, [0.4, 0.6, 0.8, 0.9]),
     )
-    assert found.lead == "Use none, autocast with batch 128: it reaches the score 2.00 times as soon."
+    assert (
+        found.lead == "Use none, autocast with batch 128: it reaches the score 2.00 times as soon."
+    )
     assert (found.cell, found.decided) == ("none, autocast with batch 128", True)
     assert found.train is None
     assert found.reasons[0] == "The score to reach is 89.70 % test accuracy."
