@@ -56,7 +56,7 @@ def module(name: str, *arguments: str) -> None:
         command(arguments)
     elif name in ("ninefold.report", "ninefold.export", "ninefold.finders"):
         command([name.partition(".")[2], *arguments])
-    elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps"} & {*arguments}:
+    elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps", "scripts"} & {*arguments}:
         benches(name, arguments)
     elif find_spec(name) is None:
         raise ValueError(f"there is no module {name}")
