@@ -29,13 +29,13 @@ COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time
 
 def main() -> NoReturn:
     """Run the command that the arguments name, and exit with its documented code."""
+    look_in_working_folder()  # before more is imported, which a file there could stand for
     from ninefold.signals import exit_until_handled
 
     exit_until_handled()  # the imports that follow take half a second
     script = Path(sys.argv[0]).name
     program = "python -m ninefold" if script == "__main__.py" else "ninefold"
     places.typed_with(program)
-    look_in_working_folder()
     places.take_path()
     name, arguments = (*sys.argv[1:2], "")[0], sys.argv[2:]
     sys.argv[1:] = arguments

@@ -31,6 +31,24 @@ def short(text: str) -> str:
     return text if len(text) <= MAX_PART_CHARS else f"{text[:200]}... ({len(text)} characters)"
 
 
+def text_of(value: object) -> str:
+    """str(value), or that it fails: an error, or what it is about, may be of a user's class."""
+    try:
+        return str(value)
+    except Exception:
+        return f"<str() of a {type(value).__name__} failed>"
+
+
+def error_text(error: BaseException) -> str:
+    """`TYPE: what it says`."""
+    return f"{type(error).__name__}: {text_of(error)}".rstrip(": ")
+
+
+def by_signal(error: BaseException) -> bool:
+    """Whether a handler of ours raised it: with a number. User's code may raise one without."""
+    return isinstance(error, KeyboardInterrupt) and any(type(n) is int for n in error.args)
+
+
 class Failure(Exception):
     """An error that the user can act on: `error: <field>=<value>: <wrong>; <allowed>; <do>`.
 
@@ -51,7 +69,7 @@ class Failure(Exception):
         # Every error line is made here, so this is where secrets are removed. Before and after the
         # text is put on one line: a secret may be known with its line breaks or without them.
         said = redact("; ".join(sentence)).rsplit("; ", 2)
-        parts = [short(redact(one_line(redact(str(p))))) for p in (field, value, *said)]
+        parts = [short(redact(one_line(redact(text_of(p))))) for p in (field, value, *said)]
         super().__init__(*parts)
         self.field, self.value, self.wrong, self.allowed, self.do = parts
 
@@ -187,12 +205,13 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
     for each in chain(error):
         number = each.errno if isinstance(each, OSError) else None
         files = number in (errno.EMFILE, errno.ENFILE)
-        no_task = number in (None, errno.EAGAIN) and any(words in str(each) for words in NO_TASK)
+        said = text_of(each)
+        no_task = number in (None, errno.EAGAIN) and any(words in said for words in NO_TASK)
         if files or no_task:
             return ResourceError(
                 "files" if files else "processes",
                 "exhausted",
-                str(each).partition("\n")[0],
+                said.partition("\n")[0],
                 found,
                 f"raise the limit (ulimit {'-n' if files else '-u, docker run --pids-limit'}), or "
                 "lower parallel.processes, threads or loader.workers",
@@ -209,7 +228,7 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
     if limited := limit_failure(error, found):
         return limited
     for cause in chain(error):
-        lines = str(cause).splitlines()
+        lines = text_of(cause).splitlines()
         said = [line for line in lines if any(words in line for words in NO_MEMORY)]
         if said or isinstance(cause, MemoryError):
             return ResourceError(
@@ -268,27 +287,28 @@ def is_users(file: str) -> bool:
     )
 
 
-def located(error: BaseException, details: str = "") -> str:
-    """`details`, behind the line of the user's code that `error` comes from, if one took part."""
-    return ", ".join(filter(None, (users_line(error), details)))
+def located(error: BaseException, details: str | None = None) -> str:
+    """`details`, else what `error` says, behind the line of the user's code, if one took part."""
+    said = error_text(error) if details is None else details
+    return ", ".join(filter(None, (users_line(error), said)))
 
 
 def construction_error(field: str, target: object, error: Exception, group: str) -> ConfigError:
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
     do = see(group) if users_line(error) is None else "correct it there"
-    found = located(error, str(error.__cause__ or error))
+    found = located(error, text_of(error.__cause__ or error))
     return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
 
 
 def error_of_exit(error: BaseException) -> ConfigError | None:
     """The failure of user's code that raised SystemExit, or another BaseException that would end
-    this process; None for an Exception, for Ctrl-C, and for what no code of the user's raised.
+    this process; None for an Exception, for a signal, and for what no code of the user's raised.
     """
     line = users_line(error)
-    if line is None or isinstance(error, Exception | KeyboardInterrupt):
+    if line is None or isinstance(error, Exception) or by_signal(error):
         return None
-    what = f"it raised {type(error).__name__}: {error}".rstrip(": ")
-    return ConfigError("code", line, f"{what}; that ends the process; raise an Exception instead")
+    do = "that ends the process; raise an Exception instead"
+    return ConfigError("code", line, f"it raised {error_text(error)}; {do}")
 
 
 # What is wrong where the kernel, or a person, has killed a process of a run.

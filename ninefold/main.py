@@ -67,7 +67,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
     if started_by() != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
-        signals.restore_default_handlers()
+        signals.restore_default_handlers(signals.interrupt)
     try:
         code = command.execute()
         if started_by():
@@ -76,9 +76,11 @@ def main(name: str, program: str | None = None) -> NoReturn:
             with suppress(Failure):  # it has been printed
                 rendezvous.here().release_waiting_ranks(code)
         code = command.finish(code)
-        sys.stdout.flush()
     except OutputClosed:
         code = no_reader().code
+    except Failure as failure:  # what is printed found no room
+        command.runs.tell([failure])
+        code = failure.code
     except KeyboardInterrupt as interrupt:  # it came between the lines above
         code = interrupted(interrupt, "", "", "").code
     exit_process(code, command.runs.patience)
@@ -129,7 +131,7 @@ class Command:
         except KeyboardInterrupt as interrupt:
             left = "nothing of it runs on this host now"
             do = "start again" if self.resume_command is None else RESUME
-            stopped = interrupted(interrupt, "interrupted", left, do)
+            stopped = error_of_exit(interrupt) or interrupted(interrupt, "interrupted", left, do)
             runs.tell([stopped])
             return stopped.code
         except Refused as refused:

@@ -22,7 +22,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
-from ninefold import signals
+from ninefold import errors, signals
 from ninefold.errors import Failure, NoReader, ProcessNotEnded, Refused, ResourceError
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
 from ninefold.secrets import redact
@@ -142,7 +142,8 @@ class OutputStream(io.FileIO):
     """A descriptor to print to, whose reader may go away.
 
     A terminal that was closed takes what is printed without an error, so that a run which it hung
-    up still ends as it should. A pipe that nobody reads raises OutputClosed if `needed`.
+    up still ends as it should. If `needed`, a pipe that nobody reads raises OutputClosed, and a
+    full disk ResourceError.
     """
 
     def __init__(self, descriptor: int, needed: bool) -> None:
@@ -156,8 +157,10 @@ class OutputStream(io.FileIO):
             if self._needed:
                 raise OutputClosed(*error.args) from None
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
+            if self._needed and error.errno != errno.EIO:
+                error.filename = "stdout"
+                do = "free some room, or print elsewhere"
+                raise errors.resource_failure(error, "what is printed goes there", do) from error
         return len(data)
 
 
@@ -257,8 +260,11 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
-    except OSError:
+    except OutputClosed:
         code = code or no_reader().code
+    except Failure as failure:  # a full disk
+        print_failures([] if code else [failure], debug=False)
+        code = code or failure.code
     if _profiled():
         raise SystemExit(code)
     _exit(code)
@@ -286,10 +292,12 @@ def bug(error: BaseException) -> Failure:
     """The failure of a command that raised `error`: a mistake of ours if it is no Failure."""
     if isinstance(error, Failure):
         return error
-    what = f"{type(error).__name__}: {error}".rstrip(": ")
-    failure = Failure(
-        "ninefold", "bug", f"{what}; HYDRA_FULL_ERROR=1 shows where; please report it"
-    )
+    if isinstance(error, OSError):
+        return errors.resource_failure(
+            error, "a command needs it", "see that it is there and has room"
+        )
+    do = "HYDRA_FULL_ERROR=1 shows where; please report it"
+    failure = Failure("ninefold", "bug", f"{errors.error_text(error)}; {do}")
     failure.__cause__ = error
     return failure
 
@@ -315,11 +323,16 @@ def exit_code_of(
     except OutputClosed:
         return no_reader().code
     except KeyboardInterrupt as interrupt:
-        failures = [interrupted(interrupt, stopped, left, "start again")]
+        by_code = errors.error_of_exit(interrupt)
+        failures = [by_code or interrupted(interrupt, stopped, left, "start again")]
     except Refused as refused:
         failures = refused.failures
     except Exception as error:
         failures = [failure_of(error)]
+    except BaseException as leaving:
+        if (by_code := errors.error_of_exit(leaving)) is None:
+            raise
+        failures = [by_code]
     print_failures(failures, debug)
     return failures[0].code
 

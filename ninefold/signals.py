@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from ninefold.errors import Failure, Interrupted, Preempted
 from ninefold.files import opener
@@ -101,11 +101,15 @@ def exit_until_handled() -> None:
         signal.signal(number, exit_now)
 
 
-def restore_default_handlers() -> None:
-    """Have SIGNALS do what they do in a program that does not handle them."""
+def restore_default_handlers(interrupt: Any = signal.default_int_handler) -> None:
+    """Have SIGNALS do what they do where nothing handles them. interrupt: handles SIGINT."""
     for number in active_handlers():
-        python = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-        signal.signal(number, python)
+        signal.signal(number, interrupt if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Raise KeyboardInterrupt as our handlers do, see `by_signal`."""
+    raise KeyboardInterrupt(number)
 
 
 def ignore() -> None:
@@ -119,7 +123,8 @@ def reset_signals_in_forks() -> None:
 
     Else Pool.terminate() would wait for ever for children in which SIGTERM does what it does here.
     On Linux they end with this process, unless another thread than the main one forks them, whose
-    own end the kernel would take for it.
+    own end the kernel would take for it. So do the children that these fork. And they end where
+    they would return to code of ninefold, see `_leave_on_return`.
     """
     if _Process.own is None:
         os.register_at_fork(
@@ -158,11 +163,35 @@ def _as_python_begins() -> None:
     if parent != os.getppid():  # not a child of the process that handles signals
         _after_fork()
         return
+    _Process.own, _Process.order = os.getpid(), itertools.count()
     signal.set_wakeup_fd(-1)
     restore_default_handlers()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if _Process.from_main:
         follow_parent(parent)
+    _leave_on_return()
+
+
+def _leave_on_return() -> None:
+    """Have this forked process end where it would go on as its parent: back in code of ninefold.
+
+    A second rank or loader would write to the files and pipes of the first. What multiprocessing
+    forks does not return: it is left without a tracer, which makes calls slower.
+    """
+
+    def leave(frame: FrameType, event: str, argument: object) -> NoReturn:
+        os._exit(1)
+
+    frame: FrameType | None = sys._getframe(2)  # that calls os.fork
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package == "multiprocessing":
+            return
+        if package == "ninefold":
+            frame.f_trace = leave
+            sys.settrace(lambda frame, event, argument: None)
+            return
+        frame = frame.f_back
 
 
 @contextmanager
@@ -257,7 +286,7 @@ class Stop:
             nonlocal interrupts
             interrupts += number == signal.SIGINT
             if inline and interrupts > 1:
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(number)
 
         def listen() -> None:
             while numbers := reader.recv(16):

@@ -48,10 +48,17 @@ def accepts(kind: Any, value: Any) -> bool:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return False
-    numbers = value if isinstance(value, list) else [value]
-    if not all(math.isfinite(each) for each in numbers if isinstance(each, float)):
-        return False
-    return all(mark.holds(value) for mark in get_args(kind) if isinstance(mark, If))
+    holds = (mark.holds(value) for mark in get_args(kind) if isinstance(mark, If))
+    return is_finite(value) and all(holds)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether no number in it is nan or infinite. Arguments of what a _target_ names may be."""
+    if isinstance(value, dict):
+        return "_target_" in value or all(map(is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def allowed(kind: Any) -> str:

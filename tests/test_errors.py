@@ -47,7 +47,8 @@ def from_another():
     except ValueError as error:
         raise KeyError("second") from error
 def leaves(): sys.exit(0)
-def stops(): raise KeyboardInterrupt
+def breaks(): raise KeyboardInterrupt
+def stops(): raise KeyboardInterrupt(2)
 class Own(BaseException): pass
 def own(): raise Own("odd")
 """
@@ -121,13 +122,14 @@ def test_code_of_ours_of_python_and_of_packages_is_nobodys_own() -> None:
 def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
     users: ModuleType,
 ) -> None:
-    for name, said in (("leaves", "SystemExit: 0"), ("own", "Own: odd")):
+    told = {"leaves": "SystemExit: 0", "own": "Own: odd", "breaks": "KeyboardInterrupt"}
+    for name, said in told.items():
         failure = error_of_exit(raised(getattr(users, name)))
         assert failure is not None
         assert failure.code == 2
         assert failure.wrong == f"it raised {said}"
         assert failure.value.startswith(f"{users.__file__}:")
-    assert error_of_exit(raised(users.stops)) is None
+    assert error_of_exit(raised(users.stops)) is None  # as handlers of signals do
     assert error_of_exit(SystemExit(0)) is None  # of ours
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from ninefold.types import (
+    Call,
     Count,
     Device,
     DeviceList,
@@ -39,6 +40,9 @@ TYPES: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = [
     (float | None, (1.5, None), ("1",), "a number is allowed, or null"),
     (str, ("x",), (1,), "text is allowed"),
     (list[int], ([1],), (["x"],), "a list is allowed"),
+    (dict[str, float], ({"a": 1},), ({"a": math.nan}, {"a": -math.inf}), "a section is allowed"),
+    (list[list[float]], ([[1.5]],), ([[1.5, math.inf]],), "a list is allowed"),
+    (Call, ({"_target_": "a.b", "fill": math.nan},), ({"fill": 1},), "a section with a _target_"),
     (dict[str, int] | Literal["auto"], ({"a": 1},), ("x",), "a section or auto is allowed"),
     (ParameterGroups, (None, [], [{"match": "*.bias", "weight_decay": 0}]),
      ([{"weight_decay": 0}], [{"match": 5}], ["*.bias"], {"match": "*.bias"}, "*.bias"),

@@ -6,6 +6,7 @@ import copy
 import inspect
 import io
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -98,6 +99,8 @@ class ONNX:
     packages: tuple[str, ...] = ("torch", "onnx", "onnxruntime", "onnxscript")
 
     def require(self) -> None:
+        # onnxruntime would send what it does to Microsoft, and leave files in TMPDIR.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         for name in self.packages:
             try:
                 __import__(name)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
-from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
+from ninefold.errors import ConfigError, DataError, Failure, error_text, located, memory_failure
 from ninefold.files import opener
 
 if TYPE_CHECKING:  # the launcher reads a dataset of arrays without importing it
@@ -63,7 +63,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _mapped(path: str) -> Array:
     """An array in a file. What a process writes there is its own."""
-    return np.asarray(np.load(path, mmap_mode="c"))
+    try:
+        return np.asarray(np.load(path, mmap_mode="c"))
+    except (OSError, EOFError, ValueError) as error:
+        said = "a whole array file of NumPy's is needed; compare again"
+        raise DataError("objects", path, f"it is damaged ({error}); {said}") from error
 
 
 def _storage(array: Array, dtype: str) -> TypedStorage:
@@ -104,7 +108,7 @@ def _pickled(value: Any, part: str, name: str, folder: Path) -> bytes:
         raise ConfigError(
             part,
             name,
-            f"it cannot be copied to a process ({type(error).__name__}: {error}); files, locks, "
+            f"it cannot be copied to a process ({error_text(error)}); files, locks, "
             "generators and connections cannot; give a function that makes it in each process",
         ) from error
     return file.getvalue()
@@ -150,12 +154,11 @@ def load(file: str, sha256: str, part: str) -> Any:
     except Exception as error:
         if (exhausted := memory_failure(error, f"{part} was being read")) is not None:
             raise exhausted from error
-        said = located(error, f"{type(error).__name__}: {error}")
         raise ConfigError(
             part,
             file,
-            f"it cannot be built again in another process; {said}; modules are imported there as "
-            "files: see that these have what the notebook has",
+            f"it cannot be built again in another process; {located(error)}; modules are imported "
+            "there as files: see that these have what the notebook has",
         ) from error
 
 

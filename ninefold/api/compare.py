@@ -15,6 +15,7 @@ from ninefold.api import FILE, OPTIONS, child
 from ninefold.api import show as shown
 from ninefold.api.answer import Answer
 from ninefold.api.objects import gather
+from ninefold.api.session import MAX_TIME, check_number
 from ninefold.errors import ConfigError, Failure, ResourceError
 from ninefold.files import read_text
 from ninefold.ranks import started_by
@@ -76,6 +77,8 @@ def compare(
     how to resume.
     """
     _require_possible()
+    if at_most is not None:
+        check_number("at_most", at_most, MAX_TIME)
     parallel, amp, ask = _listed(parallel), _listed(amp), _listed(ask)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
@@ -106,7 +109,7 @@ def compare(
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
     if "accuracy" in ask:
-        chosen["seed"] = ",".join(map(str, range(seeds)))
+        chosen["seed"] = f"range(0,{seeds})"
     words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     return _run(command, place, at_most, show)

@@ -25,6 +25,8 @@ from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import Turn
 
+MAX_TIME = 1e8  # minutes, or seconds: timers take no more
+
 
 class Session:
     """Compares steps of these names in turns; arguments as of `time_steps`.
@@ -50,8 +52,8 @@ class Session:
         accelerator: Any = torch.accelerator,
     ) -> None:
         for field, value, below in (
-            ("minutes", minutes, math.inf),
-            ("turn", turn, math.inf),
+            ("minutes", minutes, MAX_TIME),
+            ("turn", turn, MAX_TIME),
             ("same", same, 1.0),
             ("level", level, 1.0),
         ):
@@ -164,9 +166,10 @@ class Session:
 def check_number(field: str, value: object, below: float) -> None:
     """Raise ConfigError unless `value` is a number above 0 and below `below`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and 0 < float(value) < below):  # type: ignore[arg-type]
-        allowed = "a number above 0" + (f" and below {below:g}" if below < math.inf else "")
-        raise ConfigError(field, repr(value), f"it cannot be that; {allowed}; correct it")
+    if not (number and 0 < value < below):  # type: ignore[operator]
+        allowed = f"a number above 0 and below {below:g}"
+        said = repr(value) if isinstance(value, str) else value  # of a long number it may fail
+        raise ConfigError(field, said, f"it cannot be that; {allowed}; correct it")
 
 
 class RankSync:

@@ -118,7 +118,7 @@ def _beside(target: str) -> ModuleType | None:
             if isinstance(each, type) and issubclass(each, types.Section):
                 msgspec.json.schema(each)
     except Exception as error:
-        wrong = located(error, f"{type(error).__name__}: {error}")
+        wrong = located(error)
         raise ConfigError(
             "_target_",
             target,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.dataset.arrays import Array, varies
-from ninefold.errors import DataError, Failure, ResourceError, memory_failure
+from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import opener, read_json, replace_durably, sync, write_durably
 from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import bar
@@ -154,7 +154,7 @@ def _write_rows(
         raise memory_failure(error, "examples were being decoded") or DataError(
             "dataset.cache",
             path.name,
-            f"{type(error).__name__}: {error}; the dataset raised it for one of the "
+            f"{error_text(error)}; the dataset raised it for one of the "
             f"{len(rows)} examples from {rows[0]} on; correct the dataset",
         ) from error
     if values.shape != (len(rows), *file.shape[1:]) or values.dtype != file.dtype:

@@ -30,9 +30,9 @@ from torch.utils.data._utils import signal_handling
 
 from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
-from ninefold.dataset.items import Items
+from ninefold.dataset.items import Items, raised
 from ninefold.dataset.loader import AHEAD
-from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError, memory_failure
+from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
@@ -85,17 +85,11 @@ class ItemBatches(Dataset[Any]):
             arrays = self._items[split].read(rows, seed, epoch)
             return [torch.from_numpy(array) for array in arrays]
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
-            return self._failure(error), traceback.format_exc()
+            failure = raised(f"dataset.{split}", "items", "reading them", error)
+            return failure, traceback.format_exc()
         finally:
-            with suppress(OSError, ValueError, AttributeError):  # what the class has printed
+            with suppress(OSError, Failure, ValueError, AttributeError):  # what it has printed
                 sys.stdout.flush()
-
-    def _failure(self, error: BaseException) -> Exception:
-        if isinstance(error, Failure):
-            return error
-        if failure := memory_failure(error, "examples were being read"):
-            return failure
-        return RuntimeError(f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 class ItemLoader:
@@ -185,14 +179,15 @@ class ItemLoader:
         for _ in range(math.ceil(self._patience / LOOK)):
             try:
                 return next(self._answers)
-            except (RuntimeError, OSError, EOFError) as error:
+            except Exception as error:
                 late = "timed out" in str(error)
                 # The others tell of one that is just ending, with what it has read.
                 ends = {process.sentinel: process for process in self._processes}
                 for sentinel in connection.wait([*ends], 0 if late else LOOK):
                     raise self._ended(ends[cast(int, sentinel)]) from error
-                if not late:
-                    raise
+                if not late:  # it can be what the class has written there
+                    what = "reading what a worker process has sent"
+                    raise raised("loader.workers", str(self._workers), what, error) from error
         _close(self._processes)
         raise ProcessNotEnded(
             "loader.workers",

@@ -19,7 +19,7 @@ from PIL import Image
 
 from ninefold.dataset.arrays import ArraySpec, LazyArray, Rows, specs
 from ninefold.dataset.masks import ClassNumbers
-from ninefold.errors import DataError, Failure, memory_failure, users_frame, users_line
+from ninefold.errors import DataError, Failure, by_signal, error_text, memory_failure, users_frame
 from ninefold.tree import Tree, each, filled, leaves, named
 from ninefold.types import Key
 
@@ -27,6 +27,8 @@ LOOKED_AT = 8  # items that are looked at before the start
 CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
 NOTHING = np.empty(0, np.float32)  # the target of an item that has none
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
+MAX_ITEMS = 2**32  # their numbers seed generators as 32 bits
+MAX_DEPTH = 32  # of sequences and mappings in an item, one in the other
 
 
 class Items:
@@ -61,8 +63,9 @@ class Items:
             self._count = len(data)
         except Exception as error:
             raise raised(field, target, "its length", error) from error
-        if not self._count:
-            raise self._wrong("it has no items", "at least one is needed", "see its arguments")
+        if not 0 < self._count < MAX_ITEMS:
+            wrong = f"it has {self._count or 'no'} items"
+            raise self._wrong(wrong, f"1 to {MAX_ITEMS} can be shuffled", "see its arguments")
         self._kept: dict[int, tuple[Any, list[npt.NDArray[Any] | None]]] = {}
         self.inputs: Tree = None if shape is None else specs(shape)
         self.targets: Tree = None
@@ -161,7 +164,9 @@ class Items:
         """What the class returns. Raises DataError."""
         try:
             return self._data[number]
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if by_signal(error):
+                raise
             raise raised(self._field, self._target, f"item {number}", error) from error
 
     def _as_the_first(self, item: Any) -> tuple[npt.NDArray[Any], int] | None:
@@ -184,6 +189,9 @@ class Items:
 
     def _checked(self, number: int, item: Any) -> tuple[Tree, Tree]:
         """The input and the target of an item as arrays. Raises DataError."""
+        if is_deeper(item, MAX_DEPTH):
+            wrong = f"item {number} is nested more than {MAX_DEPTH} deep, or contains itself"
+            raise self._wrong(wrong, f"it is {described(item)}", "return a flatter one")
         value, target = self._pair(number, item)
         # Where one array is expected, a list of lists is one too.
         if not isinstance(self.inputs, ArraySpec) or isinstance(value, Mapping):
@@ -215,10 +223,16 @@ class Items:
 
     def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
         """Input and target of an item; of an unlabeled one NOTHING in place of a target."""
-        if is_value(item):
-            item = (item,)
-        elif isinstance(item, Mapping) or (self._places and isinstance(item, tuple | list)):
+        if isinstance(item, Mapping) or (self._places and isinstance(item, tuple | list)):
             item = self._by_keys(number, item)
+        elif self._keys is not None:
+            raise self._wrong(
+                f"item {number} has no keys",
+                f"it is {described(item)}",
+                "leave dataset.keys out, or give places in a tuple, as [0,1] or [[0,1],2]",
+            )
+        elif is_value(item):
+            item = (item,)
         if not isinstance(item, tuple | list) or not item or (len(item) > 1 and item[1] is None):
             raise self._wrong(
                 f"item {number} has no target",
@@ -356,7 +370,7 @@ class Items:
             array = np.asarray(value)
             wrong = "" if array.dtype.kind in "biuf" else described(value)
         except Exception as error:  # a tensor on a GPU, one that requires grad, a ragged list
-            wrong = f"no array ({error})"
+            wrong = f"no array ({error_text(error)})"
         if wrong:
             raise self._wrong(
                 f"the {what} of item {number} is {wrong}",
@@ -466,6 +480,15 @@ def is_several(value: object) -> bool:
     return is_value(value) and getattr(value, "ndim", 2) > 0  # PIL images have no ndim
 
 
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether sequences and mappings are nested more than so many levels deep."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return False
+    return not levels or any(is_deeper(inner, levels - 1) for inner in value)
+
+
 def skeleton(tree: Tree) -> Tree:
     """A tree without its leaves, to compare keys and numbers of values."""
     return each(lambda leaf: None, tree)
@@ -505,7 +528,6 @@ def raised(field: str, target: str, what: str, error: BaseException) -> Failure:
     frame = users_frame(error)
     where = "no line of the class took part"
     if frame is not None:
-        where = f"{users_line(error)} in {frame.name}: {frame.line}"
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
+        where = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     do = "correct it (the run's log, or HYDRA_FULL_ERROR=1 without one, has the traceback)"
-    return DataError(field, target, f"{what} raised {said}; {where}; {do}")
+    return DataError(field, target, f"{what} raised {error_text(error)}; {where}; {do}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Training
-from ninefold.errors import NumericsError
+from ninefold.errors import ConfigError, NumericsError
 
 
 class Losses(NamedTuple):
@@ -46,7 +46,11 @@ def losses(run: Training, extra: float = 0) -> Losses:
 
 
 def require_finite(run: Training, found: Losses) -> None:
-    """Raise NumericsError if a loss was not finite or the scale collapsed."""
+    """Raise NumericsError for losses and scales that have diverged, ConfigError for a bad rate."""
+    for group in run.state.optimizer.param_groups:
+        if not 0 <= (rate := float(group["lr"])) < float("inf"):
+            wrong = f"it was set so by step {run.state.step}; a number of at least 0 is allowed"
+            raise ConfigError("learning rate", f"{rate:g}", f"{wrong}; correct the scheduler")
     scaler = run.state.scaler
     if not run.state.losses.skip and found.since_bad.any():
         raise first_bad_loss(run, found)

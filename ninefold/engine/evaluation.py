@@ -80,9 +80,10 @@ def evaluate(
             if not context.one_batch and interrupted():  # who share a batch stay together
                 stopped = True
                 break
-            loss_of_batch, sums_of_batch = forward(inputs, targets, measure=True)
+            loss_of_batch, more = forward(inputs, targets, measure=True)
             loss += loss_of_batch
-            sums = sums_of_batch if sums is None else sums + sums_of_batch
+            with user_errors_as_config(task, "measure"):  # stack takes tensors of one shape only
+                sums = more if sums is None else torch.stack((sums, more)).sum(0)
             count += rows(inputs)
             passes += 1
         # With a sharded network a pass takes all processes: each takes as many as the longest shard
@@ -107,7 +108,7 @@ def evaluate(
     mean = parallel.all_reduce_sum(loss).item() / total
     with user_errors_as_config(task, "scores"):
         scores = task.scores(sums, names)
-    require_possible(scoring(task), scores.score)
+        require_possible(scoring(task), scores)
     return Evaluation(mean, total, scores)
 
 

@@ -116,7 +116,7 @@ class State:
         optimizer, or damaged.
         """
         for key in COUNTERS:
-            if type(saved[key]) is not int or saved[key] < 0:
+            if type(saved[key]) is not int or not 0 <= saved[key] < 2**53:
                 raise ValueError(f"{key}: a count is expected, it is {one_line(repr(saved[key]))}")
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
@@ -139,10 +139,11 @@ class State:
                 generators.set_states([rows[context.data_rank] for rows in saved["rng"]], context)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
-        self.best_accuracy = float(saved["best_accuracy"])
-        self.train_seconds = float(saved["train_seconds"])
-        self.evaluate_seconds = float(saved["evaluate_seconds"])
-        self.epoch_seconds = list(map(float, saved["epoch_seconds"]))
+        with _restoring("figures"):
+            self.best_accuracy = float(saved["best_accuracy"])
+            self.train_seconds = float(saved["train_seconds"])
+            self.evaluate_seconds = float(saved["evaluate_seconds"])
+            self.epoch_seconds = list(map(float, saved["epoch_seconds"]))
         self.origin = [one_line(str(note)) for note in saved["origin"]]
         self.restores += 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,13 +145,9 @@ def user_errors_as_config(task: Task, method: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, Failure) or memory_failure(error, "") is not None:
             raise
-        said = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise ConfigError(
-            "task",
-            type(task).__name__,
-            f"its `{method}` failed in an evaluation; {located(error, said)}; correct it; the "
-            "traceback is in the run's log",
-        ) from error
+        wrong = f"its `{method}` failed in an evaluation; {located(error)}"
+        do = "correct it; the traceback is in the run's log"
+        raise ConfigError("task", type(task).__name__, f"{wrong}; {do}") from error
 
 
 def scoring(task: Task) -> Score:
@@ -168,19 +164,19 @@ def scoring(task: Task) -> Score:
     return found
 
 
-def require_possible(score: Score, value: object) -> None:
-    """Raise unless `value` is one that `score` can have: ConfigError, NumericsError if not finite.
+def require_possible(score: Score, found: Scores) -> None:
+    """Raise unless `score` can have this value: ConfigError, NumericsError if it is not finite.
 
-    A share may be beyond 0 or 1 by a rounding error.
+    And ConfigError if another figure is no number. A share may be off by a rounding error.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        shown = one_line(repr(value))
-        raise ConfigError(
-            "task.scores",
-            shown,
-            f"the {score.name} is no number; Scores.score is a float; convert it, as with .item()",
-        )
-    if not math.isfinite(value):
+    values: dict[str, Any] = {**found.figures, **found.each, score.name: found.score}
+    for name, each in values.items():
+        undefined = each is None and name != score.name
+        if not undefined and (isinstance(each, bool) or not isinstance(each, int | float)):
+            wrong = f"the {name} is no number; scores are floats; convert it, as with .item()"
+            raise ConfigError("task.scores", one_line(repr(each)), wrong)
+    value = found.score
+    if not -sys.float_info.max <= value <= sys.float_info.max:
         raise NumericsError(
             "task.scores",
             value,

@@ -16,6 +16,7 @@ from ninefold.errors import (
     located,
     memory_failure,
     resource_failure,
+    text_of,
     users_line,
 )
 from ninefold.process import OutputClosed, bug, no_reader
@@ -38,7 +39,7 @@ class Raised:
     @cached_property
     def text(self) -> str:
         """What the error says, without secrets: it may be shortened, and half of one is one too."""
-        return redact(str(self.error))
+        return redact(text_of(self.error))
 
     @cached_property
     def what(self) -> str:

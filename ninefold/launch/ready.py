@@ -15,11 +15,13 @@ from ninefold.config.resume import AUTO, holds_a_run
 from ninefold.errors import ConfigError, Failure, Refused, resource_failure
 from ninefold.files import require_regular
 from ninefold.launch import forkserver
+from ninefold.machine import cores
 from ninefold.ranks import found, slurm, started_by
 
 # Each process is handed three descriptors for each of them at most, and four others, and Linux
 # passes on 253 at a time (SCM_MAX_FD).
 MAX_PROCESSES = (253 - 4) // 3
+READERS_OF_A_CORE = 64  # processes or threads: with more a host does little but switch
 
 
 def ready(asked: Asked, folder: Path) -> Settled:
@@ -36,7 +38,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     if job.resume is None and not job.evaluates:
         prepare_weights(whole.resolved["init"], job.resolved["model"]["net"])
     if not started_by() and not job.resolved["launch"]["inline"]:
-        _require_few_processes(job.processes)
+        _require_few_processes(job.processes, job.resolved["loader"]["workers"])
     if job.resume is None and not asked.in_sweep and (failures := _occupied(asked, folder)):
         raise Refused(failures)
     return job
@@ -70,17 +72,21 @@ def start_importing(job: Checked) -> None:
         forkserver.start(job.resolved)
 
 
-def _require_few_processes(count: int) -> None:
-    """Raise ConfigError if one command cannot start so many: half of them would be left."""
+def _require_few_processes(count: int, workers: int | str) -> None:
+    """Raise ConfigError if one command cannot start so many: half of them would be left.
+
+    workers: loader.workers of each.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_PROCESSES if files == resource.RLIM_INFINITY else min(MAX_PROCESSES, files // 6)
     if count > most:
-        raise ConfigError(
-            "parallel.processes",
-            count,
-            f"too many for one command; it starts {most} here at most; lower it, raise ulimit -n, "
-            "or start the ranks with torchrun or srun",
-        )
+        wrong = f"too many for one command; it starts {most} here at most"
+        do = "lower it, raise ulimit -n, or start the ranks with torchrun or srun"
+        raise ConfigError("parallel.processes", count, f"{wrong}; {do}")
+    most = READERS_OF_A_CORE * (cores() or 1)
+    if workers != "auto" and (readers := count * int(workers)) > most:
+        wrong = f"{count} process(es) have {readers} together; {most} are allowed on these cores"
+        raise ConfigError("loader.workers", workers, f"{wrong}; lower it")
 
 
 def _occupied(job: Asked, folder: Path) -> list[Failure]:

@@ -143,7 +143,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
 
         with suppress(Failure):
             rendezvous.here().leave(code)
-        with suppress(OSError):
+        with suppress(OSError, Failure):
             sys.stdout.flush()
         os._exit(code)
     process.exit_process(code, patience)

@@ -17,7 +17,7 @@ from ninefold.result import Result
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
 LONGEST_SECONDS = 1800.0  # that building and compiling a run, or a turn of unknown length, may take
-OTHERS_SECONDS = 60.0  # that other turns may take beyond ten times the expected ones
+OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected ones
 
 
 class TurnTaker:
@@ -64,6 +64,8 @@ class TurnTaker:
         process that takes far longer is taken to hang. counted: whether its steps enter
         the result. Raises Failure, and kills all, if one hangs or has ended.
         """
+        if expected is None and self.step_seconds is not None:
+            expected = (lead + steps) * self.step_seconds
         within = LONGEST_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
         return float(max(self._ask(within, lead=lead, steps=steps, counted=counted)))
 

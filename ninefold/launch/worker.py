@@ -21,7 +21,7 @@ from ninefold import signals
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, FailureReport
+from ninefold.errors import Failure, FailureReport, by_signal
 from ninefold.files import write_json
 from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
@@ -57,7 +57,7 @@ def work(spec: RunSpec) -> None:
         os.environ.pop(forkserver.WITHOUT_DRIVER[0], None)
     ranks = found(os.environ)
     open_streams()
-    signals.reset_signals_in_forks()
+    signals.restore_default_handlers(signals.interrupt)
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
         run(replace(spec, resume=resume))
@@ -73,7 +73,7 @@ def work(spec: RunSpec) -> None:
         return
     tell(spec, failure)
     logging.shutdown()
-    with suppress(OSError):
+    with suppress(OSError, Failure):
         sys.stdout.flush()
     os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
@@ -100,11 +100,13 @@ def tell(spec: RunSpec, failure: Failure) -> None:
 
 
 def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:
-    """Run `spec` in this process. Raises only Failure and KeyboardInterrupt.
+    """Run `spec` in this process. Raises only Failure, and KeyboardInterrupt after a signal.
 
     begin: called once its log is open and the folder is its own.
     """
-    rank, process = found(os.environ).rank, os.getpid()
+    if not inline:  # else the launcher has done it
+        signals.reset_signals_in_forks()
+    rank = found(os.environ).rank
     with logging_to(spec.folder, rank) as file, noting_secrets():
         try:
             with (
@@ -113,11 +115,9 @@ def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda:
             ):
                 begin()
                 function_of(spec.command)(spec, inline)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
-            if os.getpid() != process:  # one that code of the user's forked, and lets exit
-                os._exit(Failure.code)
+            if by_signal(error):
+                raise
             log.error("%s", traceback.format_exc())
             raise failure_of(Raised(error, log_file(spec.folder, rank), rank)) from error
 

@@ -15,7 +15,7 @@ from ninefold.engine.clock import Clock
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.state import State
 from ninefold.engine.training import NoGraph, Update
-from ninefold.errors import ConfigError, Failure, memory_failure
+from ninefold.errors import ConfigError, Failure, memory_failure, text_of
 from ninefold.tree import Tree, each, leaves, named
 
 REPLACED = ["lr", "capturable"]  # options of a parameter group, while a step is computed
@@ -62,7 +62,7 @@ def explained(error: Exception) -> Exception:
     """The failure for `error`, raised in a recording; those of memory and ours are themselves."""
     if isinstance(error, Failure) or memory_failure(error, "a CUDA graph was being recorded"):
         return error
-    said = next((line for line in str(error).splitlines() if line), type(error).__name__)
+    said = next((line for line in text_of(error).splitlines() if line), type(error).__name__)
     failure = ConfigError(
         "graph",
         "true",

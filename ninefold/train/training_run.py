@@ -21,7 +21,7 @@ from ninefold.engine.divergence import losses, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
-from ninefold.errors import ProcessNotEnded, located, one_line
+from ninefold.errors import ProcessNotEnded, located, one_line, text_of
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -253,7 +253,7 @@ def closing(run: TrainingRun) -> Iterator[None]:
         try:
             close(logger, run.result, run)
         except Exception as error:
-            said = redact(one_line(located(error, str(error))))
+            said = redact(one_line(located(error, text_of(error))))
             line = f"{type(logger).__name__} could not be closed ({said})"
             log.warning(line)
             print(f"warning: {line}", file=sys.stderr, flush=True)

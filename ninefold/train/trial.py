@@ -74,7 +74,7 @@ class Trial:
                 error = self._error_of_step(batch)
             if error is None:
                 continue
-            found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
+            found = located(error)
             if batch is not two:
                 raise ConfigError(
                     "batch_size",
@@ -169,7 +169,7 @@ class Trial:
 
     def _failure(self, called: str, error: Exception, batch: Batch, output: Any) -> ConfigError:
         inputs, targets = batch
-        found = located(error, f"{type(error).__name__}: {error}".rstrip(": "))
+        found = located(error)
         if called == "forward":
             wrong = f"it fails in evaluation mode on examples of {shapes(inputs)}"
             do = "choose another model, dataset or task, or set model.input_size"

@@ -109,6 +109,16 @@ def test_a_file_that_was_changed_or_is_another_users_is_not_read(
     assert not made.exists()
 
 
+@pytest.mark.parametrize("size", [0, 60, 65_536])
+def test_an_array_file_that_was_cut_is_damaged_data_and_no_missing_module(
+    size: int, tmp_path: Path
+) -> None:
+    file, sha256 = written(tmp_path, data=np.ones(100_000, np.uint8))
+    os.truncate(Path(file).with_name("array-0.npy"), size)
+    with pytest.raises(DataError, match=r"objects=.*array-0\.npy: it is damaged \("):
+        load(file, sha256, "data")
+
+
 def test_only_its_user_can_read_what_is_written(tmp_path: Path) -> None:
     file, _ = written(tmp_path, it=1)
     assert (os.stat(file).st_mode & 0o777, os.stat(tmp_path / "given").st_mode & 0o777) == (

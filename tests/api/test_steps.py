@@ -128,6 +128,8 @@ async def later() -> None:
         ({"minutes": 0}, "error: minutes=0: it cannot be that; a number above 0"),
         ({"minutes": float("nan")}, "error: minutes=nan"),
         ({"minutes": "1"}, "error: minutes='1'"),
+        ({"minutes": 10**400}, "error: minutes=10"),
+        ({"turn": 10**5000}, "error: turn=<str() of a int failed>: it cannot be that"),
         ({"same": 1}, "error: same=1: it cannot be that; a number above 0 and below 1"),
         ({"baseline": "c"}, "error: baseline=c: there is no such step; there are a, b"),
         ({"restore": nothing}, "error: restore=function: it has no state_dict"),

@@ -37,6 +37,18 @@ def of_pair(output: dict[str, Tensor], target: dict[str, Tensor]) -> Tensor:
     return (output["sum"] - target["sum"]).square() + classes
 
 
+class Joined(nn.Module):
+    """Of an image and a row of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(198, 5)
+
+    def forward(self, image: Tensor, row: Tensor) -> Tensor:
+        found: Tensor = self.layer(torch.cat([image.flatten(1), row], 1))
+        return found
+
+
 class Words(nn.Module):
     """Of tokens and the mask of those that count."""
 

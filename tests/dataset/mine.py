@@ -59,6 +59,17 @@ class Owned(Dataset[Any]):
         return np.zeros((1, 1), np.uint8), np.array([os.getpid(), self.first], np.float64)
 
 
+class Odd(BaseException):
+    """No Exception, as those of some libraries that stop a program."""
+
+
+class Unsaid(Exception):
+    """Fails to say what is wrong."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no such message")
+
+
 class Failing(Dataset[Any]):
     """Item 20 ends what reads it, or keeps it for ever, or is all that is there."""
 
@@ -88,6 +99,34 @@ class Failing(Dataset[Any]):
     def raise_(self) -> None:
         raise KeyError("cat")
 
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+    def generator(self) -> None:
+        raise GeneratorExit("of mine")
+
+    def odd(self) -> None:
+        raise Odd("of a library")
+
+    def unsaid(self) -> None:
+        raise Unsaid
+
+    def fork(self) -> None:
+        """Return in both processes; the child must not come to an end of its own."""
+        if child := os.fork():
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+    def child(self) -> None:
+        if not os.fork():
+            time.sleep(600)
+
+    def write(self) -> None:
+        """Write into the pipe of its worker, as what closes a descriptor of another's does."""
+        frame: Any = sys._getframe()
+        while "data_queue" not in frame.f_locals:
+            frame = frame.f_back
+        frame.f_locals["data_queue"]._writer.send_bytes(b"what")
+
 
 class Item(Dataset[Any]):
     """`count` items of one kind, of which number `odd` is another."""
@@ -100,6 +139,19 @@ class Item(Dataset[Any]):
 
     def __getitem__(self, number: int) -> Any:
         return made(self.odd_kind if number == self.odd else self.kind, number)
+
+
+def nested(levels: int) -> Any:
+    found: Any = np.zeros(2)
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
+def in_itself() -> Any:
+    found: dict[str, Any] = {"a": np.zeros(2)}
+    found["b"] = found["c"] = found
+    return found
 
 
 def made(kind: str, number: int) -> Any:
@@ -151,6 +203,9 @@ def made(kind: str, number: int) -> Any:
         "labeled": lambda: (row.sigmoid(), sign),
         "other target": lambda: (row, row[:2]),
         "int target": lambda: ({"x_cont": row, "x_cat": numbers}, numbers),
+        "deep": lambda: (nested(2000), row),
+        "deep dict": lambda: ({"a": nested(40)}, row),
+        "in itself": lambda: (in_itself(), row),
     }
     return kinds[kind]()
 
@@ -160,6 +215,13 @@ class Raising:
 
     def __init__(self, path: str) -> None:
         raise FileNotFoundError(2, "No such file or directory", path)
+
+
+class Endless(Item):
+    """Says that it has more items than any order of them has room for."""
+
+    def __len__(self) -> int:
+        return 2**62
 
 
 class Iterable(IterableDataset[Any]):

@@ -102,6 +102,9 @@ def test_the_draws_of_beta_are_an_examples_own() -> None:
         ({"mixup": 1, "classes": None}, torch.rand(4, 9), torch.zeros(4).long(), "whose number"),
         ({"erasing": 1}, torch.rand(4, 9), torch.zeros(4).long(), r"erasing=1: .*float32 \[9\];"),
         ({"erasing": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
+        ({"mixup": 1}, {"a": torch.rand(4, 9)}, torch.zeros(4).long(), "inputs are a dict of a;"),
+        ({"cutmix": 1}, (torch.rand(4, 9),) * 2, torch.zeros(4).long(), "are a tuple of 2;"),
+        ({"mixup": 1}, torch.rand(4, 9), {"a": torch.zeros(4)}, "targets are a dict of a;"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_augmented_so_is_one_line(
@@ -128,6 +131,31 @@ def test_labels_are_smoothed_in_training_alone_and_also_where_they_are_mixed() -
     assert torch.allclose(task.train().loss(output, target), expected)
     assert torch.allclose(task.loss(output, hot), expected)  # of fewer classes than outputs
     assert torch.equal(task.eval().loss(output, target), F.cross_entropy(output, target))
+
+
+TREES = [
+    ("augment.mixup=0.2", "augment.mixup=0.2: the inputs are a dict of image, row; floats"),
+    ("augment.cutmix=1", "augment.cutmix=1: the inputs are a dict of image, row; "),
+    ("augment.erasing=0.5", "augment.erasing=0.5: the inputs are a dict of image, row; images"),
+    ("dataset.flip=true", "dataset.flip=true: its items are not moved"),
+    ("dataset.crop=2", "dataset.crop=2: its items are not moved"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [pytest.param(*row, marks=[pytest.mark.slow] * (n > 0)) for n, row in enumerate(TREES)],
+)
+def test_items_of_several_inputs_are_refused_where_they_would_be_augmented(
+    shell: Shell, asked: str, line: str
+) -> None:
+    (shell.folder / "conf" / "model").mkdir(parents=True)
+    net = "net: {_target_: tests.dataset.kinds.Joined}\n"
+    (shell.folder / "conf" / "model" / "joined.yaml").write_text(net)
+    node = "{_target_: tests.dataset.mine.Item, kind: image and row}"
+    words = ("--config-dir=conf", "model=joined", "batch_size=16", "dataset=mapped")
+    data = (f"dataset.train={node}", f"dataset.test={node}", "dataset.classes=5")
+    refused(shell.train(*words, *data, asked), 2, line)
 
 
 def test_images_of_a_process_that_make_no_pairs_are_refused_before_the_start(shell: Shell) -> None:

@@ -137,9 +137,18 @@ def test_an_error_of_the_class_is_the_same_with_workers_and_its_traceback_is_kep
     assert "in raise_" in str(apart.__cause__)
 
 
+@pytest.mark.parametrize("how", ["interrupt", "generator", "odd", "unsaid"])
+def test_whatever_an_item_raises_is_the_same_line_with_workers_and_names_its_code(how: str) -> None:
+    alone, apart = failure(how, 0), failure(how, 2)
+    assert (str(alone), alone.code) == (str(apart), apart.code)
+    assert "tests/dataset/mine.py:" in str(apart)
+    assert f" in {how}: raise " in str(apart)
+
+
 @pytest.mark.parametrize(
     ("how", "kind", "said"),
     [
+        ("write", DataError, "reading what a worker process has sent raised "),
         ("leave", DataError, "a worker process left with exit code 0; the log"),
         (
             "hang",
@@ -216,6 +225,17 @@ def test_a_run_with_workers_saves_and_leaves_no_process_after_a_signal_to_all_of
     assert process.returncode == 75, stderr
     assert not shell.survivors()
     assert 0 < last_step(run) < 18
+
+
+@pytest.mark.parametrize(("how", "workers"), [("fork", 0), ("fork", 2), ("child", 2)])
+def test_a_process_that_an_item_forks_reads_nothing_for_the_run_and_is_not_left(
+    shell: Shell, how: str, workers: int
+) -> None:
+    shell.train(
+        *job(f"Failing, how: {how}"), f"loader.workers={workers}", "hydra.run.dir=run", code=0
+    )
+    assert len(metrics(shell.folder / "run", "loss")) == 12
+    assert not shell.survivors()
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,9 @@ ODD: list[tuple[str, str, str]] = [
     ("hwc", "other shape", "the input of item 17 is uint8 [6, 3, 3]; item 0 has uint8 [3, 6, 4]"),
     ("hwc", "no target", "the target of item 17 is float32 [0]; item 0 has int64 []"),
     ("hwc", "three", "item 17 has 3 values; (input, target) is taken; set dataset.keys"),
-    ("hwc", "ragged", "the input of item 17 is no array (setting an array element"),
+    ("hwc", "ragged", "the input of item 17 is no array (ValueError: setting an array"),
     ("hwc", "palette", "the input of item 17 is a PIL image of mode P; L and RGB are allowed;"),
-    ("hwc", "grad", "the input of item 17 is no array (Can't call numpy() on Tensor that requi"),
+    ("hwc", "grad", "the input of item 17 is no array (RuntimeError: Can't call numpy() on T"),
     ("hwc", "large mask", "mask of item 17 has the value 12 in 24 pixels; 0 to 9 and ignore=255 "
      "are allowed; set dataset.classes=13 or dataset.ignore=12"),
     ("hwc", "mapping", "item 17 is a mapping; it has image, label, name; set dataset.keys="),
@@ -150,6 +150,12 @@ def test_an_item_unlike_the_first_is_named(kind: str, odd: str, expected: str) -
         ("pair", {"shape": [[6], [6], [6]]}, "is a tuple of 2; dataset.shape has a tuple of 3;"),
         ("words", {"keys": [["ids", "masks"], "label"]}, "item 0 has no masks; it has ids, mask,"),
         ("three in a row", {}, r"item 0 has 3 values; .* set dataset.keys to the places"),
+        ("three in a row", {"keys": [["a", "b"], "c"]}, "item 0 has no keys; it is a tuple of 3;"),
+        ("labeled", {"keys": ["image", "label"]}, "no keys; .*; leave dataset.keys out, or gi"),
+        ("alone", {"keys": ["image"]}, "item 0 has no keys; it is a Tensor;"),
+        ("deep", {}, "item 0 is nested more than 32 deep, or contains itself; it is a tuple of 2"),
+        ("deep dict", {}, "item 0 is nested more than 32 deep"),
+        ("in itself", {}, "item 0 is nested more than 32 deep, or contains itself"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_the_items_is_one_line(
@@ -159,8 +165,10 @@ def test_what_does_not_go_with_the_items_is_one_line(
         items(kind, **more).prepare()
 
 
-def test_items_that_are_pairs_need_no_keys() -> None:
-    items("features", keys=["x_cont", "y"]).prepare()
+def test_a_set_with_more_items_than_can_be_shuffled_is_one_line() -> None:
+    node = {"_target_": "tests.dataset.mine.Endless", "kind": "table"}
+    with pytest.raises(DataError, match=rf"it has {2**62} items; 1 to {2**32} can be shuffled;"):
+        Mapped(train=node, test=node).prepare()
 
 
 def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path: Any) -> None:

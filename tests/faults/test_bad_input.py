@@ -22,6 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.report.__main__ import main as report
 from tests.conftest import ROOT, Shell
 from tests.dataset.kit import photos
@@ -294,6 +295,23 @@ def test_a_stored_job_that_is_broken_or_of_another_version_is_one_line_and_stays
     before = tree(tmp_path)
     refused(command(tmp_path, "train", "resume=run", INLINE[0]), 3, "resume=run: ", hint=hint)
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        ("step", 10**30, "step: a count is expected, it is 1000"),
+        ("train_seconds", 10**400, "figures: OverflowError"),
+    ],
+    ids=["step", "seconds"],
+)
+def test_a_number_in_a_checkpoint_that_none_can_be_is_one_line_though_the_file_verifies(
+    shell: Shell, trained: Path, key: str, value: int, hint: str
+) -> None:
+    shutil.copytree(trained, shell.folder / "run")
+    checkpoints = Checkpoints(shell.folder / "run" / "checkpoints", keep=1)
+    checkpoints.save({**read(checkpoints.newest()), key: value}, best=False)
+    refused(shell.train("resume=run", "max_steps=3"), 3, "resume=", hint=hint)
 
 
 # Reports

@@ -41,6 +41,8 @@ class Net(nn.Module):
             if self.steps == 3:
                 reach("forward")
                 if FAULT == "open": open("/nowhere/at/all")
+                if FAULT == "ctrl-c": raise KeyboardInterrupt
+                if FAULT == "generator": raise GeneratorExit("in forward")
         if FAULT == "shape": return self.layer(images)
         return self.layer(images.flatten(1))
 class Task(nn.Module):
@@ -62,6 +64,7 @@ class Data:
     def __init__(self):
         leave("data")
         if FAULT == "odd": raise Odd("no Exception")
+        if FAULT == "built": raise KeyboardInterrupt("no signal")
     def __len__(self): return 96
     def __getitem__(self, number):
         if number == 40: reach("item")
@@ -125,6 +128,10 @@ ERRORS = [
     ("shape", [], 2, "model=u", "if FAULT == \"shape\""),
     ("open", [], 5, "file=/nowhere/at/all", "open("),
     ("odd", ["dataset=u"], 2, "code=", "raise Odd"),
+    ("built", ["dataset=u"], 2, "code=", "raise KeyboardInterrupt(\"no"),
+    ("ctrl-c", [], 1, "rank=0: KeyboardInterrupt", "raise KeyboardInterrupt"),
+    ("ctrl-c", ["launch.inline=true"], 1, "rank=0: Keyb", "raise KeyboardInterrupt"),
+    ("generator", [], 1, "rank=0: GeneratorExit: in forward", "raise GeneratorExit"),
 ]  # fmt: skip
 QUICK = 4  # of these `make test` tries the first; the others are for `make faults`
 
@@ -161,6 +168,25 @@ def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
     shell: Shell, mine: Path, arguments: list[str], field: str
 ) -> None:
     refused(train(shell, mine, "", QUIET, *arguments), 2, field)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ("loader.workers=1000000", "loader.workers=1000000: not allowed"),
+        ("loader.workers=1000000 dataset=u", "loader.workers=1000000: not allowed"),
+        ("parallel=ddp launch.cpu_processes=1000000 batch_size=1000000",
+         "parallel.processes=1000000: too many for one command"),
+        ("parallel=ddp parallel.processes=80 batch_size=80 loader.workers=128",
+         "loader.workers=128: 80 process(es) have 10240 together"),
+    ],
+)  # fmt: skip
+def test_more_processes_than_a_host_can_run_are_refused_by_the_key_that_asks_for_them(
+    shell: Shell, mine: Path, words: str, field: str
+) -> None:
+    before = {path.name for path in shell.folder.iterdir()}
+    refused(train(shell, mine, "", QUIET, *words.split(" ")), 2, field)
+    assert {path.name for path in shell.folder.iterdir()} == before
 
 
 @pytest.mark.slow

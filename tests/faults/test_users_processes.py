@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from ninefold.process import poll_until
-from tests.conftest import ROOT, Shell, end, result, wait_until
+from tests.conftest import ROOT, Shell, end, metrics, result, wait_until
 from tests.faults.runs import STRATEGY, last_step
 
 USER = Path(__file__).parent / "user"
@@ -204,6 +204,32 @@ def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_
     who = "process=" if kind == "inline" and not logger else "rank=0: "
     assert run.stderr().startswith(f"error: {who}"), run.stderr()
     assert name in run.stderr()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    some([("forkreturn", "none"), ("forkreturn", "ddp2"), ("forkreturn", "inline"),
+          ("forktwice", "none")], "forkreturn-none", "forktwice-none"),
+)  # fmt: skip
+def test_a_process_that_users_code_forks_never_goes_on_as_ours_and_none_is_left(
+    shell: Shell, mode: str, kind: str
+) -> None:
+    run = start(shell, kind, mode, "logger=jsonl", "log_every=1")
+    assert run.end() == 0, run.stderr()
+    assert (run.said, run.stderr()) == (1, "")  # the exit code of the child
+    assert len(metrics(run.folder, "loss")) == LAST
+    assert not shell.survivors()
+
+
+def test_an_exception_that_cannot_be_shown_is_one_line_and_leaves_no_file(
+    shell: Shell, temporary: Path
+) -> None:
+    run = start(shell, "none", "unsaid", TMPDIR=str(temporary))
+    assert run.end() == 1
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    said = "error: rank=0: Unsaid: <str() of a Unsaid failed>; "
+    assert run.stderr().startswith(f"{said}{USER / 'user_model.py'}:")
+    assert left_in(temporary) == set()
 
 
 # Where a Pool is made and terminated: the environment, and the options.
@@ -392,6 +418,27 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert "Traceback" not in stderr
 
 
+STANDARD = ("random", "json", "difflib", "socket", "statistics")  # modules of Python's library
+
+
+@pytest.mark.parametrize("how", ["ninefold", "python -m ninefold"])
+@pytest.mark.parametrize("words", ["evaluate ckpt={}", "report {}", "export ckpt={} format=onnx"])
+def test_no_file_of_the_working_directory_stands_for_a_module_of_python(
+    shell: Shell, trained: Path, words: str, how: str
+) -> None:
+    canary, script = shell.folder / "canary", shell.folder / "bin" / "ninefold"
+    script.parent.mkdir()
+    text = "if __name__ == '__main__':\n    from ninefold.__main__ import main\n    main()\n"
+    script.write_text(text)  # as pip installs it
+    for module in STANDARD:
+        text = f"open({str(canary)!r}, 'a').write({module!r} + ' ')\nraise SystemExit(9)\n"
+        (shell.folder / f"{module}.py").write_text(text)
+    program = [str(script)] if how == "ninefold" else ["-m", "ninefold"]
+    done = shell.run(*program, *words.format(trained).split(" "), fresh=True)
+    assert not canary.exists(), canary.read_text()
+    assert done.returncode in (0, 2), done.stderr  # 2: it is no study, or a package is missing
+
+
 # Where the output goes
 
 
@@ -436,6 +483,18 @@ def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
     reading.wait()
     assert stderr == ""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize("name", ["job", "conf"])
+def test_a_full_disk_under_its_output_ends_a_command_with_one_line(
+    shell: Shell, trained: Path, name: str
+) -> None:
+    words = ["-m", "ninefold", "conf"] if name == "conf" else command(name, trained)
+    process = shell.spawn(["bash", "-c", f"exec {shlex.join([sys.executable, *words])} >/dev/full"])
+    _, stderr = process.communicate(timeout=120)
+    assert re.fullmatch(LINE, stderr), stderr
+    assert stderr.startswith("error: file=stdout: No space left on device; ")
+    assert process.returncode == 5
 
 
 # The last line

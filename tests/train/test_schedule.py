@@ -73,6 +73,15 @@ def test_plateau_can_be_warmed_up_but_not_stepped_per_step() -> None:
         pass
 
 
+@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
+def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate: float) -> None:
+    with ours.training(*SMALL, "scheduler=none") as run:
+        run.state.optimizer.param_groups[0]["lr"] = rate
+        line = rf"^error: learning rate={rate:g}: it was set so by step 1; a number of at least 0"
+        with pytest.raises(ConfigError, match=line):
+            train(run)
+
+
 @pytest.mark.parametrize("per", ["epoch", "step"])
 @pytest.mark.parametrize("at", [3, 4, 9])
 def test_a_schedule_resumes_exactly(per: str, at: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from benchmarks import ours
@@ -17,6 +19,8 @@ from tests.train.test_schedule import SMALL
 
 LOSS = Score("ELBO", "nats", "more")
 RMSE = Score("RMSE", "m", "less")
+TENSORS: Any = {"MAE": torch.tensor(1.0)}
+NAMES: Any = ["MAE"]
 SAVED = ["checkpoint.every=0", "patience=2", "epochs=6"]
 
 
@@ -35,7 +39,37 @@ class Scripted:
         return self.task.measure(output, target)
 
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
-        return Scores(self.left.pop(0))
+        found: Any = self.left.pop(0)
+        return found if isinstance(found, Scores) else Scores(found)
+
+
+@dataclass
+class Growing:
+    """A task whose sums grow from batch to batch."""
+
+    task: Task
+    size: int = 0
+    score = "accuracy"
+
+    def loss(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.task.loss(output, target)
+
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        self.size += 1
+        return torch.zeros(self.size)
+
+    def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
+        return Scores(0.5)
+
+
+def test_sums_of_another_shape_are_an_error_of_the_task_in_one_line() -> None:
+    with ours.training(*SMALL, "epochs=1") as run:
+        task = run.objective.task
+        del run.objective.task
+        run.objective.task = Growing(task)
+        line = "^error: task=Growing: its `measure` failed in an evaluation; .*equal size"
+        with pytest.raises(ConfigError, match=line):
+            train(run)
 
 
 def script(run: TrainingRun, score: Score | str, values: Sequence[float]) -> None:
@@ -73,12 +107,16 @@ def test_best_pt_and_patience_follow_the_direction_of_the_score(
     [
         ("negative ELBO", -502.0, r"task\.scores=-502: the negative ELBO is no share; .*declare"),
         (RMSE, float("nan"), r"task\.scores=nan: the RMSE is not finite; "),
+        (RMSE, Scores(1.0, TENSORS), r"task\.scores=tensor.*the MAE is no n"),
+        (RMSE, Scores(1.0, NAMES), r"task=Scripted: its `scores` failed .*'str' object has no"),
+        (RMSE, Scores(10**400), r"task\.scores=10\S+: the RMSE is not finite; "),
+        (RMSE, Scores(10**5000), r"task\.scores=<str\(\) of a int failed>: the RMSE is not fini"),
         ("accuracy", True, r"task\.scores=True: the accuracy is no number; "),
         (Score("RMSE", better="sideways"), 1.0, r"task\.score=.*'sideways'.*: its direction is no"),
     ],
 )  # fmt: skip
 def test_a_score_that_cannot_be_is_an_error_in_one_line(
-    score: Score, value: float, line: str
+    score: Score, value: Any, line: str
 ) -> None:
     with ours.training(*SMALL, "epochs=1") as run:
         script(run, score, [value])

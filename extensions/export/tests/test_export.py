@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,18 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     assert sorted(os.listdir(tmp_path / "export")) == [
         "export.json", "model.onnx", "model.pt2", "model.safetensors"
     ]  # fmt: skip
+
+
+def test_an_export_leaves_no_file_in_the_temporary_folder_and_no_telemetry_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """onnxruntime's would make its identity and its events files there, before it sends them."""
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)  # as an export before has set it
+    run_folder(shell.folder / "run", "dataset=digits", "model=convnet")
+    with TemporaryDirectory(prefix="nf-") as place:
+        words = ("ninefold.export", "ckpt=run", "format=onnx", "threads=1")
+        shell.run("-m", *words, env={"TMPDIR": place}, fresh=True, code=0)
+        assert [name for name in os.listdir(place) if "torchinductor" not in name] == []
 
 
 def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path: Path) -> None:

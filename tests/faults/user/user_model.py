@@ -65,6 +65,13 @@ class Odd(BaseException):
     """No Exception, as those of some libraries that stop a program."""
 
 
+class Unsaid(Exception):
+    """Fails to say what is wrong."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no such message")
+
+
 def misbehave() -> None:
     if int(os.environ.get("RANK", "0")) == RANK and MODE:
         MODES[MODE]()
@@ -92,6 +99,11 @@ def raise_odd() -> None:
     raise Odd("of a library")
 
 
+def raise_unsaid() -> None:
+    say("")
+    raise Unsaid
+
+
 def hang() -> None:
     say("")
     deadline = time.monotonic() + LONG
@@ -105,6 +117,22 @@ def fork() -> None:
         time.sleep(LONG)
         os._exit(0)
     say(child)
+
+
+def fork_and_return() -> None:
+    """What many a script does by mistake: the child goes on where its parent does."""
+    if child := os.fork():
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+def fork_twice() -> None:
+    """As what is to outlive its parent does."""
+    if child := os.fork():
+        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return
+    if not os.fork():
+        time.sleep(LONG)
+    os._exit(1)
 
 
 def start_process(daemon: bool) -> None:
@@ -152,6 +180,9 @@ MODES: dict[str, Callable[[], None]] = {
     "base": raise_odd,
     "hang": hang,
     "fork": fork,
+    "forkreturn": fork_and_return,
+    "forktwice": fork_twice,
+    "unsaid": raise_unsaid,
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
