@@ -35,6 +35,7 @@ from tests.forked import ROOT
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
 ELSEWHERE = re.compile(rf"{STANDS_FOR.pattern}|/usr/share/.*")  # or a package of Debian has
 ELIDED = "..."
+COMPARISONS = (["true"], ["steps"], ["scripts"])  # with options of their own
 FILLED = {"experiments=NAME": "experiments=nine_way", "K": "0", "PATTERN": "*", "[PATTERN]": "*"}
 
 
@@ -56,7 +57,7 @@ def module(name: str, *arguments: str) -> None:
         command(arguments)
     elif name in ("ninefold.report", "ninefold.export", "ninefold.finders"):
         command([name.partition(".")[2], *arguments])
-    elif name in ("benchmarks", "benchmarks.gpu") and not {"true", "steps", "scripts"} & {*arguments}:
+    elif name in ("benchmarks", "benchmarks.gpu") and arguments[:1] not in COMPARISONS:
         benches(name, arguments)
     elif find_spec(name) is None:
         raise ValueError(f"there is no module {name}")
