@@ -35,7 +35,7 @@ from tests.forked import ROOT
 STANDS_FOR = re.compile(r"(.*/)?[A-Z][A-Z0-9]*")  # such as FOLDER, which the reader fills in
 ELSEWHERE = re.compile(rf"{STANDS_FOR.pattern}|/usr/share/.*")  # or a package of Debian has
 ELIDED = "..."
-COMPARISONS = (["true"], ["steps"], ["scripts"])  # with options of their own
+COMPARISONS = (("true",), ("steps",), ("scripts",))  # with options of their own
 FILLED = {"experiments=NAME": "experiments=nine_way", "K": "0", "PATTERN": "*", "[PATTERN]": "*"}
 
 
