@@ -39,21 +39,12 @@ class Copy:
     root: Path
 
 
-@contextmanager
-def copies(
-    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
-) -> Iterator[list[Copy]]:
-    """A copy of each revision in `folder`, while the block runs. Raises ConfigError.
+def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
+    """The copies that are to be made in `folder`: for those who clean up after us, too.
 
     revisions: of the checkout that the working folder is in; `.` is its files as they are, without
-    those that git ignores. links, setup: see `checked_out`.
+    those that git ignores. Raises ConfigError.
     """
-    with checked_out(found := planned(revisions, folder), links, setup):
-        yield found
-
-
-def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
-    """The copies that `copies` makes, before it makes any: for those who clean up after us."""
     here, typed, found = Path.cwd(), " ".join(revisions), list[Copy]()
     if shutil.which("git") is None:
         raise ConfigError("revisions", typed, "git is missing; it checks them out; install it")

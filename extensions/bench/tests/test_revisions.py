@@ -7,7 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from extensions.bench.tests import toy
 from ninefold.bench.elsewhere import foreign_modules, missing_data, not_in_git, not_the_copys
-from ninefold.bench.revisions import Copy, cleanup_commands, copies, planned
+from ninefold.bench.revisions import Copy, checked_out, cleanup_commands, planned
 from ninefold.errors import ConfigError
 
 WHERE = "import toy; print(toy.__file__)"
@@ -49,6 +50,15 @@ def said(call: Callable[[], object]) -> str:
     with pytest.raises(ConfigError) as raised:
         call()
     return str(raised.value)
+
+
+@contextmanager
+def copies(
+    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
+) -> Iterator[list[Copy]]:
+    """A copy of each revision in `folder`, while the block runs."""
+    with checked_out(found := planned(revisions, folder), links, setup):
+        yield found
 
 
 def made(
@@ -324,8 +334,9 @@ def test_the_copies_of_another_bench_are_left_alone_and_a_folder_that_was_remove
 
 def test_what_is_planned_removes_the_copies_of_a_process_that_was_killed(project: Path) -> None:
     program = (
-        "import os, sys\nfrom pathlib import Path\nfrom ninefold.bench.revisions import copies\n"
-        "with copies(['v1', 'HEAD'], Path('bench/now'), [], None):\n"
+        "import os, sys\nfrom pathlib import Path\nfrom ninefold.bench import revisions\n"
+        "made = revisions.planned(['v1', 'HEAD'], Path('bench/now'))\n"
+        "with revisions.checked_out(made, [], None):\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(toy.ROOT)}
