@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.places import CONF, EXPERIMENTS, INSTALLED, ROOT, see
+from ninefold.places import CONF, EXPERIMENTS, EXTENSIONS, INSTALLED, PACKAGE, ROOT, see
 from ninefold.secrets import redact
 
 MAX_PART_CHARS = 600  # characters of a part of a line
@@ -277,12 +277,12 @@ def is_users(file: str) -> bool:
     """Whether a file of code is the user's own: not ours, Python's or an installed package's."""
     if file.startswith("<ipython-input-"):  # what was typed in IPython
         return True
-    ours = (ROOT / name for name in ("train.py", "evaluate.py"))
     installed = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
-    not_theirs = (Path(__file__).parent, *ours, *map(Path, installed))
+    not_theirs = (PACKAGE, ROOT / "train.py", ROOT / "evaluate.py", *map(Path, installed))
     return not (
         not Path(file).is_absolute()  # such as <frozen importlib>, and yaml/_yaml.pyx of Cython
         or {"site-packages", "dist-packages"} & {*Path(file).parts}
+        or Path(file).parent.parent == EXTENSIONS
         or any(Path(file).is_relative_to(place) for place in not_theirs)
     )
 

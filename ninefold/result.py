@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ninefold.files import read_json, write_json
+from ninefold.places import option_files
 from ninefold.score import IMAGES, SCORE, SHARE, Counted, Score
 from ninefold.secrets import redacted
 
@@ -39,15 +40,17 @@ def strategy_name(parallel: str, processes: int | str | None) -> str:
 
 
 def option_name(group: str, choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> str | None:
-    """The option of a group; where a configuration has the group without one (`override /model:
-    null` and a section), the name of its class.
+    """The option of a group; the name of the class where there is none (`override /model: null` and
+    a section), or it is one of ours for items of any class (`dataset.train`).
     """
-    if (option := choices.get(group)) is not None:
+    option, section = choices.get(group), values.get(group)
+    section = section if isinstance(section, Mapping) else {}
+    of_items = isinstance(built := section.get("train"), Mapping)
+    if option is not None and not (of_items and option in [f.stem for f in option_files(group)]):
         return str(option)
-    section = values.get(group)
-    section = section.get("net", section) if isinstance(section, Mapping) else section
-    target = section.get("_target_") if isinstance(section, Mapping) else None
-    return None if target is None else str(target).rpartition(".")[2]
+    built = built if of_items else section.get("net", section)
+    target = built.get("_target_") if isinstance(built, Mapping) else None
+    return option if target is None else str(target).rpartition(".")[2]
 
 
 def identity(choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> dict[str, Any]:

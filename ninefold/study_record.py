@@ -115,7 +115,8 @@ class StudyRecord:
     @property
     def asked(self) -> list[str]:
         """What it asks: `time`, `accuracy` or both. Null, in old studies: no times in turns."""
-        return _list(self._settings.get("ask")) or ["accuracy"]
+        asked = self._settings.get("ask")
+        return asked if isinstance(asked, list) and asked else ["accuracy"]
 
     @property
     def ends_when_settled(self) -> bool:
@@ -167,7 +168,3 @@ def _fields(stored: object) -> object:
 def _known(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The fields without those that are null: they are as if they were missing."""
     return {key: value for key, value in stored.items() if value is not None}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -19,7 +19,7 @@ import torch
 from ninefold.files import write_durably, write_json
 from ninefold.machine import GPU_VARIABLES
 from ninefold.measure.environment import environment
-from ninefold.result import FILE, Result
+from ninefold.result import FILE, Result, option_name
 from tests.forks import exit_code, fork
 
 FULL = Result(
@@ -35,6 +35,16 @@ FULL = Result(
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
     FULL.write(tmp_path)
     assert Result.read(tmp_path) == FULL
+
+
+def test_a_run_of_the_users_classes_has_their_names_unless_an_option_of_hers_has_one() -> None:
+    items = {"dataset": {"train": {"_target_": "mine.Photos", "path": "A"}}}
+    net = {"model": {"net": {"_target_": "mine.Net"}}}
+    assert option_name("dataset", {"dataset": "mapped"}, items) == "Photos"
+    assert option_name("dataset", {"dataset": "photos_of_cats"}, items) == "photos_of_cats"
+    assert option_name("dataset", {"dataset": "hf"}, {"dataset": {"train": "train"}}) == "hf"
+    assert option_name("model", {"model": None}, net) == "Net"
+    assert option_name("model", {"model": "convnet"}, net) == "convnet"
 
 
 def test_unknown_values_are_null(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.checkpoint.loading import read_safetensors, safetensors
-from ninefold.errors import ConfigError, memory_failure, not_installed
+from ninefold.errors import ConfigError, located, memory_failure, not_installed
 
 from .graph import Exported
 
@@ -184,12 +184,12 @@ def refusing(name: str) -> Iterator[None]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = lines[0] if lines else type(error).__name__
         if any("specialized it to be a constant" in line for line in lines):
-            said = "to torch.export its code takes batches of one size alone, and a file takes any"
+            said = "its code fixes the number of examples in a batch, and a file takes any number"
         raise ConfigError(
             "format",
             name,
-            f"the network cannot be exported so; {said}; "
-            "HYDRA_FULL_ERROR=1 shows where; format=safetensors takes any network",
+            f"the network cannot be exported so; {located(error, said)}; "
+            "HYDRA_FULL_ERROR=1 shows more; format=safetensors takes any network",
         ) from error
 
 

@@ -24,7 +24,7 @@ class MultiLabel(nn.Module):
     Labels of any dtype; a label is decided to hold where its logit is above 0, or its probability
     above 0.5 where the loss takes probabilities. One label (k = 1) may also be [n], and so may the
     output. Scored by the mean over the labels of F1 = 2 TP / (2 TP + FP + FN), which for masks is
-    the Dice coefficient.
+    the Dice coefficient; besides by the accuracy, the share of all labels that are decided right.
 
     classes: the number of labels k.
     loss: called with logits and labels in the dtype of the logits, returns a number for each
@@ -73,14 +73,15 @@ class MultiLabel(nn.Module):
             )
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
-        """Counts for each label: int64 [k, 4].
+        """Counts for each label: int64 [k, 5].
 
-        True positives, false positives, false negatives, and targets that are neither 0 nor 1.
+        True positives, false positives, false negatives, true negatives, and targets that are
+        neither 0 nor 1.
         """
         output, target = self._alike(output, target)
         holds, said = target == 1, output > self._above
-        odd = ~holds & (target != 0)
-        cells = (said & holds, said & ~holds, ~said & holds, odd)
+        no = target == 0
+        cells = (said & holds, said & no, ~said & holds, ~said & no, ~holds & ~no)
         return torch.stack([cell[..., None].flatten(2).sum(dim=(0, 2)) for cell in cells], dim=1)
 
     def choices(self, output: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ class MultiLabel(nn.Module):
 
         Raises DataError if a target is no label, or no label occurs.
         """
-        hits, wrong, missed, odd = sums.cpu().T.tolist()
+        hits, wrong, missed, nos, odd = sums.cpu().T.tolist()
         if any(odd):
             raise unlabeled(
                 "labels 0 and 1 alone", f"{sum(odd):,} values of the targets are neither"
@@ -104,7 +105,12 @@ class MultiLabel(nn.Module):
             raise unlabeled("a label that holds", "all of its labels are 0")
         return Scores(
             score=sum(known) / len(known),
-            others=[Figure("F1 of all labels", 2 * sum(hits) / sum(both))],
+            others=[
+                Figure("F1 of all labels", 2 * sum(hits) / sum(both)),
+                Figure(
+                    "accuracy of all labels", sum(hits + nos) / sum(hits + wrong + missed + nos)
+                ),
+            ],
             each=dict(zip(named(names, len(each)), each, strict=True)),
             each_name="F1",
             counted="examples with it",

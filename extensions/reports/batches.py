@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.recommend import MIN_ROUNDS
 from ninefold.report.answer.tree import Answer
-from ninefold.report.answer.wording import MIN_ROUNDS
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import number, three_digits, times
 from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target

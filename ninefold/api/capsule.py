@@ -164,17 +164,13 @@ def load(file: str, sha256: str, part: str) -> Any:
 
 def _read(path: str) -> bytes:
     """The content of a file that nobody else can have written."""
-    with open(path, "rb", opener=_no_link) as file:
+    with open(path, "rb", opener=lambda name, flags: opener(name, flags | os.O_NOFOLLOW)) as file:
         found = os.fstat(file.fileno())
         if found.st_uid != os.geteuid():
             raise ValueError("it belongs to somebody else")
         if found.st_mode & 0o022:
             raise ValueError("others can write to it")
         return file.read()
-
-
-def _no_link(path: str, flags: int) -> int:
-    return opener(path, flags | os.O_NOFOLLOW)
 
 
 def _private(path: str, flags: int) -> int:

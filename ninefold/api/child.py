@@ -60,7 +60,9 @@ def run(
         mode = "screen" if shows else "failures"
         variables = environment() | {VARIABLE: f"{writer}:{os.getpid()}:{mode}"}
         with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
-            out, err = _streams() if prints else (file.fileno(), file.fileno())
+            out, err = file.fileno(), file.fileno()
+            if prints:
+                out, err = 1 if os.isatty(1) else 2, 2  # nothing of it goes into a pipe
             process = subprocess.Popen(
                 [sys.executable, *TRAIN, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -98,11 +100,6 @@ def environment() -> dict[str, str]:
         known = [found["PYTHONPATH"]] if found.get("PYTHONPATH") else []
         found["PYTHONPATH"] = os.pathsep.join([*known, str(places.ROOT)])
     return found
-
-
-def _streams() -> tuple[int, int]:
-    """The descriptors for its stdout and stderr: both stderr, unless stdout is a terminal."""
-    return (1, 2) if os.isatty(1) else (2, 2)
 
 
 def _listen(

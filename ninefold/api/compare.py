@@ -8,22 +8,41 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ninefold.api import FILE, OPTIONS, child
 from ninefold.api import show as shown
 from ninefold.api.answer import Answer
 from ninefold.api.objects import gather
 from ninefold.api.session import MAX_TIME, check_number
-from ninefold.errors import ConfigError, Failure, ResourceError
+from ninefold.errors import ConfigError, Failure, ResourceError, suggestion
 from ninefold.files import read_text
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
 
 LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
 
+F = TypeVar("F", bound=Callable[..., Any])
 
+
+def suggesting(function: F) -> F:
+    """`function`; of an argument that it does not have it says which one may be meant."""
+
+    @wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        known = signature(function).parameters
+        for name in sorted({*named} - {*known}):
+            wrong = f"{function.__name__} has no such argument; {suggestion(name, known)}"
+            raise ConfigError(name, named[name], f"{wrong}; correct its name")
+        return function(*given, **named)
+
+    return called  # type: ignore[return-value]
+
+
+@suggesting
 def compare(
     model: Any,
     dataset: Any,
@@ -79,7 +98,9 @@ def compare(
     _require_possible()
     if at_most is not None:
         check_number("at_most", at_most, MAX_TIME)
-    parallel, amp, ask = _listed(parallel), _listed(amp), _listed(ask)
+    parallel, amp, ask = (
+        [each] if isinstance(each, str) else each for each in (parallel, amp, ask)
+    )
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
     try:
@@ -118,6 +139,8 @@ def compare(
 def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
     """Run `train` with these arguments, which write to `place`, and return the answer."""
     notebook = shown.Notebook() if show and shown.in_notebook() else None
+    if show and not notebook:  # it takes seconds until its processes have something to say
+        print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
     try:
         ended = child.run(
             command,
@@ -203,11 +226,6 @@ def _last_line(path: Path) -> str:
     with suppress(OSError, ValueError, IndexError):
         return read_text(path).strip().splitlines()[-1]
     return "it printed nothing"
-
-
-def _listed(names: str | Sequence[str]) -> Sequence[str]:
-    """Names, of which there may be one alone."""
-    return [names] if isinstance(names, str) else names
 
 
 def _value(text: str) -> str:

@@ -213,12 +213,12 @@ def _require_model(model: Any) -> None:
         )
 
 
-def _require_callable(name: str, given: Any, wanted: str) -> None:
+def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that") -> None:
     if not callable(given):
         raise ConfigError(
             name,
             type(given).__name__,
-            f"it cannot be called; {wanted} is allowed; pass that",
+            f"it cannot be called; {wanted} is allowed; {do}",
         )
 
 
@@ -230,7 +230,12 @@ def _require_optimizer(optimizer: Any) -> None:
             "it holds the parameters of another model; a function of parameters is allowed; pass "
             f"lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)",
         )
-    _require_callable("optimizer", optimizer, "adamw, sgd, or a function of parameters")
+    _require_callable(
+        "optimizer",
+        optimizer,
+        "adamw, sgd, or a function of parameters",
+        "pass that, or time a loop of several with ninefold.time_steps",
+    )
 
 
 def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any]]:
@@ -265,7 +270,8 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             name,
             type(data).__name__,
             "it cannot be shuffled by a seed; a dataset with __len__ and __getitem__, a pair of "
-            "arrays, or a function that returns one is allowed; give items by number",
+            "arrays, or a function that returns one is allowed; give items by number, or time your "
+            "own loop with ninefold.time_steps",
         )
     return data, {}
 

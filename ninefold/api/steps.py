@@ -65,7 +65,8 @@ def time_steps(
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a
     note that names the step.
     """
-    calls = callables(steps)
+    check_names("steps", steps, "a function or generator")
+    calls = {name: as_function(name, step) for name, step in steps.items()}
     things = as_restorable(restore)
     session = Session(
         list(calls),
@@ -113,13 +114,6 @@ def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: St
     except Exception as error:
         note(error, f"ninefold.time_steps: in the step {turn.name!r}")
         raise
-
-
-def callables(steps: object) -> dict[str, Callable[[], Any]]:
-    """The steps as functions. Raises ConfigError."""
-    check_names("steps", steps, "a function or generator")
-    assert isinstance(steps, Mapping)
-    return {name: as_function(name, step) for name, step in steps.items()}
 
 
 def check_names(field: str, given: object, kind: str) -> None:

@@ -118,11 +118,13 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
             "given; HYDRA_FULL_ERROR=1 shows where",
         )
     if isinstance(error, ValueError) and modules[-1].startswith("hydra."):
-        return ConfigError(
-            "arguments",
-            " ".join(given),
-            f"{error!s}; Hydra does not accept them; correct them; --hydra-help lists all flags",
-        )
+        field, value = "arguments", " ".join(given)
+        do = "Hydra does not accept them; correct them; --hydra-help lists all flags"
+        for key, null in map(key_and_value, given):
+            if null == "null" and key in groups_of("train"):
+                field, value = key, null
+                do = f"a yaml takes `override /{key}: null` beside a section {key}; name an option"
+        return ConfigError(field, value, f"{error!s}; {do}")
     return None
 
 
@@ -196,8 +198,4 @@ def _near(key: str) -> str:
 
 def _given(key: str, given: Sequence[str]) -> str:
     """The value that the command line gives to `key`."""
-    for word in given:
-        name, value = key_and_value(word)
-        if name == key:
-            return value
-    return "?"
+    return next((value for name, value in map(key_and_value, given) if name == key), "?")

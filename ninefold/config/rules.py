@@ -134,8 +134,8 @@ def _missing(key: str) -> ConfigError:
     return ConfigError(
         key,
         "nothing",
-        f"it has neither an option nor a section of its own; {', '.join(ours)} are allowed; name "
-        f"one, in a yaml as override /{key}: {ours[0]}",
+        f"it has neither an option nor a section of its own; {', '.join(ours)} are allowed, or "
+        f"null beside a section {key}; name one, in a yaml as override /{key}: {ours[0]}",
     )
 
 

@@ -69,7 +69,6 @@ def _write(
     folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], threads: int
 ) -> None:
     """Write a cache under another name, force it to disk, and rename it."""
-    dtypes = {name: _dtype(array) for name, array in arrays.items()}
     temporary, old = (folder.with_name(f".{folder.name}.{word}") for word in ("tmp", "old"))
     try:
         temporary.mkdir()
@@ -82,7 +81,7 @@ def _write(
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} "
             "[{elapsed}<{remaining}, {rate_noinv_fmt}]",
         ) as progress:
-            for name, rows in _packed(temporary, arrays, dtypes, threads):
+            for name, rows in _packed(temporary, arrays, threads):
                 if not isinstance(arrays[name], np.ndarray):
                     progress.update(rows)
         took = time.monotonic() - began
@@ -102,18 +101,11 @@ def _write(
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _dtype(array: Array) -> np.dtype[Any]:
-    """The dtype of an array; one of its rows is decoded if it does not say it."""
-    return np.dtype(getattr(array, "dtype", None) or array[np.arange(len(array))[:1]].dtype)
-
-
 def _row_bytes(array: Array, dtype: np.dtype[Any]) -> int:
     return int(np.prod(array.shape[1:], dtype=np.int64)) * dtype.itemsize
 
 
-def _packed(
-    folder: Path, arrays: Mapping[str, Array], dtypes: Mapping[str, np.dtype[Any]], threads: int
-) -> Iterator[tuple[str, int]]:
+def _packed(folder: Path, arrays: Mapping[str, Array], threads: int) -> Iterator[tuple[str, int]]:
     """Write the arrays; yields the name of a file and how many rows were written to it.
 
     threads: that decode at the same time; one where rows may differ from epoch to epoch, as items
@@ -122,6 +114,10 @@ def _packed(
     """
     if any(map(varies, arrays.values())):
         threads = 1
+    dtypes = {  # one row is decoded of an array that does not say it
+        name: np.dtype(getattr(array, "dtype", None) or array[np.arange(len(array))[:1]].dtype)
+        for name, array in arrays.items()
+    }
     pool = ThreadPoolExecutor(threads, "cache")
     try:
         waiting = []

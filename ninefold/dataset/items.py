@@ -131,17 +131,24 @@ class Items:
         return found
 
     def require_usable(self) -> None:
-        """Raise DataError if one of the first items, or of some all over the set, is no use, or
-        if they are masks with nothing to learn.
+        """Raise DataError if one of those that are looked at is no use, or if they are masks with
+        nothing to learn.
+        """
+        targets = self.looked_at()
+        if self.masked and self._numbers is not None:
+            found = set(np.unique(targets).tolist())
+            if wrong := self._numbers.nothing_to_learn(found, len(targets)):
+                raise self._wrong(*wrong)
+
+    def looked_at(self) -> npt.NDArray[Any]:
+        """The last value of the first items, and of some all over the set: most often the target.
+
+        Raises DataError if one of them is no use.
         """
         last = len(self) - 1
         first, spread = np.arange(LOOKED_AT // 2), np.linspace(0, last, LOOKED_AT // 2)
         rows = np.unique(np.append(first.clip(max=last), spread.astype(np.int64)))
-        targets = self.part(len(self.kinds) - 1, rows, 0, 0)
-        if self.masked and self._numbers is not None:
-            found = set(np.unique(targets).tolist())
-            if wrong := self._numbers.nothing_to_learn(found, len(rows)):
-                raise self._wrong(*wrong)
+        return self.part(len(self.kinds) - 1, rows, 0, 0)
 
     def require_no_random_transforms(self, cache: str) -> None:
         """Raise DataError if an item differs when it is read again, which dataset.cache forbids.
@@ -317,8 +324,9 @@ class Items:
                     'return image.convert("RGB")',
                 )
             array = array if array.ndim == 2 else array.transpose(2, 0, 1)
-        elif wanted is None and array.dtype == np.uint8:
-            array = channels_first(array)
+        elif wanted is None and array.dtype == np.uint8 and array.ndim == 3:
+            last = array.shape[2] in CHANNELS and array.shape[0] not in CHANNELS
+            array = np.moveaxis(array, -1, 0) if last else array
         shape = array.shape if wanted is None else wanted.shape
         if wanted is None and array.ndim == 2 and array.dtype == np.uint8:
             shape = (1, *array.shape)  # a gray image
@@ -450,12 +458,6 @@ def is_image(spec: ArraySpec) -> bool:
     """Whether this is an image [c, h, w], or a volume [c, d, h, w]."""
     dtypes = spec.dtype is not None and (spec.dtype == np.uint8 or spec.dtype.kind == "f")
     return len(spec.shape) in (3, 4) and dtypes
-
-
-def channels_first(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Bytes [h, w, c] as [c, h, w], if one of the two has 1, 3 or 4 channels and the other not."""
-    last = array.ndim == 3 and array.shape[2] in CHANNELS and array.shape[0] not in CHANNELS
-    return np.moveaxis(array, -1, 0) if last else array
 
 
 def as_it_is(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

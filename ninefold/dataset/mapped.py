@@ -85,12 +85,17 @@ class Mapped(Dataset):
         return examples.first(self.limit_of(split))
 
     def count_classes(self) -> int | None:
-        """As the class says by `classes`, `targets` or `labels`, where targets are classes."""
+        """As the class says by `classes`, `targets` or `labels`, where targets are classes; of a
+        target of several labels 0 and 1, or numbers, as many as it has.
+        """
         items = self._items("train")
         target = items.targets
-        if not isinstance(target, ArraySpec) or target.shape or target.dtype != np.int64:
+        if not isinstance(target, ArraySpec) or items.masked or items.unlabeled:
             return None
-        return said_classes(self._built["train"])
+        if not target.shape:
+            return said_classes(self._built["train"]) if target.dtype == np.int64 else None
+        several = target.dtype == np.float32 or np.isin(items.looked_at(), (0, 1)).all()
+        return target.shape[0] if several and len(target.shape) in (1, 3) else None
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""
@@ -174,7 +179,8 @@ class Mapped(Dataset):
                 field,
                 target,
                 f"{kind.__name__} is no map-style dataset; __len__ and __getitem__ are needed; an "
-                "iterable one cannot be shuffled or resumed: give items by number",
+                "iterable one cannot be shuffled or resumed: give items by number, or compare "
+                "scripts of your own with ninefold bench",
             )
         return data
 

@@ -98,7 +98,8 @@ class ImagePreparation:
             return inputs, inputs
         if not isinstance(inputs, Tensor) or not is_image(inputs):
             return each(lambda some: self.scaled(some) if is_image(some) else some, inputs), targets
-        masks = isinstance(targets, Tensor) and is_mask(targets, inputs)
+        whole = isinstance(targets, Tensor) and not targets.is_floating_point()
+        masks = whole and targets.shape[1:] == inputs.shape[2:]  # class numbers of the pixels
         volume = inputs.ndim == 5
         points = not masks and not (isinstance(targets, Tensor) and targets.ndim == 1)
         resizes = self.size is not None and set(inputs.shape[2:]) != {self.size}
@@ -227,11 +228,6 @@ def is_image(inputs: Tensor) -> bool:
     if inputs.is_floating_point() or inputs.dtype == torch.uint8:
         return inputs.ndim in (4, 5)
     return inputs.ndim == 5 and inputs.dtype == torch.int16
-
-
-def is_mask(targets: Tensor, images: Tensor) -> bool:
-    """Whether these are class numbers for the pixels of `images`."""
-    return not targets.is_floating_point() and targets.shape[1:] == images.shape[2:]
 
 
 def resized(images: Tensor, size: int) -> Tensor:

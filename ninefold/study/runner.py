@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.result import Result
@@ -18,9 +18,6 @@ from ninefold.study.record import StudyFolder
 from ninefold.study.screen import End, Screen, duration
 from ninefold.study.timing import Timing
 from ninefold.study_record import Round
-
-if TYPE_CHECKING:
-    from ninefold.report import CellProgress
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
@@ -247,27 +244,19 @@ class Study:
     def _update(self) -> None:
         """Show the figures of the runs so far."""
         if self._screen.live and self._recording.rounds:
+            from ninefold import report  # here, because it imports SciPy
+
             self._recording.write()
-            self._screen.update(_progress(self.folder))
+            self._screen.update(report.progress(self.folder))
 
     def _is_settled(self) -> bool:
         """Whether the runs so far answer what was asked."""
+        from ninefold import report
+
         self._recording.write()
-        return _settled(self.folder)
+        return report.settled(self.folder)
 
 
 def quoted(text: str) -> str:
     """`text` as a value of an override."""
     return "'" + text.replace("'", "\\'") + "'"
-
-
-def _progress(folder: Path) -> list[CellProgress]:
-    from ninefold import report  # here, because it imports SciPy
-
-    return report.progress(folder)
-
-
-def _settled(folder: Path) -> bool:
-    from ninefold import report
-
-    return report.settled(folder)

@@ -84,7 +84,9 @@ def planned(composition: Composition) -> PlannedStudy:
     compose = plan.Composer(composition.context.config_loader, config)
     launcher = composition.choice("hydra/launcher") or "basic"
     if launcher == "basic":
-        look_ahead(compose(jobs[0]))
+        first = compose(jobs[0])
+        with suppress(Exception):  # reported when it is the run's turn
+            start_importing(check(asked(first, first.hydra)))  # torch, while the rest is composed
     cells = plan.Plan(jobs, compose, settings["study"])
     if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
@@ -143,12 +145,6 @@ def screen_for(cells: int, concurrent: bool) -> Screen:
     from ninefold.study.table import Table  # here, because it imports rich
 
     return Table()
-
-
-def look_ahead(config: DictConfig) -> None:
-    """Start importing torch while the sweep is composed, unless its first run will be refused."""
-    with suppress(Exception):  # reported when it is the run's turn
-        start_importing(check(asked(config, config.hydra)))
 
 
 def refused(planned: plan.Plan, folder: Path) -> list[Failure]:

@@ -30,7 +30,7 @@ from ninefold.stats.counted_turns import BUSY, TakenTurn, TurnLog, counted, in_c
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
-from ninefold.study.screen import Screen
+from ninefold.study.screen import Screen, duration
 from ninefold.study.turn_plan import (
     FIRST_TURN,
     FIRST_TURN_STEP,
@@ -108,7 +108,7 @@ class Timing:
             while (ended := self._ended()) is None:
                 started = time.monotonic()
                 what = f"repetition {len(recording.timing) + 1}  {len(self._cells)} configurations"
-                self._screen.running(what, (), self._seconds_left())
+                self._screen.running(what, (), self._expected_seconds())
                 if turns is None:
                     from ninefold.launch.turns import TurnTakers  # here, because it imports torch
 
@@ -119,7 +119,7 @@ class Timing:
                 recording.timing_seconds = time.monotonic() - self._began
                 recording.write()
                 if self._cells:
-                    self._screen.ended(what, (), self._seconds_left())
+                    self._screen.ended(what, (), self._expected_seconds())
                     self._update()
         recording.timing_ended = ended
 
@@ -143,7 +143,8 @@ class Timing:
         done = len(self._recording.timing)
         fits = self._is_within_budget(done)
         few = self._is_auto and self._last_round_seconds > SLOW * self._budget / ROUNDS
-        if done in TIMING_LOOKS and (few or not fits or done >= USUAL_ROUNDS):
+        hasty = 0 < done < USUAL_ROUNDS and counted(self._log.turns).swamped
+        if done in TIMING_LOOKS and not hasty and (few or not fits or done >= USUAL_ROUNDS):
             state = report.timing(self._recording.folder, self._settings["pairs"])
             self._named_cell, self._settled = state.named, state.settled
             if not state.settled:
@@ -158,7 +159,13 @@ class Timing:
         if self._settled and (stretched or not fits):
             self._screen.note(f"the speed comparison is decided after {done} repetitions")
             return "settled"
-        return None if fits or self._extends() else "budget"
+        if fits or self._extends():
+            return None
+        if done < USUAL_ROUNDS:
+            takes, left = map(duration, (self._least_seconds(), self._seconds_left()))
+            text = f"another repetition takes about {takes}, and {left} are left"
+            self._screen.note(f"study.time_budget={self._settings['time_budget']:g}: {text}")
+        return "budget"
 
     @property
     def _is_auto(self) -> bool:
@@ -176,12 +183,16 @@ class Timing:
         if done == 0:
             return True
         left = self._seconds_left() + (LATE if done < 2 else 0.0)
-        if not self._is_auto or not self._turn_seconds:  # of a command before
-            return self._last_round_seconds <= left
-        least = MIN_TURNS * sum(self._turn_seconds[cell.name] for cell in self._cells)
         planned = planned_seconds(self._budget, self._overhead_seconds, self._left)
-        enough = done < 2 or left >= planned / 2
-        return enough and self._overhead_seconds + least <= left
+        enough = done < 2 or not (self._is_auto and self._turn_seconds) or left >= planned / 2
+        return enough and self._least_seconds() <= left
+
+    def _least_seconds(self) -> float:
+        """How long another round takes at least, by the last one."""
+        if not self._is_auto or not self._turn_seconds:  # of a command before
+            return self._last_round_seconds
+        turns = sum(self._turn_seconds.get(cell.name, 0.0) for cell in self._cells)
+        return self._overhead_seconds + MIN_TURNS * turns
 
     def _extends(self) -> bool:
         """Whether there is one more round: for a cell that others have disturbed in most of them.
@@ -202,6 +213,11 @@ class Timing:
     def _seconds_left(self) -> float:
         """How long the timing rounds may still take."""
         return float(max(self._budget - (time.monotonic() - self._began), 0.0))
+
+    def _expected_seconds(self) -> float:
+        """How long they are expected to take: a round that begins in time may end late."""
+        further = self._is_within_budget(len(self._recording.timing))
+        return max(self._seconds_left(), self._least_seconds() * further)
 
     def _update(self) -> None:
         """Show the figures so far."""
@@ -300,9 +316,10 @@ class Timing:
         load = NeighborLoad()
         seed = f"{self._settings['seed']}/turns/{number}"
         taken: Counter[str] = Counter()
+        late = self._began + self._budget + LATE / 2  # each has one turn then: the machine is slow
         for name in spread(counts, lambda n: mirrored(list(counts), seed, n)):
             for cell, run in [each for each in runs if each[0].name == name]:
-                if taken[name] and self._is_late():
+                if taken[name] and self._is_auto and time.monotonic() > late:
                     continue
                 if taken[name] == max(taken.values(), default=0):  # no cell has had this one
                     shown = f"{what}  time slice {taken[name] + 1}"
@@ -340,10 +357,6 @@ class Timing:
             self._recording.untimed[cell.name] = self._repeats[cell.name]
             run.close()
             shutil.rmtree(run.spec.folder, ignore_errors=True)
-
-    def _is_late(self) -> bool:
-        """Whether each cell is to have one turn only, as the machine became slow."""
-        return self._is_auto and time.monotonic() - self._began > self._budget + LATE / 2
 
     def _to_stretch(self, cells: Sequence[PlannedCell], own: float) -> tuple[list[str], float]:
         """The cells that train a long stretch in this round, and the seconds that these take.
@@ -407,7 +420,7 @@ class Timing:
         most = 0.0
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
-            self._screen.running(f"{what}  starting {cell.name}", (), self._seconds_left())
+            self._screen.running(f"{what}  starting {cell.name}", (), self._expected_seconds())
             try:
                 run = turns.start(self._spec(cell, folder), self._jobs[cell.name].processes)
             except Failure as failure:

@@ -425,7 +425,14 @@ def initial_state(
         own = [{key: group[key] for key in group if key != "params"} for group in parameters]
     else:
         parameters = parameter_groups(model, own)
-    optimizer: torch.optim.Optimizer = make(options, "optimizer", parameters, _partial_=False)
+    optimizer = make(options, "optimizer", parameters, _partial_=False)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError(
+            "optimizer",
+            option_name("optimizer", job.choices, job),
+            f"it returns an object of type {type(optimizer).__name__}; a torch.optim.Optimizer is "
+            "needed; return one, or time a step of several with ninefold.time_steps",
+        )
     name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)

@@ -143,17 +143,14 @@ def require_options(
                     f"{type(optimizer).__name__} has no such option; "
                     f"{suggestion(option, known)}; correct it",
                 )
-            if type(known[option]) in (int, float) and not _is_at_least_0(value):
+            usable = type(value) in (int, float) and 0 <= value < math.inf
+            if type(known[option]) in (int, float) and not usable:
                 raise ConfigError(
                     field,
                     value,
                     "it cannot be used; a number of at least 0 is allowed; correct it or leave it "
                     "out",
                 )
-
-
-def _is_at_least_0(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf  # type: ignore[operator]
 
 
 def start_momentum(optimizer: torch.optim.Optimizer) -> None:

@@ -127,8 +127,8 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
     if several < MUCH_FASTER * one:
         return []
     return [
-        f"One CPU thread is faster here: a step took {1000 * one:.3g} ms with threads=1, and "
-        f"{1000 * several:.3g} ms with threads={threads}. {ONE_THREAD}"
+        f"One CPU thread is faster here: a step took {one:.3g} s with threads=1, and "
+        f"{several:.3g} s with threads={threads}. {ONE_THREAD}"
     ]
 
 

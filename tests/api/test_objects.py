@@ -63,7 +63,7 @@ REFUSED: list[tuple[str, Call]] = [
     ("model=OptimizedModule: .*; give the plain", comparing_compiled),
     ("model=str: it cannot be called", comparing("resnet18", (X, Y), LOSS)),
     ("model=TensorDataset: .*; the model comes first", comparing(TensorDataset(X, Y), net, LOSS)),
-    ("dataset=Endless: it cannot be shuffled by a seed", comparing(net, Endless(), LOSS)),
+    ("dataset=Endless: it cannot be shuffled .*time_steps", comparing(net, Endless(), LOSS)),
     ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
     ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
@@ -81,6 +81,14 @@ REFUSED: list[tuple[str, Call]] = [
         comparing((X, Y), net(), LOSS),
     ),
     ("loss=str: it cannot be called", comparing(net, (X, Y), "mse")),
+    (
+        "paralel=ddp: compare has no such argument; did you mean parallel",
+        comparing(net, (X, Y), LOSS, paralel="ddp"),
+    ),
+    (
+        "optimizer=list: it cannot be called; .* a loop of several with ninefold.time_steps",
+        comparing(net, (X, Y), LOSS, optimizer=[torch.optim.SGD(net().parameters(), 0.1)] * 2),
+    ),
     ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
     (
         "optimizer=SGD: it holds the parameters of another model; .*lambda parameters",

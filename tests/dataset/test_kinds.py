@@ -89,6 +89,19 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes() -> 
     assert items("hwc").item_shape() == [3, 6, 4]
 
 
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("multi-hot", 5), ("labels", 3), ("masks of labels", 3), ("features", 3),
+        ("next tokens", None), ("points", None), ("table", None),
+    ],
+)  # fmt: skip
+def test_a_target_of_several_labels_or_numbers_says_how_many_and_one_of_tokens_does_not(
+    kind: str, count: int | None
+) -> None:
+    assert items(kind).count_classes() == count
+
+
 def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
     first, second, total = made("three in a row", 5)
     both = items("three in a row", keys=[[1, 0], 2]).load("train")

@@ -71,7 +71,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("seed=0,1", 2, "seed=0,1: ", "To sweep over it, add --multirun"),
     ("epochs=-1 batch_size=0 amp=fp32", 2, ("epochs=-1: ", "batch_size=0: "), ""),
     # Groups, sections and keys that are taken away or are something else
-    ("model=null", 2, "arguments=model=null", "Config group override must be a string"),
+    ("model=null", 2, "model=null: ", "a yaml takes `override /model: null` beside a section"),
     ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "Could not load 'logger/nowhere'"),
     ("~model", 2, "model=nothing: ", "alexnet, convnet, gpt"),
     ("~epochs", 2, "epochs=nothing: ", "it is missing"),

@@ -60,6 +60,8 @@ class Log:
     def __init__(self, run): reach("logger")
     def log(self, step, values): reach("log")
     def close(self, result): pass
+def two(parameters):
+    return torch.optim.SGD(parameters, 0.1), torch.optim.SGD(parameters, 0.1)
 class Data:
     def __init__(self):
         leave("data")
@@ -77,6 +79,7 @@ OPTIONS = {
     "logger/u": "u: {_target_: u.Log}\n",
     "optimizer/lbfgs": "_target_: torch.optim.LBFGS\n_partial_: true\n",
     "optimizer/sparse": "_target_: torch.optim.SparseAdam\n_partial_: true\n",
+    "optimizer/two": "_target_: u.two\n_partial_: true\n",
     "scheduler/once": "_target_: torch.optim.lr_scheduler.OneCycleLR\n_partial_: true\n"
     "max_lr: 0.1\ntotal_steps: 2\nper: step\n",
     "dataset/u": "defaults: [mapped]\nshape: [1, 8, 8]\ntrain: {_target_: u.Data}\n"
@@ -187,6 +190,11 @@ def test_more_processes_than_a_host_can_run_are_refused_by_the_key_that_asks_for
     before = {path.name for path in shell.folder.iterdir()}
     refused(train(shell, mine, "", QUIET, *words.split(" ")), 2, field)
     assert {path.name for path in shell.folder.iterdir()} == before
+
+
+def test_who_has_two_optimizers_is_told_of_time_steps(shell: Shell, mine: Path) -> None:
+    done = train(shell, mine, "", QUIET, "optimizer=two")
+    refused(done, 2, "optimizer=two: it returns an object of type tuple", hint="time_steps")
 
 
 @pytest.mark.slow

@@ -84,6 +84,26 @@ def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, 
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
 
 
+def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell: Shell, mine: Path) -> None:
+    (mine / "pictures.py").write_text(
+        "import torch\nNOISE = torch.rand(32, 3, 8, 8)\n"
+        "class Pictures:\n    def __len__(self): return len(NOISE)\n"
+        "    def __getitem__(self, number): return NOISE[number], NOISE[number]\n"
+    )
+    (mine / "conf" / "model" / "pixels.yaml").write_text(
+        "net: {_target_: torch.nn.Conv2d, in_channels: 3, out_channels: 3, kernel_size: 1}\n"
+    )
+    done = shell.train(
+        "--config-dir", "mine/conf", "task=psnr", "dataset=mapped", "model=pixels", "max_steps=1",
+        "dataset.train={_target_: pictures.Pictures}", "batch_size=8",
+        "dataset.test={_target_: pictures.Pictures}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = result(only_run(shell.folder))
+    assert (found["score"], found["score_unit"]) == ("PSNR", "dB")
+    assert 0 < found["accuracy"] < 30
+
+
 def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(
     shell: Shell, mine: Path
 ) -> None:

@@ -44,7 +44,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
         looked.append(len(made.file()["rounds"]))
         return False
 
-    monkeypatch.setattr("ninefold.study.runner._settled", settled)
+    monkeypatch.setattr("ninefold.report.settled", settled)
     for runs in (10, 6):  # in the fourth round, and in the sixth
         made.statuses = ["ok"] * runs + ["killed"]
         with pytest.raises(KeyboardInterrupt):

@@ -154,6 +154,27 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     assert second == [name.replace("/0/", "/1/") for name in reversed(first)]
 
 
+def test_after_a_round_the_time_that_is_left_is_at_least_that_of_the_next(
+    whole: tuple[Path, str],
+) -> None:
+    """A budget of 6 ms is over long before, and a second round is made all the same."""
+    first, second = (line.partition("  |  ")[2] for line in whole[1].splitlines()[1:3])
+    assert re.fullmatch(r"about [1-9]\d* s left", first)
+    assert second == ""
+
+
+def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Shell) -> None:
+    code = "from ninefold.study import timing; timing.LATE = 0.0; from ninefold.main import main; "
+    done = shell.run("-c", f"{code}main('train')", *study("amp=fp32,bf16"), forked=True,
+                     env={"PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = (
+        r"^study.time_budget=0.0001: another timing round takes about [1-9]\d* s, and 0 s are left$"
+    )
+    assert len(re.findall(line, done.stdout, re.MULTILINE)) == 1
+    assert {len(results) for results in turns(shell.folder).values()} == {1}
+
+
 def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     done = timed.train(
         *study("model.net._target_=ninefold.model.convnet.ConvNet,own.Slow"),

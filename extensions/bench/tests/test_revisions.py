@@ -60,6 +60,15 @@ def said(call: Callable[[], object]) -> str:
     return str(raised.value)
 
 
+@contextmanager
+def copies(
+    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
+) -> Iterator[list[Copy]]:
+    """A copy of each revision in `folder`, while the block runs."""
+    with checked_out(found := planned(revisions, folder), links, setup):
+        yield found
+
+
 def made(
     *revisions: str, links: tuple[str, ...] = (), setup: str | None = None
 ) -> Callable[[], None]:

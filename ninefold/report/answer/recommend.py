@@ -21,6 +21,7 @@ from ninefold.study_record import StudyRecord
 NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
+MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,15 @@ class Recommendation:
     @property
     def decided(self) -> bool:
         """Whether `cell` is shown to be within `Settings.same` of the best, whichever are safe."""
-        if self.cell is None or self.unscored:
+        hasty = self.few and self.evidence.turns.swamped  # they are those of that moment
+        if self.cell is None or self.unscored or hasty:
             return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
+
+    @property
+    def few(self) -> bool:
+        """Whether its times are of fewer than MIN_ROUNDS rounds."""
+        return max(map(len, self.evidence.seconds.values()), default=0) < MIN_ROUNDS
 
     @property
     def settled(self) -> bool:

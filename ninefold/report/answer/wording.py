@@ -34,10 +34,10 @@ from ninefold.report.numbers import (
     within_margin,
 )
 from ninefold.report.stats.measures import BYTES
+from ninefold.result import ONE_THREAD
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
-MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
@@ -49,10 +49,12 @@ WRAPS = {
 
 
 def lead(found: Recommendation) -> str:
-    """Return the answer in at most 14 words, and three more where others used most of the CPUs."""
-    said = _lead(found)
-    if said.startswith(("Use ", "Only ")) and found.evidence.turns.swamped:
-        return f"Under load: {said}"
+    """Return the answer in at most 14 words, after up to five on what it holds under or with."""
+    said, notes = _lead(found), [note for run in found.evidence.group.runs for note in run.notes]
+    under = ["under load"] * found.evidence.turns.swamped
+    under += ["with several threads"] * any(note.endswith(ONE_THREAD) for note in notes)
+    if under and said.startswith(("Use ", "Only ")):
+        return f"{capitalized(', '.join(under))}: {said}"
     return said
 
 
@@ -83,9 +85,10 @@ def _lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    if shared := _shared(found):
+    hasty = found.few and evidence.turns.swamped
+    if not hasty and (shared := _shared(found)):
         return shared
-    if _rounds(found) < MIN_ROUNDS:
+    if found.few:
         return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
     if len(found.may_be) == 2:
         names = " or ".join(map(evidence.label, found.may_be))
@@ -395,10 +398,6 @@ def _rivals(found: Recommendation) -> list[Cell]:
 def _scored(evidence: Evidence) -> list[Cell]:
     """The configurations but the baseline that do work of their own."""
     return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.no_op_of]
-
-
-def _rounds(found: Recommendation) -> int:
-    return max(map(len, found.evidence.seconds.values()), default=0)
 
 
 def _exclusions(evidence: Evidence) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ninefold import study_record
 from ninefold.files import read_json, read_text, require_plain_yaml, safe_loader
-from ninefold.result import FILE
+from ninefold.result import FILE, identity
 from ninefold.study_record import StudyRecord
 
 CONFIG = "config.yaml"  # in a run folder: the job with its options, written before it starts
@@ -24,14 +24,16 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """
     results = []
     for path in sorted(folder.rglob(FILE)):
-        results.append({**(read_object(path) or {}), "folder": _relative(path.parent, folder)})
+        place = path.parent.relative_to(folder).as_posix()
+        results.append({**(read_object(path) or {}), "folder": place})
     for path in sorted(folder.rglob(CONFIG)):
         run = path.parent
         finished = (run / FILE).exists() or (run / "evaluation.json").exists()
         if not finished:
             job = read_yaml(path) or {}
             if isinstance(job.get("choices"), dict):
-                results.append({**_unfinished(job), "folder": _relative(run, folder)})
+                place = run.relative_to(folder).as_posix()
+                results.append({**_unfinished(job), "folder": place})
     return results
 
 
@@ -74,23 +76,13 @@ def read_yaml(path: Path) -> dict[str, Any] | None:
     return tree if isinstance(tree, dict) else None
 
 
-def _relative(run: Path, folder: Path) -> str:
-    return run.relative_to(folder).as_posix()
-
-
-def _processes(job: dict[str, Any]) -> int | None:
-    parallel = job.get("parallel")
-    found = parallel.get("processes") if isinstance(parallel, dict) else None
-    return found if isinstance(found, int) else None
-
-
 def _unfinished(job: dict[str, Any]) -> dict[str, Any]:
-    choices = job["choices"]
+    parallel = job.get("parallel")
+    processes = parallel.get("processes") if isinstance(parallel, dict) else None
     return {
         "status": "unfinished",
         "error": "no result.json: killed, or still running",
-        "study": choices.get("experiments"),
-        **{name: choices.get(name) for name in ("parallel", "amp", "dataset", "model")},
-        **{name: job.get(name) for name in ("seed", "batch_size")},
-        "processes": _processes(job),
+        **identity(job["choices"], job),
+        "batch_size": job.get("batch_size"),
+        "processes": processes if isinstance(processes, int) else None,
     }
