@@ -169,7 +169,7 @@ def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Sh
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
     line = (
-        r"^study.time_budget=0.0001: another timing round takes about [1-9]\d* s, and 0 s are left$"
+        r"^study.time_budget=0.0001: another repetition takes about [1-9]\d* s, and 0 s are left$"
     )
     assert len(re.findall(line, done.stdout, re.MULTILINE)) == 1
     assert {len(results) for results in turns(shell.folder).values()} == {1}

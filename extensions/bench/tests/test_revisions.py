@@ -50,20 +50,6 @@ def run(copy: Copy, *argv: str | Path, **variables: str) -> str:
 def copies(
     revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
 ) -> Iterator[list[Copy]]:
-    with checked_out(found := planned(revisions, folder), links, setup):
-        yield found
-
-
-def said(call: Callable[[], object]) -> str:
-    with pytest.raises(ConfigError) as raised:
-        call()
-    return str(raised.value)
-
-
-@contextmanager
-def copies(
-    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
-) -> Iterator[list[Copy]]:
     """A copy of each revision in `folder`, while the block runs."""
     with checked_out(found := planned(revisions, folder), links, setup):
         yield found
