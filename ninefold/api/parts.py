@@ -129,7 +129,7 @@ def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> torch
             "optimizer",
             name,
             f"it returns an object of type {type(found).__name__}; a torch.optim.Optimizer is "
-            "needed; return one, or time a step of several with ninefold.time_steps",
+            "needed; return one, or see ninefold.time_steps (a step) and ninefold bench (scripts)",
         )
     return found
 
