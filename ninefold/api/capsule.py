@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ninefold.files import opener
 if TYPE_CHECKING:  # the launcher reads a dataset of arrays without importing it
     from torch import TypedStorage
 
+STDLIB = os.path.abspath(sysconfig.get_path("stdlib"))
 LARGE = 1 << 16  # bytes from which on an array is a file of its own
 Array = np.ndarray[Any, Any]
 
@@ -146,7 +148,10 @@ def load(file: str, sha256: str, part: str) -> Any:
             f"it is not read; {said or error}; objects of a comparison are read by its own user, "
             "as they were written: compare again",
         ) from error
-    sys.path += [folder for folder in content["path"] if folder not in sys.path]
+    # The writer's own folders stay before installed packages, whose names their modules may have.
+    known = content["path"]
+    own = known[: known.index(STDLIB)] if STDLIB in known else []
+    sys.path[:] = dict.fromkeys([*own, *sys.path, *known])
     try:
         return pickle.loads(content["parts"][part])
     except Failure:

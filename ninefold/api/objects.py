@@ -285,7 +285,7 @@ def _require_plain(name: str, loader: Any) -> None:
         (
             "collate_fn",
             loader.collate_fn is default_collate,
-            "items are put together by default_collate; give the dataset, with items of one shape",
+            "it is not called; give the dataset, items padded to one shape; forward= may cut them",
         ),
         (
             "batch_sampler",

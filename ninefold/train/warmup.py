@@ -127,9 +127,13 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
     if several < MUCH_FASTER * one:
         return []
     return [
-        f"One CPU thread is faster here: a step took {one:.3g} s with threads=1, and "
-        f"{several:.3g} s with threads={threads}. {ONE_THREAD}"
+        f"One CPU thread is faster here: a step took {_milliseconds(one)} with threads=1, and "
+        f"{_milliseconds(several)} with threads={threads}. {ONE_THREAD}"
     ]
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{float(f'{1000 * seconds:.3g}'):,g} ms"
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from torch import nn
 from ninefold.api import capsule
 from ninefold.api.capsule import load
 from ninefold.errors import ConfigError, DataError
+from ninefold.places import ROOT
 
 
 class Touches:
@@ -142,3 +145,24 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path) -> None:
     lock = threading.Lock()
     with pytest.raises(ConfigError, match=r"error: it=it: it cannot be copied.*lock"):
         written(tmp_path, it=lambda: lock)
+
+
+def test_a_module_beside_the_script_is_found_before_an_installed_one_of_its_name(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "iniconfig.py").write_text("class Mine:\n    pass\n")  # pytest installs one
+
+    def said(code: str, **variables: str) -> str:
+        command = [sys.executable, "-c", f"from ninefold.api import capsule; {code}"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    file = tmp_path / "objects.bin"
+    sha256 = said(
+        "from pathlib import Path; from iniconfig import Mine; "
+        f"print(capsule.write(Path({str(file)!r}), {{'it': Mine()}}, {{'it': 'it'}}), end='')",
+        PYTHONPATH=f"{tmp_path}:{ROOT}",
+    )
+    assert "Mine object" in said(f"print(capsule.load({str(file)!r}, {sha256!r}, 'it'))")

@@ -46,6 +46,12 @@ def run(copy: Copy, *argv: str | Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
+def said(call: Callable[[], object]) -> str:
+    with pytest.raises(ConfigError) as raised:
+        call()
+    return str(raised.value)
+
+
 @contextmanager
 def copies(
     revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
