@@ -321,18 +321,20 @@ def settle(job: Checked, root: Path) -> Settled:
 def _resumed(job: Checked, place: str) -> Checked:
     """The job of the run in folder `place`, except for keys that may change. Raises Refused."""
     folder, known = Path(place), schema.top_level(evaluates=False)
+    keys, trusted = resume.named(job.overrides), job.asked.of_command.get("trust") is True
     try:
         run = resume.read(folder, known)
-        untrusted.require_known_targets(
-            run.config.frozen,
-            "resume",
-            folder,
-            user=untrusted.targets_in(job.resolved),
-            trusted=job.asked.of_command.get("trust") is True,
-        )
+        stored, mine = run.config.frozen, untrusted.targets_in(job.resolved)
+        untrusted.require_known_targets(stored, "resume", folder, mine, trusted)
+        if not trusted and (odd := untrusted.foreign_references(stored, job.config.frozen)):
+            do = "write the value there, or add trust=true if you made it"
+            refers = f"its configuration refers to the environment at {odd[0]}"
+            raise CheckpointError("resume", folder, refers, "only dataset.root may", do)
     except CheckpointError as failure:
         raise Refused([failure]) from failure
-    keys = resume.named(job.overrides)
+    if stored["dataset"].get("download") and "dataset.download" not in keys:
+        # Nothing is fetched because a file says so.
+        run = replace(run, config=run.config.with_values({"dataset.download": False}))
     now, before = _completed(job.config), replace(run, config=_completed(run.config))
     if wrong := resume.differences(before, keys, now, job.choices):
         allowed = f"cannot change in a resumed run; {', '.join(options.marked(MAY_CHANGE))} may"

@@ -130,6 +130,17 @@ def require_known_targets(
             )
 
 
+def foreign_references(tree: Any, named: Any) -> list[str]:
+    """The places in `tree`, but for dataset.root, that refer to the environment otherwise than
+    conf/ and `named`, the configuration of this command: what is built there may hand it on.
+    """
+    mine, root = {*strings(named)}, "dataset.root"
+    found = [s for s in strings(tree) if "${" in s[1] and s[0] != root and s not in mine]
+    files = option_files() if found else ()
+    conf = {s for path in files for s in strings(read_tree(path), path.parent.name)}
+    return [place for place, text in found if (place, text) not in conf]
+
+
 def targets_in(tree: Any) -> dict[str, Any]:
     """Each `_target_` in a configuration by its place, such as `model.net`."""
     return {place: node["_target_"] for place, node in _nodes(tree, "") if "_target_" in node}

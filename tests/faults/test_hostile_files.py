@@ -29,6 +29,7 @@ from ninefold import secrets
 from ninefold.checkpoint.store import read
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
+from ninefold.places import CONF
 from ninefold.report.__main__ import main as report
 from ninefold.task.counts import named
 from ninefold.train.evaluate import class_names
@@ -263,6 +264,22 @@ resumed("resuming_a_target_that_the_user_does_not_repeat", "optimizer._target_",
 resumed("resuming_a_target_that_the_user_repeats", "optimizer._target_", lambda folder: (
     "torch.optim.Adam"), "its config.yaml was edited: optimizer._target_",
     "optimizer._target_=torch.optim.Adam")  # fmt: skip
+resumed("resuming_what_asks_for_a_secret", "logger.mlflow", lambda folder: {
+    "_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "uri": "http://127.0.0.1:9/${oc.env:NINEFOLD_CANARY}"},
+    "refers to the environment at logger.mlflow.uri; only dataset.root may")  # fmt: skip
+
+
+@case
+def resuming_what_would_download(folder: Path, run: Path) -> Case:
+    shutil.copytree(run, folder / "run")
+    path = folder / "run" / "config.yaml"
+    tree = OmegaConf.load(path)
+    tree.dataset = {**OmegaConf.load(CONF / "dataset" / "cifar10.yaml"), "download": True,
+                    "root": str(folder / "data")}  # fmt: skip
+    tree.model.input_channels = 3
+    path.write_text(OmegaConf.to_yaml(tree))
+    return Case(["train.py", f"resume={folder}/run", "max_steps=2"], 4, "CIFAR-10 is not there")
 
 
 # Archives and data
