@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ninefold.errors import ConfigError, Failure, Slower
+from ninefold.errors import ConfigError, Failure, Slower, one_line, resource_failure
 from ninefold.files import read_text, write_text
 from ninefold.places import typed_as
-from ninefold.process import exit_code_of, exit_with, scratch
+from ninefold.process import bug, exit_code_of, exit_with, scratch
 
 from . import score, summary
-from .contestant import Command
+from .contestant import Command, folder_name
 from .engine import Bench, Options
 from .gate import UNDECIDED, failure, share_of, verdict
 from .gate import sentence as gate_sentence
@@ -132,7 +132,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compare what the arguments say; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     stopped, left = "the comparison was stopped", "no process of the commands is left"
-    return exit_code_of(lambda: run(words), stopped, left)
+    return exit_code_of(lambda: run(words), stopped, left, failure_of)
+
+
+def failure_of(error: Exception) -> Failure:
+    """The failure for what `run` raises: a disk that cannot be written to is no mistake of ours."""
+    if not isinstance(error, OSError):
+        return bug(error)
+    written = "--keep, --json, --markdown and TMPDIR are written to"
+    return resource_failure(error, written, "see that they can be, or name others")
 
 
 def run(words: Sequence[str]) -> None:
@@ -338,12 +346,14 @@ def commands_of(given: Given, asked: Namespace) -> list[Command]:
     found: list[Command] = []
     for number, of in enumerate(given):
         letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
-        name, names = of.get("name", letter), [command.name for command in found]
+        name = one_line(of.get("name", letter))
+        names = {folder_name(command.name) for command in found}
         folder = (of.get("folder") or Path.cwd()) / of.get("cwd", "")
         if not folder.is_dir():
             raise ConfigError("--cwd", folder, "there is no such folder; make it, or correct it")
         variables = of.get("variables", {}) | (environment(of["env"]) if "env" in of else {})
-        name = f"{name} ({names.count(name) + 1})" if name in names else name
+        while folder_name(name) in names:
+            name = f"{name} ({letter})"
         start = asked.start_seconds
         text, twin, copy = of["text"], of.get("twin"), of.get("copy")
         found.append(Command(name, text, folder, variables, asked.step, twin, copy, start))

@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+from msgspec import Meta
 
 from ninefold.errors import ConfigError, Failure, PeerError
 from ninefold.files import opener
@@ -31,8 +34,11 @@ LOOK_SECONDS = 0.01  # between looks whether a command has reached its first ste
 RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
 TAIL = 4096  # bytes of its output that are looked at
+LONGEST_NAME = 60  # characters of a folder for output
 QUOTED = 300  # characters of a command's last output that an error shows
 HELLO_SECONDS = 60.0  # that a rank may take to say who it is
+LARGEST = 1 << 26  # bytes that it says at a time
+LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
 ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
 SEEN = 8  # steps by which that is judged, at least
 MARKS = ("an evaluation", "a new pass over a loader", "torch.save", "another optimizer")
@@ -81,7 +87,7 @@ class Command:
 
     def log(self, keep: Path, number: int) -> Path:
         """The file for its output in a round."""
-        return keep / re.sub(r"[^\w.=-]+", "-", self.name).lstrip(".") / f"{number + 1}.log"
+        return keep / folder_name(self.name) / f"{number + 1}.log"
 
     def hooks(self, path: Path) -> dict[str, str]:
         """The variables that load the hook. path: of the socket that it connects to."""
@@ -95,6 +101,11 @@ class Command:
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def folder_name(name: str) -> str:
+    """What a command's folder is called; of a long name the end counts."""
+    return re.sub(r"[^\w.=-]+", "-", name)[-LONGEST_NAME:].lstrip(".")
 
 
 def free_port() -> int:
@@ -119,6 +130,27 @@ class Taken:
     marked: Mapping[str, tuple[int, float]]
     begin: float
     end: float
+
+
+class Hello(TypedDict):
+    """What a rank says of itself."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    world: Annotated[int, Meta(ge=1)]
+    torch: str | None
+    cuda: bool
+    modules: list[str]
+
+
+class Answer(TypedDict):
+    """What it says at the end of a turn."""
+
+    seconds: list[Annotated[float, Meta(gt=0)]]
+    marks: dict[int, str]
+    cpu: float
+    steps: int
+    optimizers: int
+    workers: int
 
 
 class Ended(Exception):
@@ -222,8 +254,8 @@ class Contestant:
             while True:
                 connection = Connection(self._listener.accept()[0])
                 try:
-                    hello = connection.receive(HELLO_SECONDS)
-                except (EOFError, OSError):
+                    hello = connection.receive(HELLO_SECONDS, Hello)
+                except (EOFError, OSError, msgspec.DecodeError):
                     continue
                 rank = hello["rank"]
                 if rank in self._ranks:
@@ -239,7 +271,7 @@ class Contestant:
         try:
             for connection in self._ranks.values():
                 connection.send(order)
-            answers = [self._ranks[rank].receive(limit) for rank in sorted(self._ranks)]
+            answers = [self._ranks[rank].receive(limit, Answer) for rank in sorted(self._ranks)]
         except (EOFError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise PeerError(
@@ -255,6 +287,11 @@ class Contestant:
                     f"end together; see {self.log}"
                 ) from None
             raise Ended(self._process.returncode) from None
+        except msgspec.DecodeError as error:
+            raise self.command.failure(
+                f"what it says of its steps cannot be used ({error}); steps take time, by "
+                "time.perf_counter; leave that and the socket of NINEFOLD_BENCH as they are"
+            ) from error
         return answers
 
     def _ended_early(self, code: int) -> Failure:
@@ -297,11 +334,15 @@ class Contestant:
 
 def last_line(log: Path) -> str:
     """The end of what a command has printed."""
-    with open(log, "rb", opener=opener) as file:
-        file.seek(max(os.path.getsize(log) - TAIL, 0))
-        text = file.read().decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in tail(log, TAIL).splitlines() if line.strip()]
     return lines[-1][-QUOTED:] if lines else "nothing"
+
+
+def tail(log: Path, most: int) -> str:
+    """The last bytes of what a command has printed, at most so many."""
+    with open(log, "rb", opener=opener) as file:
+        file.seek(max(os.path.getsize(log) - most, 0))
+        return file.read().decode("utf-8", "replace")
 
 
 class Marks:
@@ -369,18 +410,19 @@ class Connection:
     def send(self, message: Mapping[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 
-    def receive(self, seconds: float) -> dict[str, Any]:
-        """The next message. Raises TimeoutError; EOFError where the other end has closed."""
+    def receive(self, seconds: float, kind: type) -> Any:
+        """The next message, of a kind. Raises TimeoutError, msgspec.DecodeError; EOFError where the
+        other end has closed, or says too much.
+        """
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
-            self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
+            self._socket.settimeout(min(max(deadline - time.monotonic(), 1e-3), LONGEST_WAIT))
             block = self._socket.recv(1 << 20)
-            if not block:
+            if not block or len(self._buffer) > LARGEST:
                 raise EOFError
             self._buffer += block
         line, _, self._buffer = self._buffer.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        return msgspec.json.decode(line, type=kind)
 
     def close(self) -> None:
         self._socket.close()

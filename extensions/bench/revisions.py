@@ -49,7 +49,7 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
     if shutil.which("git") is None:
         raise ConfigError("revisions", typed, "git is missing; it checks them out; install it")
     try:
-        top, below = git(here, "rev-parse", "--show-toplevel", "--show-prefix").split("\n")
+        top, below = (git(here, "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
     except ConfigError as error:
         raise ConfigError(
             "revisions",

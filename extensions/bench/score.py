@@ -11,17 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from ninefold.errors import ConfigError
-from ninefold.files import read_bytes
 from ninefold.stats import student
 from ninefold.study.turn_plan import mirrored
 
-from .contestant import Command
+from .contestant import Command, tail
 from .whole import run_whole
 
 SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
 LEVEL = 0.05 / len(SEEDS)  # of each look
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
-LARGEST_LOG = 1 << 28  # bytes
+LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,7 @@ def interval(differences: Sequence[float], sign: float) -> tuple[float, float]:
 
 def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
     """The last score that a run has printed. Raises ConfigError: a missing one is no loss."""
-    text = read_bytes(log, LARGEST_LOG).decode("utf-8", "replace")
-    found = [*pattern.finditer(text)]
+    found = [*pattern.finditer(tail(log, LARGEST_LOG))]
     said = (found[-1].group(1) if pattern.groups else found[-1].group()) if found else "no match"
     try:
         score = float(said or "")

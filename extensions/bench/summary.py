@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.api.times import Times, interval, pair_of, shown
+from ninefold.errors import one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
@@ -107,7 +108,7 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
         else:
             said = shown(pair.estimate), interval(pair), pair.verdict
         numbers = [f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu)]
-        rows.append((name, *numbers, *said, command.text))
+        rows.append((name, *numbers, *said, one_line(command.text)))
     return rows
 
 

@@ -64,6 +64,61 @@ def test_a_command_that_cannot_be_compared_is_one_line(
     assert scripts.survivors() == []
 
 
+BAD = """
+import os, socket, sys, time
+if sys.argv[1] == "clock":
+    time.perf_counter = lambda: 1.0
+import steps
+if sys.argv[1] == "hello":
+    for said in (b"junk\\n", b"{}\\n", b"[1]\\n"):
+        other = socket.socket(socket.AF_UNIX)
+        other.connect(os.environ["NINEFOLD_BENCH"])
+        other.sendall(said)
+while True:
+    steps.step(0.003)
+    if sys.argv[1] == "answer":
+        sys.modules["ninefold_bench_hook"].STEPS.socket.sendall(b"{}\\n")
+"""
+
+
+@pytest.mark.parametrize("what", ["answer", "clock"])
+def test_a_command_whose_steps_are_told_as_none_is_one_line(scripts: Shell, what: str) -> None:
+    (scripts.folder / "bad.py").write_text(BAD)
+    done = scripts.run(*QUICK, f"{sys.executable} bad.py {what}", FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert "what it says of its steps cannot be used" in line
+    assert scripts.survivors() == []
+
+
+@pytest.mark.slow
+def test_who_connects_and_is_no_rank_is_left_out(scripts: Shell) -> None:
+    (scripts.folder / "bad.py").write_text(BAD)
+    done = scripts.run(*QUICK, f"{sys.executable} bad.py hello", FAST, code=0)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--keep=file/in", "--keep=file", pytest.param("--json=folder", marks=pytest.mark.slow)],
+)
+def test_what_cannot_be_written_is_one_line(scripts: Shell, option: str) -> None:
+    (scripts.folder / "file").touch()
+    (scripts.folder / "folder").mkdir()
+    done = scripts.run(*QUICK, option, FAST, FAST, code=5)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: file=")
+    assert "see that they can be, or name others" in line
+
+
+@pytest.mark.slow
+def test_each_command_has_a_folder_whatever_it_is_called(scripts: Shell) -> None:
+    names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n"]
+    options = [f"--name={name}" for name in names]
+    done = scripts.run(*QUICK, "--keep=kept", *options, *[FAST] * len(names), code=0)
+    assert len(list((scripts.folder / "kept").iterdir())) == len(names)
+    assert "\x1b" not in done.stdout
+
+
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
 def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds: float) -> None:
     bench = scripts.start(*QUICK, FAST, SLOW)
