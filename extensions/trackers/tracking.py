@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 import queue
 import sys
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.errors import Failure, one_line, require_package
+from ninefold.errors import Failure, one_line, require_package, text_of
 from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
 from ninefold.progress import say
@@ -80,6 +81,7 @@ class Tracked:
         self._error: str | None = None
         self._given_up = False
         self._client: Client | None = None
+        self._process = os.getpid()
         try:
             self._client = client(about, self._wait)
             threading.Thread(
@@ -114,6 +116,8 @@ class Tracked:
                 say(f"note: {redact(note)}")
             ended = None
             while ended is None and not self._given_up:
+                if os.getpid() != self._process:  # one that the library forked, and lets return
+                    os._exit(0)
                 found = [self._messages.get()]
                 found += [self._messages.get() for _ in range(self._messages.qsize())]
                 if points := [message for message in found if not isinstance(message, str)]:
@@ -126,7 +130,7 @@ class Tracked:
         self._done.set()
 
     def _failed(self, error: BaseException) -> None:
-        self._error = f"{type(error).__name__}: {error}"
+        self._error = f"{type(error).__name__}: {text_of(error)}"
         self._done.set()
 
     def _warn(self) -> None:

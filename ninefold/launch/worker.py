@@ -73,7 +73,7 @@ def work(spec: RunSpec) -> None:
         return
     tell(spec, failure)
     logging.shutdown()
-    with suppress(OSError, Failure):
+    with suppress(OSError, Failure, ValueError, AttributeError):  # user code may have replaced it
         sys.stdout.flush()
     os._exit(failure.code)  # at once: a peer that waits for this process would never return
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ import pytest
 from PIL import Image
 
 from ninefold.logger import Run
+from ninefold.process import poll_until
 from ninefold.result import Result
 from ninefold.trackers import mlflow, wandb
-from ninefold.trackers.tracking import Tracked
+from ninefold.trackers.tracking import Point, Tracked
 from tests.conftest import ROOT, Shell, wait_until
 from tests.faults.runs import one_after_another
 
@@ -191,6 +193,37 @@ def closed(logger: Tracked) -> float:
     logger.log(3000, {"loss": 1.0})  # to nobody
     logger.close(None)
     return took
+
+
+class Untold(Exception):
+    """Fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Odd:
+    """A client that forks, as of a library, and whose error cannot be told."""
+
+    def start(self) -> None:
+        self.child = os.fork()
+
+    def log(self, points: Sequence[Point]) -> None:
+        raise Untold
+
+    def finish(self, status: str) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+def test_an_error_that_does_not_say_what_it_is_is_a_warning_too_and_no_fork_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = Odd()
+    assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 2.5
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == "warning: logger=mlflow: Untold:; the run goes on without it"
+    assert poll_until(lambda: os.waitpid(client.child, os.WNOHANG)[0], 5)
 
 
 def nobody() -> str:
