@@ -106,7 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["--config-dir", "mine/conf", "experiments=whole", *SMALL, INLINE, "hydra.run.dir=run"]
     done = Shell(folder).train(*words, env=code_of(folder))
     assert done.returncode == 0, done.stderr
-    assert "dataset=mapped  model=Net (" in done.stdout
+    assert "dataset=Stripes  model=Net (" in done.stdout
     return folder
 
 
