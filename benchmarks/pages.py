@@ -4,8 +4,8 @@
 
 A block of output follows a line `<!-- output -->`, and is what the block of commands, or of Python,
 before that line prints; of Python without what goes to stderr, which is the progress.
-`<!-- output :: FILTER -->` names a command that the lines pass through. Lines with `pip install` are
-no such commands.
+`<!-- output :: FILTER -->` names a command that the lines pass through.
+Lines with `pip install` are no such commands.
 Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits,
 enlarged. `cd examples/NAME` is of this repository.
 --keep FOLDER keeps what was printed, and a second call runs only what is not there yet.
