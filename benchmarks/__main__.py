@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+COMPARISONS = ("true", "steps", "scripts")  # modules with options of their own
 
 if __name__ == "__main__":  # processes that a contestant starts import this file too
-    if sys.argv[1:2] == ["true"]:
-        from benchmarks import true
-
-        sys.exit(true.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["steps"]:
-        from benchmarks import steps
-
-        sys.exit(steps.main(sys.argv[2:]))
-    if sys.argv[1:2] == ["scripts"]:
-        from benchmarks import scripts
-
-        sys.exit(scripts.main(sys.argv[2:]))
+    if sys.argv[1:2] and sys.argv[1] in COMPARISONS:
+        sys.exit(import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:]))
     from benchmarks.run import main
 
     sys.exit(main())

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ninefold.errors import Failure, one_line, require_package, text_of
+from ninefold.errors import Failure, error_text, one_line, require_package
 from ninefold.files import read_text, write_durably
 from ninefold.logger import Run
 from ninefold.progress import say
@@ -130,7 +130,7 @@ class Tracked:
         self._done.set()
 
     def _failed(self, error: BaseException) -> None:
-        self._error = f"{type(error).__name__}: {text_of(error)}"
+        self._error = error_text(error)
         self._done.set()
 
     def _warn(self) -> None:

@@ -52,8 +52,7 @@ class Recommendation:
     @property
     def decided(self) -> bool:
         """Whether `cell` is shown to be within `Settings.same` of the best, whichever are safe."""
-        hasty = self.few and self.evidence.turns.swamped  # they are those of that moment
-        if self.cell is None or self.unscored or hasty:
+        if self.cell is None or self.unscored or self.hasty:
             return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
 
@@ -61,6 +60,11 @@ class Recommendation:
     def few(self) -> bool:
         """Whether its times are of fewer than MIN_ROUNDS rounds."""
         return max(map(len, self.evidence.seconds.values()), default=0) < MIN_ROUNDS
+
+    @property
+    def hasty(self) -> bool:
+        """Whether they are, and other programs used most of the CPUs: true of that moment alone."""
+        return self.few and self.evidence.turns.swamped
 
     @property
     def settled(self) -> bool:

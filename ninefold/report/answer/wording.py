@@ -85,8 +85,7 @@ def _lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    hasty = found.few and evidence.turns.swamped
-    if not hasty and (shared := _shared(found)):
+    if not found.hasty and (shared := _shared(found)):
         return shared
     if found.few:
         return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
