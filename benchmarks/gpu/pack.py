@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from benchmarks.gpu.session import ROOT
 from ninefold.errors import ConfigError
@@ -22,6 +23,8 @@ WHEELS = ("hydra-core", "omegaconf", "antlr4-python3-runtime")
 COMPILED = ("msgspec",)
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 PLATFORMS = ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64")
+# Of archives of ours; Pythons before 3.11.4 extract without one.
+FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 SCRIPT = "sitting.sh"
 FOUND = "gpu"  # in what comes back: the folder of the checks
 # Of the part `study`: which option of `experiments` each study is.
@@ -44,7 +47,7 @@ def pack(folder: Path) -> None:
             "pack", ROOT, f"git cannot read it ({said}); a clone is needed; clone it"
         ) from error
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
+        files.extractall(folder, **FILTER)
     (folder / COMMIT).write_bytes(commit)
     shutil.copy(Path(__file__).with_name(SCRIPT), folder / SCRIPT)
     pip, place = (sys.executable, "-m", "pip"), str(folder / "wheels")
@@ -67,7 +70,7 @@ def unpack(files: Iterable[Path], output: Path) -> list[str]:
     for path in files:
         try:
             with tarfile.open(path) as found:
-                found.extractall(output, filter="data")
+                found.extractall(output, **FILTER)
         except (OSError, tarfile.TarError) as error:
             raise ConfigError(
                 "unpack", path, f"{error!s}; found.tgz of a sitting is expected; name that"

@@ -70,12 +70,8 @@ def parser() -> Parser:
         metavar="COMMAND",
         help="run by /bin/sh; {seed}: number of the repetition, {out}: an empty folder",
     )
-    add(
-        "--minutes",
-        type=positive,
-        default=2.0,
-        help="starts included (2); fewer once it is decided",
-    )
+    decided = "starts included (2); fewer once it is decided"
+    add("--minutes", type=positive, default=2.0, help=decided)
     add("--same", type=share, default=0.02, metavar="2%", help="nearer commands are equal")
     add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
     add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
