@@ -9,6 +9,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ALONE := tests/study/test_timing.py extensions/bench/tests
 FAULTS := tests/faults $(wildcard extensions/*/tests/test_faults.py)
 ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.10 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
@@ -64,9 +65,10 @@ faults: setup
 	  || { echo "$(NO_SLURM)" >&2; exit 2; }
 	$(BIN)/python -m pytest $(FAULTS) -m 'not gpu' -n 2
 
-# No parallel tests: other load must not disturb the studies that are disturbed on purpose.
+# What measures the machine's real time runs alone: other tests are load.
 long: setup chromium
-	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%)
+	$(BIN)/python -m pytest -m 'slow and not gpu' $(ALONE)
+	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%) $(ALONE:%=--ignore=%) -n 2
 
 # Parts that are done are not repeated; PARTS="smoke steps/nets" chooses some.
 gpu: setup
