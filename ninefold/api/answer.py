@@ -93,10 +93,10 @@ class Answer:
     def rows(self) -> list[Row]:
         """One row for each time slice of a timing run, and for each full training run.
 
-        cell (its configuration), parallel, amp, processes, status: of the run. round: its
-        repetition, order: its place in that. counted: whether it enters figures. turn: the number
-        of the time slice; None for a run without them. left_out: why the slice does not count;
-        empty: it does. seconds: per step. steps: of the slice, or of the run.
+        cell, parallel, amp, processes, status: of the run; cell is its configuration.
+        round, order: the repetition, and the place in it. counted: whether the row enters figures.
+        turn, left_out: the number of the slice, or None; why it does not count, empty if it does.
+        seconds, steps: per step; of the slice, or of the run.
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
