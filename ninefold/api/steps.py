@@ -40,11 +40,11 @@ def time_steps(
     alike. Devices are synchronized at the ends of slices only. In a torch.distributed group all
     processes call it, the order is the same in all of them, and a slice takes as long as in the
     slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
-    it is most of the time: slices that other programs disturb are left out, unless most are.
+    it is most of the time; slices that other programs disturb are left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
     Linux, those that were forked), so that its time has the wait for data in it. Not stopped are
-    threads, and processes that were there before or that several steps use: the wait for what they
+    threads, and processes that were there before or that several steps use; the wait for what they
     read ahead meanwhile is missing. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
