@@ -37,14 +37,14 @@ class Answer:
     best: the configuration that it names, such as "ddp-autocast", also where it is not decided;
         None where it names none.
     settled: whether `best` is shown to be the one, so that more runs could not change the answer.
-    chance: the confidence that `best` is within report.same (2 %) of the fastest; None where none
-        is claimed.
+    chance: the confidence, 0 to 1, that `best` is within report.same (2 %) of the fastest; None
+        where none is claimed.
     sentence: the answer, in at most 14 words. caveats: what limits it.
     failed: what went wrong, by configuration.
     train: the command that trains with it, for a shell in this folder; None without one.
-    cells: for each configuration its seconds per epoch (mean, low, high: 95 % interval), its ratio
-        to none-fp32 and the verdict on it, the peak memory in bytes and the score.
-    pairs: the ratio of each two configurations (second / first), its interval and verdict.
+    cells: of each configuration the seconds per epoch (mean, low, high: 95 % interval), their ratio
+        to none-fp32's (below 1 is faster) and its verdict, the peak memory in bytes, the score.
+    pairs: of each two configurations the ratio of seconds, second / first, interval and verdict.
     """
 
     def __init__(self, folder: str | Path, own: bool = False) -> None:
@@ -93,10 +93,10 @@ class Answer:
     def rows(self) -> list[Row]:
         """One row for each time slice of a timing run, and for each full training run.
 
-        cell (its configuration), parallel, amp, processes, status: of the run. round: its
-        repetition, order: its place in that. counted: whether it enters figures. turn: the number
-        of the time slice; None for a run without them. left_out: why the slice does not count;
-        empty: it does. seconds: per step. steps: of the slice, or of the run.
+        cell, parallel, amp, processes, status: of the run; cell is its configuration.
+        round, order: the repetition, and the place in it. counted: whether the row enters figures.
+        turn, left_out: the number of the slice, or None; why it does not count, empty if it does.
+        seconds, steps: per step; of the slice, or of the run.
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}

@@ -69,16 +69,16 @@ def compare(
 
     Everything runs in processes of its own: nothing of this one is changed, and CUDA may be in use.
 
-    model: a function without arguments that returns the network (with the seed of each run), or the
-        network itself, on the CPU, whose weights all runs then start with.
+    model: a function without arguments that returns the network, called with the run's seed set; or
+        the network itself, on the CPU, whose weights all runs then start with.
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
         arrays or tensors; a DataLoader; a function that returns one. test is needed for accuracy.
     loss: loss(output, target) returns a scalar tensor, or a number for each example.
-    metric: metric(output, target) returns a number for each example, more is better.
-    forward: forward(model, batch) returns the loss, in place of `loss`, for models that do.
+    metric: metric(output, target) returns a number for each example, more is better; else accuracy.
+    forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
-    parallel, amp: the options to combine; each combination is a configuration.
+    parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, bf16, autocast, scaler.
     minutes: of timing, for all configurations together. A second repetition is made even if it ends
         up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.

@@ -40,22 +40,22 @@ def time_steps(
     alike. Devices are synchronized at the ends of slices only. In a torch.distributed group all
     processes call it, the order is the same in all of them, and a slice takes as long as in the
     slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
-    it is most of the time: slices that other programs disturb are left out, unless most are.
+    it is most of the time; slices that other programs disturb are left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
-    Linux, those that were forked), so that its time has the wait for data in it. What threads read
-    ahead meanwhile, or processes that cannot be stopped, is missing from it: those that were there
-    before, or that several steps use. The answer reports such processes.
+    Linux, those that were forked), so that its time has the wait for data in it. Not stopped are
+    threads, and processes that were there before or that several steps use; the wait for what they
+    read ahead meanwhile is missing. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
     minutes: the longest that it takes, besides one slice of each step, and what compiling takes in
         their first calls. It ends sooner once the answer is decided and its ratios are known within
         3 %.
-    turn: timed seconds of a slice, of several processes at least 0.3; 0.04 before them, of several
-        processes 0.3, are not timed.
+    turn: seconds that are timed in a slice, after 0.04 that are not; in a group of processes at
+        least 0.3, after 0.3.
     same: steps whose times differ by at most this share count as equally fast.
-    level: the chance of any false verdict.
+    level: the chance of any false verdict is at most this.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
         end, with the random states of torch, numpy and Python.
     baseline: the step that is named if it is shown to be within `same` of the fastest, and that

@@ -33,13 +33,13 @@ class Times:
     best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
         these; while none is shown to be, the one with the shortest times so far; None before the
         first complete repetition
-    chance: the confidence that `best` is within `same` of the fastest
+    chance: the confidence, 0 to 1, that `best` is within `same` of the fastest
     settled: whether that is shown, and of each other step whether it is slower or takes the same
     busy: share of the CPU time that other programs used in the mean slice, 0 to 1 (Linux);
         None where it is not known
     sentence: the answer in words, with its caveats
-    pairs: every two steps, with ratio second / first, interval and verdict
-    seconds: mean seconds of each step
+    pairs: of every two steps first, second, estimate (second / first), low, high and verdict
+    seconds: mean seconds of each step, by name
     rounds: how many repetitions were complete
     """
 

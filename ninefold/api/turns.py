@@ -33,16 +33,16 @@ def turns(
         for batch in batches:
             with t.step():
                 loss = model(batch)
-            loss.backward()
-            optimizer.step()
+            ...  # the backward pass and the optimizer, as they were
+            if t.done:
+                break
 
-    contexts: by name, a function without arguments that makes a context manager for one step. Only
-        what may change from step to step can be compared so. How data is read cannot: batches that
-        are read ahead in one context's slice are used in the next one's.
-    baseline: the context of the steps after the last slice; the first, if none is named. The other
+    contexts: by name, a function without arguments that makes a context manager for one step, of
+        what may change from step to step: not a loader, as batches are read ahead across slices.
+    baseline: also the context of the steps after the last slice, by default the first. The other
         arguments: as of `time_steps`.
 
-    Raises ConfigError.
+    `t.times()` is the `Times` so far. Raises ConfigError for what cannot be used.
     """
     check_names("contexts", contexts, "a function that makes a context manager")
     for name, context in contexts.items():
