@@ -143,8 +143,7 @@ class Timing:
         done = len(self._recording.timing)
         fits = self._is_within_budget(done)
         few = self._is_auto and self._last_round_seconds > SLOW * self._budget / ROUNDS
-        hasty = 0 < done < USUAL_ROUNDS and counted(self._log.turns).swamped
-        if done in TIMING_LOOKS and not hasty and (few or not fits or done >= USUAL_ROUNDS):
+        if done in TIMING_LOOKS and (few or not fits or done >= USUAL_ROUNDS):
             state = report.timing(self._recording.folder, self._settings["pairs"])
             self._named_cell, self._settled = state.named, state.settled
             if not state.settled:

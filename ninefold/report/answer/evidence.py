@@ -25,6 +25,7 @@ from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
+MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
@@ -88,6 +89,16 @@ class Evidence:
     def unit(self) -> str:
         """Return what there is one value of time for: a seed or a repetition."""
         return "repetition" if self.timed else "seed"
+
+    @property
+    def few(self) -> bool:
+        """Return whether its times are of fewer than MIN_ROUNDS rounds."""
+        return max(map(len, self.seconds.values()), default=0) < MIN_ROUNDS
+
+    @property
+    def hasty(self) -> bool:
+        """Return whether they are, and of a moment alone, as others used most of the CPUs."""
+        return self.few and self.turns.swamped
 
     @property
     def to_target(self) -> Measure | None:
