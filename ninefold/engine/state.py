@@ -15,7 +15,7 @@ from ninefold.engine.amp import CountingScaler
 from ninefold.engine.average import Average
 from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import Parallel, RankContext, gather
-from ninefold.engine.schedule import Schedule
+from ninefold.engine.schedule import Schedule, require_counts
 from ninefold.engine.task import buffers
 from ninefold.errors import one_line
 
@@ -115,9 +115,7 @@ class State:
         Raises KeyError, RuntimeError, TypeError or ValueError if it is of another model or
         optimizer, or damaged.
         """
-        for key in COUNTERS:
-            if type(saved[key]) is not int or not 0 <= saved[key] < 2**53:
-                raise ValueError(f"{key}: a count is expected, it is {one_line(repr(saved[key]))}")
+        require_counts([(key, saved[key]) for key in COUNTERS])
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
         with _restoring("task"):
