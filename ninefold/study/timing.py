@@ -94,6 +94,7 @@ class Timing:
         self._named_cell: str | None = None  # by the latest look
         self._settled = False  # whether it found the answer
         self._extended = False  # whether there was one more round than fits into the budget
+        self._tried_one_thread = bool(recording.timing)  # whether a process has, see `one_thread`
         self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
         self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
 
@@ -429,6 +430,7 @@ class Timing:
             else:
                 ready.append((cell, run))
                 self._note_work(cell, run)
+                self._tried_one_thread |= run.spec.tries_one_thread
                 if free is not None and run.free is not None:
                     most = max(most, free - run.free)
                 free = run.free
@@ -454,8 +456,8 @@ class Timing:
             job = ready_or_failure(self._plan.job(cell, 0), own)
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        first = cell is self._plan.cells[0] and not self._recording.timing
-        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=first)
+        tries = job.processes == 1 and not self._tried_one_thread
+        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=tries)
         write_job(spec, job)
         return spec
 
