@@ -56,10 +56,6 @@ def default_of(key: Key) -> str:
     return "" if key.default is BY_OPTION else str(spelled(key.default))
 
 
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
-
-
 # docs/reference/keys.md
 
 
@@ -158,7 +154,7 @@ def with_keys(text: str, keys: Mapping[str, Key]) -> str:
 
 def _commented(line: str, meaning: str) -> list[str]:
     first = f"{line}  ".ljust(COLUMN)
-    wrapped = _wrap(meaning, WIDTH - COLUMN - 2)
+    wrapped = textwrap.wrap(meaning, WIDTH - COLUMN - 2, break_on_hyphens=False)
     return [f"{first}# {wrapped[0]}", *(" " * COLUMN + f"# {more}" for more in wrapped[1:])]
 
 

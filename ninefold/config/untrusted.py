@@ -184,7 +184,8 @@ def for_evaluation(
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
     foreign = () if trusted else _foreign_keys(taken)
-    for wrong in (*_references(taken, trusted), *foreign, *_misfits(taken)):
+    problems = (*misfits(taken), *rules.problems(taken, taken))
+    for wrong in (*_references(taken, trusted), *foreign, *problems):
         raise CheckpointError(
             "ckpt",
             path,
@@ -283,11 +284,6 @@ def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
     for group in tree:
         if not isinstance(tree[group], Mapping):
             yield f"{group} is no section"
-
-
-def _misfits(taken: Mapping[str, Any]) -> Iterator[str]:
-    yield from misfits(taken)
-    yield from map(str, rules.problems(taken, taken))
 
 
 def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:
