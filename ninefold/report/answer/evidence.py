@@ -126,12 +126,8 @@ class Evidence:
         """Return how many times as fast as another a configuration is; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
-        ratio = self.comparison.ratio(base, cell)
-        if ratio is None or not ratio[0]:
-            return None
-        value, low, high = ratio
-        verdict = self.verdict(base, cell)
-        return Compared(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
+        ratio = self.comparison.ratio(cell, base)  # of their seconds, base / cell
+        return None if ratio is None else Compared(*ratio, self.verdict(base, cell))
 
     def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them.
