@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from ninefold.config import rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
+from ninefold.config.overlay import CALLED
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.files import require_plain_yaml
 from ninefold.places import option_files
@@ -31,8 +32,6 @@ EVALUATED = (
     "amp",
     "parallel",
 )  # groups that an evaluation may take from it
-# Keys whose value is called: by Hydra, and by logging.config.dictConfig.
-CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
 # Losses of torch.nn that task.loss may name: they take an output and a target. A number, a flag or

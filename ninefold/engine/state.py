@@ -17,7 +17,7 @@ from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.engine.schedule import Schedule, require_counts
 from ninefold.engine.task import buffers
-from ninefold.errors import one_line
+from ninefold.errors import error_text, one_line
 
 COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
 
@@ -152,7 +152,7 @@ def _restoring(key: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{key}: {error_text(error)}") from error
 
 
 def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:
