@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 
-from ninefold.places import EXTENSIONS
+
+def look_in_working_folder() -> None:
+    """Have modules in the working folder found, after those of all packages.
+
+    `python -m` looks there first, a script in its own folder: a file of the user's there would be
+    imported in the place of a package, and a copy of ninefold by half.
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it was removed
+        return
+    if not getattr(sys.flags, "safe_path", False):  # -P, PYTHONSAFEPATH; of Python 3.11
+        sys.path[:] = [*sys.path[1:], here]
+
+
+# `python -m ninefold.report` imports this before all else: the modules that follow are Python's.
+if sys.argv[:1] == ["-m"] and any(word.startswith("ninefold") for word in sys.orig_argv):
+    look_in_working_folder()
+
+from ninefold.places import EXTENSIONS  # noqa: E402
 
 TYPE_CHECKING = False  # True for a type checker; typing itself is not imported for a name in it
 if TYPE_CHECKING:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -29,11 +27,12 @@ COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time
 
 def main() -> NoReturn:
     """Run the command that the arguments name, and exit with its documented code."""
-    look_in_working_folder()  # before more is imported, which a file there could stand for
+    script = Path(sys.argv[0]).name
+    if script != "__main__.py":  # else importing ninefold has done it
+        ninefold.look_in_working_folder()
     from ninefold.signals import exit_until_handled
 
     exit_until_handled()  # the imports that follow take half a second
-    script = Path(sys.argv[0]).name
     program = "python -m ninefold" if script == "__main__.py" else "ninefold"
     places.typed_with(program)
     places.take_path()
@@ -105,18 +104,6 @@ def compared(arguments: Sequence[str]) -> list[str]:
     sweeps = {"-m", "--multirun"} & {*arguments}
     cells = [word for word in COMPARED if key_of(word) not in given]
     return [*([] if sweeps else ["-m"]), *cells, *arguments]
-
-
-def look_in_working_folder() -> None:
-    """Have modules in the working folder found, after those of all packages.
-
-    `python -m` looks there first, a script in its own folder: a file of the user's there would be
-    imported in the place of a package, and a copy of ninefold by half.
-    """
-    if getattr(sys.flags, "safe_path", False):  # -P, PYTHONSAFEPATH; of Python 3.11
-        return
-    with suppress(OSError):  # it was removed
-        sys.path[:] = [*sys.path[1:], os.getcwd()]
 
 
 if __name__ == "__main__":

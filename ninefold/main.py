@@ -186,6 +186,7 @@ class Command:
         if job.resume is not None:
             composition.go_on_in(job.resume)
         name = config.hydra.job.config_name
+        announce(config.hydra.run.dir)
         callbacks.on_run_start(config=config, config_name=name)
 
         def make() -> float | None:
@@ -221,6 +222,7 @@ class Command:
         """Run a sweep in rounds. Raises Refused if no cell of it can be run."""
         from ninefold.study import sweep
 
+        announce(composition.config.hydra.sweep.dir)
         planned, runs = sweep.planned(composition), self.runs
         screen = sweep.screen_for(len(planned.plan.cells), planned.concurrent)
         if planned.concurrent:
@@ -277,6 +279,12 @@ class Command:
         if self.resume_command is not None:
             print(f"resume the study with: {self.resume_command}", flush=True)
         return code
+
+
+def announce(folder: object) -> None:
+    """Tell who waits at a terminal that a command works: importing torch takes seconds."""
+    if os.isatty(0) and os.isatty(2):
+        print(f"starting, in {folder}", file=sys.stderr, flush=True)
 
 
 def job_of(composition: Composition) -> Settled:

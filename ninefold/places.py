@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -56,8 +57,6 @@ def option_files(group: str = "*", option: str = "*") -> list[Path]:
 
 def path_text() -> str:
     """sys.path as NINEFOLD_PATH hands it to another process."""
-    import json  # here: `python -m ninefold` would take a file of the working folder for it
-
     return json.dumps([os.path.abspath(name) for name in sys.path if isinstance(name, str)])
 
 
@@ -67,7 +66,5 @@ def take_path() -> None:
     PYTHONPATH cannot say so: its folders come before the standard library, which a back-port in
     site-packages (typing, enum34) would then replace.
     """
-    import json
-
     if told := json.loads(os.environ.pop(PATH, "[]")):
         sys.path[:] = [*told, *(name for name in sys.path if name and name not in told)]

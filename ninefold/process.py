@@ -17,13 +17,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
-from ninefold import errors, signals
-from ninefold.errors import Failure, NoReader, ProcessNotEnded, Refused, ResourceError
+from ninefold import signals
+from ninefold.errors import (
+    Failure,
+    NoReader,
+    ProcessNotEnded,
+    Refused,
+    ResourceError,
+    error_of_exit,
+    error_text,
+    resource_failure,
+)
 from ninefold.places import INSTALLED, PATH, ROOT, path_text
 from ninefold.secrets import redact
 
@@ -160,7 +169,7 @@ class OutputStream(io.FileIO):
             if self._needed and error.errno != errno.EIO:
                 error.filename = "stdout"
                 do = "free some room, or print elsewhere"
-                raise errors.resource_failure(error, "what is printed goes there", do) from error
+                raise resource_failure(error, "what is printed goes there", do) from error
         return len(data)
 
 
@@ -189,6 +198,12 @@ def _stream(stream: IO[str] | None, descriptor: int, needed: bool) -> io.TextIOW
         errors=getattr(stream, "errors", "replace"),
         line_buffering=descriptor == 2 or raw.isatty(),
     )
+
+
+def flush_stdout() -> None:
+    """Print what is held back, if that can still be done: users' code may have replaced stdout."""
+    with suppress(OSError, Failure, ValueError, AttributeError):
+        sys.stdout.flush()
 
 
 def no_reader() -> NoReader:
@@ -293,11 +308,9 @@ def bug(error: BaseException) -> Failure:
     if isinstance(error, Failure):
         return error
     if isinstance(error, OSError):
-        return errors.resource_failure(
-            error, "a command needs it", "see that it is there and has room"
-        )
+        return resource_failure(error, "a command needs it", "see that it is there and has room")
     do = "HYDRA_FULL_ERROR=1 shows where; please report it"
-    failure = Failure("ninefold", "bug", f"{errors.error_text(error)}; {do}")
+    failure = Failure("ninefold", "bug", f"{error_text(error)}; {do}")
     failure.__cause__ = error
     return failure
 
@@ -323,14 +336,14 @@ def exit_code_of(
     except OutputClosed:
         return no_reader().code
     except KeyboardInterrupt as interrupt:
-        by_code = errors.error_of_exit(interrupt)
+        by_code = error_of_exit(interrupt)
         failures = [by_code or interrupted(interrupt, stopped, left, "start again")]
     except Refused as refused:
         failures = refused.failures
     except Exception as error:
         failures = [failure_of(error)]
     except BaseException as leaving:
-        if (by_code := errors.error_of_exit(leaving)) is None:
+        if (by_code := error_of_exit(leaving)) is None:
             raise
         failures = [by_code]
     print_failures(failures, debug)

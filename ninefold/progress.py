@@ -49,6 +49,14 @@ class ToLog(io.TextIOBase):
         return len(text)
 
 
+def duration(seconds: float) -> str:
+    """`seconds` in h, min or s, rounded."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with the columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -39,6 +39,18 @@ def strategy_name(parallel: str, processes: int | str | None) -> str:
     return parallel if processes is None else f"{parallel} x{processes}"
 
 
+def cell_name(cell: Mapping[str, str]) -> str:
+    """`none-fp32`, followed by the other keys of a planned cell: `none-fp32 optimizer.lr=0.1`.
+
+    Numbers of processes follow the strategy: `ddp x4-fp32`.
+    """
+    keys = dict(cell)
+    parallel, amp = keys.pop("parallel", ""), keys.pop("amp", "")
+    if keys.get(PROCESSES, "").isdigit():
+        parallel = strategy_name(parallel, keys.pop(PROCESSES))
+    return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
+
+
 def option_name(group: str, choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> str | None:
     """The option of a group; the name of the class where there is none (`override /model: null` and
     a section), or it is one of ours for items of any class (`dataset.train`).

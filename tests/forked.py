@@ -42,6 +42,7 @@ from typing import IO, Any, NoReturn
 from hydra import compose, initialize_config_dir
 from omegaconf import _utils
 
+import ninefold
 from ninefold.config.conf_files import Loader
 
 ROOT = Path(__file__).parents[1]
@@ -294,6 +295,8 @@ def become_command(request: Mapping[str, Any]) -> Callable[[], object]:
     script = os.path.join(request["cwd"], first)
     settle(request, request["cwd"] if first in ("-m", "-c") else os.path.dirname(script))
     if first == "-m":
+        if rest[0].startswith("ninefold"):  # importing it does this, and it is imported already
+            ninefold.look_in_working_folder()
         sys.argv = rest
         sys.modules.pop(rest[0], None)  # runpy warns of a module that is imported already
         return partial(runpy.run_module, rest[0], run_name="__main__", alter_sys=True)

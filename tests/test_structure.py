@@ -211,9 +211,9 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
-    "api": 2687, "checkpoint": 1061, "config": 4177, "dataset": 3772, "engine": 2528,
+    "api": 2675, "checkpoint": 1061, "config": 4031, "dataset": 3772, "engine": 2528,
     "extensions": 7606, "launch": 2144, "logger": 200, "measure": 500, "model": 488, "ranks": 167,
-    "report": 6004, "stats": 1118, "study": 2359, "task": 536, "train": 2743, "ground": 3268,
+    "report": 5886, "stats": 1118, "study": 2337, "task": 536, "train": 2739, "ground": 3314,
 }  # fmt: skip
 
 
@@ -234,7 +234,7 @@ def test_what_hydra_may_change_is_imported_in_one_module() -> None:
 
 # Modules that open, as they are, only files of ours, of the system, or of a folder they just made.
 OWN_FILES = {
-    "config/conf_files", "config/fingerprint", "config/reference", "config/search_path",
+    "config/conf_files", "config/fingerprint", "config/search_path",
     "config/untrusted",
     "dataset/cache", "extensions/bench/guardian", "launch/workers", "machine",
     "measure/environment", "report/render/templates",

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import MIN_ROUNDS
+from ninefold.report.answer.evidence import MIN_ROUNDS, Evidence
 from ninefold.report.answer.tree import Answer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.numbers import number, three_digits, times

@@ -204,20 +204,8 @@ def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | Non
         if (pair.first, pair.second) == (first, second):
             return pair
         if (pair.first, pair.second) == (second, first):
-            return turned(pair)
+            return pair.turned
     return None
-
-
-def turned(pair: Pair) -> Pair:
-    """A pair of seconds the other way round."""
-    estimate, high, low = (
-        None if end is None else 1 / end for end in (pair.estimate, pair.low, pair.high)
-    )
-    words = {"faster": "slower", "slower": "faster"}
-    verdict = words.get(pair.verdict, pair.verdict)
-    return Pair(
-        pair.second, pair.first, pair.n, estimate, low, high, pair.p, pair.adjusted, verdict
-    )  # fmt: skip
 
 
 def shown(ratio: float | None) -> str:

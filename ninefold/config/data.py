@@ -24,10 +24,14 @@ from ninefold.errors import (
     memory_failure,
     require_package,
 )
+from ninefold.process import replaced
 
 if TYPE_CHECKING:  # it imports NumPy
     from ninefold.dataset import Dataset
 
+# While NumPy is imported: OpenBLAS, which is not used here, allocates memory for each thread, and
+# ends the process if that fails.
+ONE_BLAS_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 Files = dict[str, str]  # of a cache: the path of each file by name
 
 # Datasets that this process has checked, by their configuration, with what the data said: in a
@@ -219,26 +223,10 @@ def _users_code() -> Iterator[None]:
     """Build a dataset, which may be a class of the user's, in the block: it must not end the
     process, as sys.exit does. Raises ConfigError if it tries.
     """
-    with noting_secrets(), _one_blas_thread():
+    with noting_secrets(), replaced(*ONE_BLAS_THREAD):
         try:
             yield
         except BaseException as error:
             if (failure := error_of_exit(error)) is None:
                 raise
             raise failure from error
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Import NumPy with one BLAS thread, as BLAS is not used here.
-
-    OpenBLAS allocates memory for each thread, and ends the process if that fails.
-    """
-    before = os.environ.get("OPENBLAS_NUM_THREADS")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    try:
-        yield
-    finally:
-        del os.environ["OPENBLAS_NUM_THREADS"]
-        if before is not None:
-            os.environ["OPENBLAS_NUM_THREADS"] = before

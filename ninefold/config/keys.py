@@ -2,7 +2,7 @@
 
 A section is a class whose fields are its keys; the sentence of a key stands below it.
 docs/reference/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml are generated from
-here: `python -m ninefold.config.reference`.
+here: `python -m tests.reference`.
 """
 
 # No `from __future__ import annotations`: to evaluate each from its text takes 2 ms of a command.

@@ -7,17 +7,28 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ninefold.config.conf_files import STUDIES, files_of, groups_of, option_file
 from ninefold.config.options import option_keys
-from ninefold.config.reference import COMMANDS, about, default_of, keys_of, options_of
-from ninefold.config.schema import COMMAND, KEYS, SWEEP, own_keys
+from ninefold.config.schema import (
+    BY_OPTION,
+    COMMAND,
+    GROUPS,
+    KEYS,
+    NOT_OF_A_RUN,
+    SWEEP,
+    Key,
+    own_keys,
+)
+from ninefold.config.untrusted import EVALUATED
 from ninefold.errors import ConfigError, nearest, require_configuration
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
 from ninefold.process import exit_code_of
-from ninefold.types import words
+from ninefold.types import spelled, words
 
+COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}  # the groups of each
 WIDTH = 100  # of --help, which is to fit a screen of 24 lines
 USAGE = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]     (-m: a sweep, of values A,B,C)",
@@ -171,3 +182,28 @@ def _keys(pattern: str) -> str:
         allowed = f"{typed_as('keys')} lists all"
         raise ConfigError("keys", pattern, f"no key has such a name; {allowed}; {near}")
     return "\n".join(lines) + "\n"
+
+
+def keys_of(command: str) -> dict[str, Key]:
+    """The keys in conf/COMMAND.yaml."""
+    return own_keys(True) if command == "evaluate" else {**own_keys(False), **NOT_OF_A_RUN}
+
+
+def default_of(key: Key) -> str:
+    """The default of a key as the command line takes it; empty: it differs between options."""
+    return "" if key.default is BY_OPTION else str(spelled(key.default))
+
+
+def options_of(group: str) -> list[str]:
+    """The options of a group: the names of its files."""
+    return [path.stem for path in files_of(group)]
+
+
+def about(path: Path) -> str:
+    """The first comment in an option's file."""
+    for line in read_text(path).splitlines():
+        if line.startswith("# "):
+            return line.removeprefix("# ")
+        if not line.startswith("#"):
+            break
+    return ""

@@ -25,7 +25,8 @@ NOT_TAKEN = (
     "logger",
     *COMMAND_SECTIONS,
 )
-# Keys whose values are called: a report from anybody must not choose what is called.
+# Keys whose values are called, by Hydra and by logging.config.dictConfig: neither a report nor a
+# stored configuration, which may be anybody's, chooses what is called.
 CALLED = ("_target_", "()", "class")
 _REFERENCES = re.compile(r"\$\{(?:oc\.(?:env|decode):[^${}]*|[\w.\[\]]+)\}")
 _MISSING = object()

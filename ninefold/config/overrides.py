@@ -23,6 +23,7 @@ from ninefold.errors import (
     ConfigError,
     Failure,
     ResourceError,
+    error_text,
     nearest,
     not_installed,
     suggestion,
@@ -114,7 +115,7 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
         return (ConfigError if given_wrong else ResourceError)(
             "hydra",
             plugins[-1],
-            f"{type(error).__name__}: {error}; this Hydra plugin failed; correct what it was "
+            f"{error_text(error)}; this Hydra plugin failed; correct what it was "
             "given; HYDRA_FULL_ERROR=1 shows where",
         )
     if isinstance(error, ValueError) and modules[-1].startswith("hydra."):

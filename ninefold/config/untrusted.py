@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from ninefold.config import rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
+from ninefold.config.overlay import CALLED
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.files import require_plain_yaml
 from ninefold.places import option_files
@@ -31,8 +32,6 @@ EVALUATED = (
     "amp",
     "parallel",
 )  # groups that an evaluation may take from it
-# Keys whose value is called: by Hydra, and by logging.config.dictConfig.
-CALLED = ("_target_", "()", "class")
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
 # Losses of torch.nn that task.loss may name: they take an output and a target. A number, a flag or
@@ -184,7 +183,8 @@ def for_evaluation(
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
     foreign = () if trusted else _foreign_keys(taken)
-    for wrong in (*_references(taken, trusted), *foreign, *_misfits(taken)):
+    problems = (*misfits(taken), *rules.problems(taken, taken))
+    for wrong in (*_references(taken, trusted), *foreign, *problems):
         raise CheckpointError(
             "ckpt",
             path,
@@ -283,11 +283,6 @@ def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
     for group in tree:
         if not isinstance(tree[group], Mapping):
             yield f"{group} is no section"
-
-
-def _misfits(taken: Mapping[str, Any]) -> Iterator[str]:
-    yield from misfits(taken)
-    yield from map(str, rules.problems(taken, taken))
 
 
 def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:

@@ -12,12 +12,10 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
@@ -33,6 +31,7 @@ from ninefold.dataset.arrays import Rows, Split
 from ninefold.dataset.items import Items, raised
 from ninefold.dataset.loader import AHEAD
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
+from ninefold.process import flush_stdout
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 
@@ -88,8 +87,7 @@ class ItemBatches(Dataset[Any]):
             failure = raised(f"dataset.{split}", "items", "reading them", error)
             return failure, traceback.format_exc()
         finally:
-            with suppress(OSError, Failure, ValueError, AttributeError):  # what it has printed
-                sys.stdout.flush()
+            flush_stdout()  # what the class has printed
 
 
 class ItemLoader:

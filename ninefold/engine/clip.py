@@ -62,18 +62,3 @@ class Clip(NoClip):
     def metrics(self) -> dict[str, float]:
         """grad_norm: the 2-norm of all gradients before clipping. Waits for the device."""
         return {} if self._norm is None else {"grad_norm": self._norm.item()}
-
-
-def clipping(
-    norm: float | None,
-    value: float | None,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scaler: CountingScaler,
-    full_tensor: Callable[[Tensor], Tensor],
-) -> NoClip:
-    """Clip gradients to the total 2-norm `norm`, or each element to +-`value`, or leave them."""
-    assert norm is None or value is None
-    if norm is None and value is None:
-        return NoClip()
-    return Clip(norm, value, model, optimizer, scaler, full_tensor)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, one_line
+from ninefold.tree import named
+
+
+def require_counts(counts: Iterable[tuple[str, Any]], least: int = 0) -> None:
+    """Raise ValueError for one that no run counts to: a checkpoint may be anybody's."""
+    for key, value in counts:
+        if type(value) is not int or not least <= value < 2**53:
+            raise ValueError(f"{key}: a count is expected, it is {one_line(repr(value))}")
 
 
 class Schedule:
@@ -33,6 +42,9 @@ class Schedule:
         return self._scheduler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from `state`. Raises ValueError for a count or a rate that none can be."""
+        counts = [pair for pair in named(dict(state), "") if pair[0] == "last_epoch"]
+        require_counts(counts, least=-1)  # of one in a SequentialLR that has not begun
         self._scheduler.load_state_dict(dict(state))
 
 
@@ -85,8 +97,12 @@ class SteppedSchedule(Schedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         own = dict(state)
-        self._begun, self._rates = own.pop("begun"), list(own.pop("rates"))
+        begun, rates = own.pop("begun"), list(own.pop("rates"))
+        require_counts([("begun", begun)])
+        if len(rates) != len(self._rates) or not all(0 <= float(n) < math.inf for n in rates):
+            raise ValueError(f"rates: one of at least 0 for each group is expected, not {rates}")
         super().load_state_dict(own)
+        self._begun, self._rates = begun, rates
 
     def _current(self) -> list[Any]:
         return [group["lr"] for group in self._optimizer.param_groups]

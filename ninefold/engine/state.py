@@ -15,9 +15,9 @@ from ninefold.engine.amp import CountingScaler
 from ninefold.engine.average import Average
 from ninefold.engine.loss_tracker import LossTracker
 from ninefold.engine.parallel import Parallel, RankContext, gather
-from ninefold.engine.schedule import Schedule
+from ninefold.engine.schedule import Schedule, require_counts
 from ninefold.engine.task import buffers
-from ninefold.errors import one_line
+from ninefold.errors import error_text, one_line
 
 COUNTERS = ("step", "measured", "best_step", "skipped")  # in a checkpoint
 
@@ -115,9 +115,7 @@ class State:
         Raises KeyError, RuntimeError, TypeError or ValueError if it is of another model or
         optimizer, or damaged.
         """
-        for key in COUNTERS:
-            if type(saved[key]) is not int or not 0 <= saved[key] < 2**53:
-                raise ValueError(f"{key}: a count is expected, it is {one_line(repr(saved[key]))}")
+        require_counts([(key, saved[key]) for key in COUNTERS])
         parallel.load(saved, self.model, self.optimizer, self.average.named())
         self.average.updates = saved["step"]
         with _restoring("task"):
@@ -154,7 +152,7 @@ def _restoring(key: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise ValueError(f"{key}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{key}: {error_text(error)}") from error
 
 
 def copied(tree: Any, copy: Callable[[Tensor], Tensor]) -> Any:

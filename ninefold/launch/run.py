@@ -143,8 +143,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
 
         with suppress(Failure):
             rendezvous.here().leave(code)
-        with suppress(OSError, Failure):
-            sys.stdout.flush()
+        process.flush_stdout()
         os._exit(code)
     process.exit_process(code, patience)
 

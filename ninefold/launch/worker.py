@@ -26,7 +26,7 @@ from ninefold.files import write_json
 from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import not_ended, open_streams
+from ninefold.process import flush_stdout, not_ended, open_streams
 from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import evaluate as evaluation
@@ -73,8 +73,7 @@ def work(spec: RunSpec) -> None:
         return
     tell(spec, failure)
     logging.shutdown()
-    with suppress(OSError, Failure, ValueError, AttributeError):  # user code may have replaced it
-        sys.stdout.flush()
+    flush_stdout()
     os._exit(failure.code)  # at once: a peer that waits for this process would never return
 
 

@@ -1,4 +1,4 @@
-"""Measurements of a run and of the machine: times, memory, numerics.
+"""Measurements of a run and of the machine: load, profile, numerics, environment.
 
-Public: `clock.Clock`, `profiler.Profile`, `numerics.Numerics`, `devices.Load`.
+Public: `profiler.Profile`, `numerics.Numerics`, `devices.Load`, `environment.environment`.
 """

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Mapping
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, error_text
 
 SPECIAL_STEPS = 2**32 - 16  # Slurm's numbers of the steps of sbatch and salloc begin here
 PORTS = range(20000, 32768)  # below those that the system hands out by itself
@@ -30,7 +30,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(
             "SLURM_STEP_ID",
             environment["SLURM_STEP_ID"],
-            f"not the environment of a task of srun ({type(error).__name__}: {error}); it sets "
+            f"not the environment of a task of srun ({error_text(error)}); it sets "
             f"{', '.join(OF_A_TASK)} and others; start it with srun, or unset SLURM_STEP_ID",
         ) from error
     job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ninefold.errors import ConfigError, Failure, ResourceError, memory_failure
+from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer.answer import answer_of, build, evidence_of
@@ -92,7 +92,7 @@ def _making_sense(folder: Path) -> Iterator[None]:
         raise memory_failure(problem, "a report was being made") or ConfigError(
             "folder",
             folder,
-            f"no report can be made of what it holds ({type(problem).__name__}: {problem}); files "
+            f"no report can be made of what it holds ({error_text(problem)}); files "
             "as a run or a report wrote them; restore them; if nobody has changed them, please "
             "report it with this folder",
         ) from problem

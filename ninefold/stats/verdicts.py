@@ -83,6 +83,15 @@ class Pair:
     adjusted: float | None
     verdict: str
 
+    @property
+    def turned(self) -> Pair:
+        """This pair of seconds the other way round."""
+        estimate, high, low = (end and 1 / end for end in (self.estimate, self.low, self.high))
+        said = {"faster": "slower", "slower": "faster"}.get(self.verdict, self.verdict)
+        return Pair(
+            self.second, self.first, self.n, estimate, low, high, self.p, self.adjusted, said
+        )
+
 
 @dataclass(frozen=True)
 class Safety:
@@ -168,24 +177,15 @@ class Comparison:
 
     def verdict(self, first: Name, second: Name) -> str:
         """Return how the seconds of `second` compare with those of `first`: see `Pair`."""
-        if first == second:
-            return "tie"
-        if pair := self._pairs.get((first, second)):
-            return pair.verdict
-        if pair := self._pairs.get((second, first)):
-            return {"faster": "slower", "slower": "faster"}.get(pair.verdict, pair.verdict)
-        return OPEN
+        pair = self._pairs.get((first, second))
+        return "tie" if first == second else OPEN if pair is None else pair.verdict
 
     def ratio(self, first: Name, second: Name) -> Ratio | None:
         """Return the ratio of seconds second / first and its interval, None where not known."""
-        if (pair := self._pairs.get((first, second))) and pair.estimate is not None:
-            return pair.estimate, pair.low, pair.high
-        if (pair := self._pairs.get((second, first))) and pair.estimate:
-            low = 1 / pair.high if pair.high else None
-            high = 1 / pair.low if pair.low else None
-            return 1 / pair.estimate, low, high
-        return None
+        pair = self._pairs.get((first, second))
+        return (pair.estimate, pair.low, pair.high) if pair and pair.estimate else None
 
     @cached_property
     def _pairs(self) -> dict[tuple[Name, Name], Pair]:
-        return {(pair.first, pair.second): pair for pair in self.seconds}
+        both = [*(pair.turned for pair in self.seconds), *self.seconds]
+        return {(pair.first, pair.second): pair for pair in both}

@@ -20,8 +20,9 @@ from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
+from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
-from ninefold.result import PROCESSES, are_numbers, strategy_name
+from ninefold.result import PROCESSES, are_numbers, cell_name
 from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
@@ -44,15 +45,8 @@ class PlannedCell:
 
     @property
     def name(self) -> str:
-        """`none-fp32`, followed by the other keys: `none-fp32 optimizer.lr=0.1`.
-
-        Numbers of processes follow the strategy: `ddp x4-fp32`.
-        """
-        keys = dict(self.keys)
-        parallel, amp = keys.pop("parallel"), keys.pop("amp")
-        if keys.get(PROCESSES, "").isdigit():
-            parallel = strategy_name(parallel, keys.pop(PROCESSES))
-        return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
+        """See `cell_name`."""
+        return cell_name(self.keys)
 
     @property
     def folder(self) -> str:
@@ -137,11 +131,8 @@ class Plan:
 
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""
-        return {
-            target
-            for cell in self.cells
-            for target in _targets(OmegaConf.to_container(self._compose(cell.overrides)))
-        }
+        trees = [OmegaConf.to_container(self._compose(cell.overrides)) for cell in self.cells]
+        return {str(target) for tree in trees for target in targets_in(tree).values()}
 
     def overlays(self) -> dict[str, dict[str, Any]]:
         """What each cell sets differently than conf/, by its name."""
@@ -248,13 +239,6 @@ def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[A
         OmegaConf.update(config, "seed", parsed([text])[0].value())
         seeds += [config.seed] * (config.seed not in seeds)
     return seeds or list(dict.fromkeys(cell.seed for cell in cells))
-
-
-def _targets(tree: Any) -> set[str]:
-    if isinstance(tree, Mapping):
-        own = {str(tree["_target_"])} if "_target_" in tree else set()
-        return own.union(*map(_targets, tree.values()))
-    return set[str]().union(*map(_targets, tree)) if isinstance(tree, list) else set()
 
 
 def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:

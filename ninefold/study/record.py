@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from ninefold.checkpoint import manifest
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, write_json
 from ninefold.result import TIMING, Result
 from ninefold.secrets import redacted
@@ -42,8 +42,7 @@ class StudyFolder(StudyRecord):
             raise ConfigError(
                 "study.resume",
                 folder,
-                f"its {FILE} is not that of a study; {type(error).__name__}: {error}; start a new "
-                "study",
+                f"its {FILE} is not that of a study; {error_text(error)}; start a new study",
             ) from error
         return cls(**vars(record), folder=folder, before=record.wall_seconds)
 

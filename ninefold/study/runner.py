@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
+from ninefold.progress import duration
 from ninefold.result import Result
 from ninefold.score import SHARE
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
-from ninefold.study.screen import End, Screen, duration
+from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
 from ninefold.study_record import Round
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ninefold.launch.events import tell
+from ninefold.progress import duration
 from ninefold.result import Result
 from ninefold.score import ACCURACY, SHARE, Score
 
@@ -157,11 +158,3 @@ class Events(Screen):
 def time_left(seconds: float | None, before: str = "") -> str:
     """`about 40 s left`, empty if it is not known or nothing is left."""
     return f"{before}about {duration(seconds)} left" if seconds else ""
-
-
-def duration(seconds: float) -> str:
-    """`seconds` in h, min or s, rounded."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"

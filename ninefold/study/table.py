@@ -14,8 +14,9 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ninefold.progress import duration
 from ninefold.score import ACCURACY
-from ninefold.study.screen import End, Screen, duration
+from ninefold.study.screen import End, Screen
 
 if TYPE_CHECKING:
     from ninefold.report import CellProgress

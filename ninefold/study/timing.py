@@ -25,12 +25,13 @@ from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
+from ninefold.progress import duration
 from ninefold.result import TIMING, TIMING_LOOKS
 from ninefold.stats.counted_turns import BUSY, TakenTurn, TurnLog, counted, in_columns
 from ninefold.study.load import NeighborLoad
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
-from ninefold.study.screen import Screen, duration
+from ninefold.study.screen import Screen
 from ninefold.study.turn_plan import (
     FIRST_TURN,
     FIRST_TURN_STEP,
@@ -93,6 +94,7 @@ class Timing:
         self._stretch_seconds = 0.0  # of all of these
         self._named_cell: str | None = None  # by the latest look
         self._settled = False  # whether it found the answer
+        self._tried_one_thread = bool(recording.timing)  # whether a process has, see `one_thread`
         self._extended = False  # whether there was one more round than fits into the budget
         self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
         self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
@@ -143,8 +145,7 @@ class Timing:
         done = len(self._recording.timing)
         fits = self._is_within_budget(done)
         few = self._is_auto and self._last_round_seconds > SLOW * self._budget / ROUNDS
-        hasty = 0 < done < USUAL_ROUNDS and counted(self._log.turns).swamped
-        if done in TIMING_LOOKS and not hasty and (few or not fits or done >= USUAL_ROUNDS):
+        if done in TIMING_LOOKS and (few or not fits or done >= USUAL_ROUNDS):
             state = report.timing(self._recording.folder, self._settings["pairs"])
             self._named_cell, self._settled = state.named, state.settled
             if not state.settled:
@@ -429,6 +430,7 @@ class Timing:
                 self._drop(cell, failure, folder / cell.folder)
             else:
                 ready.append((cell, run))
+                self._tried_one_thread |= run.spec.tries_one_thread
                 self._note_work(cell, run)
                 if free is not None and run.free is not None:
                     most = max(most, free - run.free)
@@ -455,8 +457,8 @@ class Timing:
             job = ready_or_failure(self._plan.job(cell, 0), own)
             self._jobs[cell.name] = job
         job = self._jobs[cell.name]
-        first = cell is self._plan.cells[0] and not self._recording.timing
-        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=first)
+        tries = job.processes == 1 and not self._tried_one_thread
+        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=tries)
         write_job(spec, job)
         return spec
 

@@ -27,7 +27,7 @@ from ninefold.dataset.resident import reading, source_of
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
-from ninefold.engine.clip import clipping
+from ninefold.engine.clip import Clip, NoClip
 from ninefold.engine.clock import Clock
 from ninefold.engine.generators import seed_generators
 from ninefold.engine.loss_tracker import LossTracker
@@ -268,6 +268,7 @@ def training(
     load = Load(context.gpus)
     clock = Clock(context.device, job.clock.sample, context.gpus, observers=[load])
     clock.seconds = state.train_seconds
+    limits = job.clip_grad_norm, job.clip_grad_value
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
@@ -290,14 +291,9 @@ def training(
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
-        clip=clipping(
-            job.clip_grad_norm,
-            job.clip_grad_value,
-            model,
-            state.optimizer,
-            state.scaler,
-            parallel.full_tensor,
-        ),
+        clip=NoClip()
+        if limits == (None, None)
+        else Clip(*limits, model, state.optimizer, state.scaler, parallel.full_tensor),
         graph=step_graph(job.graph, state, clock, context),
         stop=stop,
         loggers=(

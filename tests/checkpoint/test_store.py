@@ -426,6 +426,7 @@ def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_faul
         ("rng", [None], "it does not fit this run; rng: TypeError"),
         ("losses", 5, "it does not fit this run; losses: "),
         ("scheduler", 7, "it does not fit this run; scheduler: "),
+        ("scheduler.last_epoch", 10**30, "last_epoch: a count is expected, it is 1000"),
         ("optimizer", None, "it does not fit this run; "),
         ("model", [1], "it does not fit this run; "),
         ("best_accuracy", None, "it does not fit this run; "),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ninefold.config import reference
+from ninefold.config.list_commands import COMMANDS, options_of
+from tests import reference
 from tests.conftest import ROOT, Shell
 
-COMMAND = "python -m ninefold.config.reference"
+COMMAND = "python -m tests.reference"
 
 
 def test_what_is_generated_is_up_to_date() -> None:
@@ -23,6 +24,6 @@ def test_help_fits_a_screen_and_has_every_option_of_each_group(shell: Shell, com
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 100
     text = " ".join(done.stdout.split())
-    for group in reference.COMMANDS[command]:
-        assert f" {group} {' '.join(reference.options_of(group))} " in text
+    for group in COMMANDS[command]:
+        assert f" {group} {' '.join(options_of(group))} " in text
     assert "python -m ninefold keys [PATTERN]" in text

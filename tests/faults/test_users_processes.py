@@ -418,13 +418,18 @@ def test_modules_of_the_working_directory_are_not_imported(
     assert "Traceback" not in stderr
 
 
-STANDARD = ("random", "json", "difflib", "socket", "statistics")  # modules of Python's library
+# Modules of Python's library.
+STANDARD = ("random", "json", "difflib", "socket", "statistics", "argparse")
+WORDS = ("report {run}", "export ckpt={run} format=onnx")
+TYPED = [f"{how} evaluate ckpt={{run}}" for how in ("{script}", "-m ninefold")]
+TYPED += [
+    f"{how}{words}" for how in ("{script} ", "-m ninefold ", "-m ninefold.") for words in WORDS
+]
 
 
-@pytest.mark.parametrize("how", ["ninefold", "python -m ninefold"])
-@pytest.mark.parametrize("words", ["evaluate ckpt={}", "report {}", "export ckpt={} format=onnx"])
+@pytest.mark.parametrize("typed", TYPED)
 def test_no_file_of_the_working_directory_stands_for_a_module_of_python(
-    shell: Shell, trained: Path, words: str, how: str
+    shell: Shell, trained: Path, typed: str
 ) -> None:
     canary, script = shell.folder / "canary", shell.folder / "bin" / "ninefold"
     script.parent.mkdir()
@@ -433,8 +438,7 @@ def test_no_file_of_the_working_directory_stands_for_a_module_of_python(
     for module in STANDARD:
         text = f"open({str(canary)!r}, 'a').write({module!r} + ' ')\nraise SystemExit(9)\n"
         (shell.folder / f"{module}.py").write_text(text)
-    program = [str(script)] if how == "ninefold" else ["-m", "ninefold"]
-    done = shell.run(*program, *words.format(trained).split(" "), fresh=True)
+    done = shell.run(*typed.format(script=script, run=trained).split(" "), fresh=True)
     assert not canary.exists(), canary.read_text()
     assert done.returncode in (0, 2), done.stderr  # 2: it is no study, or a package is missing
 

@@ -345,6 +345,22 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
     assert done.stdout.endswith("clean\n"), done.stderr
 
 
+@pytest.mark.parametrize("words", [["max_steps=1"], ["-m", "amp=fp32", "max_steps=1"]])
+def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_torch(
+    shell: Shell, words: list[str]
+) -> None:
+    (shell.folder / "torch.py").write_text("raise SystemExit(9)  # found before the real one")
+    master, slave = pty.openpty()
+    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
+    process = shell.start(TRAIN, *words, stdin=slave, stdout=slave, stderr=slave, env=env)
+    os.close(slave)
+    try:
+        assert os.read(master, 4096).startswith(b"starting, in outputs/")
+    finally:
+        os.close(master)
+        process.wait(timeout=60)
+
+
 def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from ninefold.report.data.cell import Cell
-from ninefold.report.stats.components import Components, components
 from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import Values, differences
@@ -355,28 +354,3 @@ def test_in_few_of_150_studies_is_anything_said_that_is_not_true() -> None:
     assert sum(end.false or end.lost for end in ends) / count <= 0.05
     assert sum(end.rounds is not None for end in ends) / count >= 0.5
     assert SETTINGS.looks == 7
-
-
-# The parts of the noise of timing runs are told from each other
-
-
-def test_the_parts_of_the_noise_are_found() -> None:
-    rng, cells = np.random.default_rng(0), {}
-    common = 0.03 * rng.standard_normal(12)
-    for number, cell in enumerate("abcdefghi"):
-        own = common + 0.012 * rng.standard_normal(12) + 0.1 * number
-        turns = own[:, None] + 0.015 * rng.standard_normal((12, 15))
-        cells[cell] = dict(enumerate(np.exp(turns).tolist()))
-    found = components(cells)
-    assert found.turn == pytest.approx(0.015, rel=0.15)
-    assert found.process == pytest.approx(0.012, rel=0.2)
-    assert found.turns == 15
-
-
-def test_without_rounds_in_common_the_noise_between_processes_is_not_known() -> None:
-    found = components({"a": {0: [1.0, 1.01, 1.02]}, "b": {1: [1.0, 1.01, 1.02]}})
-    assert found.process is None
-    assert found.turn == pytest.approx(0.01, rel=0.02)
-    assert components({}) == Components(None, None, 0)
-    with_none_counted = {"a": {0: [1.0, 1.01, 1.02]}, "b": {0: []}}
-    assert components(with_none_counted) == components({"a": {0: [1.0, 1.01, 1.02]}})

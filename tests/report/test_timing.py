@@ -260,6 +260,18 @@ def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_p
     assert answer.lead.startswith("Under load: Use one process in autocast")
 
 
+@pytest.mark.parametrize("pairs", ["best", "all"])
+def test_beside_other_programs_a_study_goes_on_after_two_repetitions(
+    tmp_path: Path, pairs: str
+) -> None:
+    """Also if a command before has made them, so that this one's own log is empty."""
+    far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
+    busy = {"others": 0.7, "turn_others": [0.7] * 5}
+    state = report.timing(study(tmp_path / "two", far, rounds=2, **busy), pairs)
+    assert (state.settled, len(state.cells)) == (False, len(far))
+    assert report.timing(study(tmp_path / "quiet", far, rounds=2), "best").settled
+
+
 def test_an_answer_says_with_several_threads_where_one_is_much_faster(tmp_path: Path) -> None:
     note = "One CPU thread is faster here: a step took 0.1 s with threads=1. "
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}

@@ -193,8 +193,9 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
 def test_a_cell_whose_steps_are_twice_as_fast_with_one_thread_says_so_once(
     timed: Shell, several: str, told: bool
 ) -> None:
+    """The first of one process, wherever the plan has it."""
     done = timed.train(
-        *study("parallel=none,ddp", "model.net._target_=own.Threaded", "threads=2"),
+        *study("parallel=ddp,none", "model.net._target_=own.Threaded", "threads=2"),
         env={"PYTHONPATH": str(timed.folder), "SEVERAL": several},
     )
     assert done.returncode == 0, done.stderr

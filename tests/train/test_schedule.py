@@ -110,6 +110,26 @@ def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
     assert advance(optimizer, plan, at, STEPS) == expected
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"begun": -(10**9)}, "begun: a count is expected, it is -1000000000"),
+        ({"begun": "1"}, "begun: a count is expected, it is '1'"),
+        ({"last_epoch": 10**30}, "last_epoch: a count is expected, it is 1000"),
+        ({"rates": []}, "rates: one of at least 0 for each group is expected"),
+        ({"rates": [math.nan]}, "rates: one of at least 0 for each group is expected"),
+    ],
+)
+def test_a_schedule_does_not_continue_from_numbers_that_none_has(
+    changed: dict[str, Any], said: str
+) -> None:
+    optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
+    inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
+    plan = schedule(inner, optimizer, "step", warmup=5)
+    with pytest.raises(ValueError, match=said):
+        plan.load_state_dict({**plan.state_dict(), **changed})
+
+
 def test_parameter_groups_have_their_own_options() -> None:
     groups = "optimizer.groups=[{match: '*.bias', weight_decay: 0}, {match: 'classifier*', lr: 1}]"
     with ours.training(*SMALL, groups) as run:

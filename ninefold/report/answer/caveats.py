@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import WRAPPER, Evidence, step_seconds
+from ninefold.report.answer.evidence import MIN_ROUNDS, WRAPPER, Evidence, step_seconds
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
@@ -22,7 +22,6 @@ UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the 
 UNEVEN_WORK = 1.25
 GIB = 2**30
 TOLD = 0.1  # share of the turns from which on it is told that they were left out
-USUAL_ROUNDS = 3  # timing rounds that a cell should have been timed undisturbed in
 
 
 def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
@@ -144,8 +143,8 @@ def _state_of_machine(evidence: Evidence, of_rounds: float | None) -> list[str]:
     found += [
         f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} repetitions."
         for cell in evidence.cells
-        if (total := sum(run.timed for run in evidence.group.completed(cell))) >= USUAL_ROUNDS
-        and (counted := len(evidence.seconds.get(cell, {}))) < USUAL_ROUNDS
+        if (total := sum(run.timed for run in evidence.group.completed(cell))) >= MIN_ROUNDS
+        and (counted := len(evidence.seconds.get(cell, {}))) < MIN_ROUNDS
     ]
     return found
 

@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.cells import groups
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import capitalized, counted, listed, listed_and, plural
-from ninefold.report.stats.components import components
+from ninefold.report.numbers import capitalized, counted, listed, plural
 
 _THREADS = "threads", "CPU thread"
-MIN_NOISE = 0.001  # a smaller estimate of a standard deviation is 0 by chance
 
 
 def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]:
@@ -46,7 +43,6 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
         phrases.append(
             "times estimate the mean step of a long run on this host as it is most of the time"
         )
-        phrases += _noise(timing)
     if training or not timing:
         phrases.append(f"{counted(training, 'run')}, {_ok(training)} ok")
     if left := sum(not run.counts for run in runs):
@@ -79,28 +75,6 @@ def _torch(about: Mapping[str, Any]) -> list[str]:
 
 def _ok(runs: Sequence[Run]) -> int:
     return sum(run.ok for run in runs)
-
-
-def _noise(timing: Sequence[Run]) -> list[str]:
-    """Describe the noise of step times: between turns of a process, and between processes."""
-    cells: dict[Cell, dict[int, list[float]]] = {}
-    for group in largest_first(groups(timing))[:1]:
-        for run in group.runs:
-            if run.ok and run.round is not None:
-                cells.setdefault(run.cell, {})[run.round] = run.kept
-    found = components(cells)
-    if found.turn is None or found.process is None:
-        return []
-    parts = (
-        f"{100 * sd:.2g} % between {of}"
-        if sd >= MIN_NOISE
-        else f"too small to measure between {of}"
-        for sd, of in (
-            (found.turn, f"the {found.turns} time slices of a process"),
-            (found.process, "processes"),
-        )
-    )
-    return [f"noise (sd) {listed_and(list(parts))}"]
 
 
 def _seeds(runs: Sequence[Run]) -> str:

@@ -25,6 +25,7 @@ from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
+MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
@@ -90,6 +91,16 @@ class Evidence:
         return "repetition" if self.timed else "seed"
 
     @property
+    def few(self) -> bool:
+        """Return whether its times are of fewer than MIN_ROUNDS rounds."""
+        return max(map(len, self.seconds.values()), default=0) < MIN_ROUNDS
+
+    @property
+    def hasty(self) -> bool:
+        """Return whether they are, and of a moment alone, as others used most of the CPUs."""
+        return self.few and self.turns.swamped
+
+    @property
     def to_target(self) -> Measure | None:
         """The measure of the seconds to `target`; None without one."""
         if self.target is None:
@@ -115,12 +126,8 @@ class Evidence:
         """Return how many times as fast as another a configuration is; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
-        ratio = self.comparison.ratio(base, cell)
-        if ratio is None or not ratio[0]:
-            return None
-        value, low, high = ratio
-        verdict = self.verdict(base, cell)
-        return Compared(1 / value, 1 / high if high else None, 1 / low if low else None, verdict)
+        ratio = self.comparison.ratio(cell, base)  # of their seconds, base / cell
+        return None if ratio is None else Compared(*ratio, self.verdict(base, cell))
 
     def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them.

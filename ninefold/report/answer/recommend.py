@@ -21,7 +21,6 @@ from ninefold.study_record import StudyRecord
 NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
-MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 
 
 @dataclass(frozen=True)
@@ -52,19 +51,9 @@ class Recommendation:
     @property
     def decided(self) -> bool:
         """Whether `cell` is shown to be within `Settings.same` of the best, whichever are safe."""
-        if self.cell is None or self.unscored or self.hasty:
+        if self.cell is None or self.unscored or self.evidence.hasty:
             return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
-
-    @property
-    def few(self) -> bool:
-        """Whether its times are of fewer than MIN_ROUNDS rounds."""
-        return max(map(len, self.evidence.seconds.values()), default=0) < MIN_ROUNDS
-
-    @property
-    def hasty(self) -> bool:
-        """Whether they are, and other programs used most of the CPUs: true of that moment alone."""
-        return self.few and self.evidence.turns.swamped
 
     @property
     def settled(self) -> bool:
@@ -186,6 +175,8 @@ def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> T
 
 def _left(evidence: Evidence, pairs: str) -> list[Cell]:
     """The cells of a group that are to be measured further; empty if it is settled."""
+    if evidence.hasty:
+        return evidence.cells
     if pairs == "all":
         unclear = {
             cell

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
+from ninefold.progress import duration
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
@@ -42,13 +43,7 @@ class Surer:
     @property
     def takes(self) -> str:
         """Return how long it takes: `about 5 min`, empty where that is not known."""
-        if self.minutes is None:
-            return ""
-        if self.minutes >= 120:
-            return f"about {self.minutes / 60:.0f} h"
-        if self.minutes < 2:
-            return f"about {60 * self.minutes:.0f} s"
-        return f"about {self.minutes:.0f} min"
+        return "" if self.minutes is None else f"about {duration(60 * self.minutes)}"
 
 
 @dataclass(frozen=True)

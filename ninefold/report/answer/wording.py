@@ -85,10 +85,10 @@ def _lead(found: Recommendation) -> str:
         return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
     if found.unscored:
         return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    if not found.hasty and (shared := _shared(found)):
+    if not evidence.hasty and (shared := _shared(found)):
         return shared
-    if found.few:
-        return f"Too few {found.evidence.unit}s to tell: {name} is the fastest so far."
+    if evidence.few:
+        return f"Too few {evidence.unit}s to tell: {name} is the fastest so far."
     if len(found.may_be) == 2:
         names = " or ".join(map(evidence.label, found.may_be))
         return f"Not decided: {names} may be the fastest."

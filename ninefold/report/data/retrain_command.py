@@ -20,7 +20,7 @@ from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
-from ninefold.result import PROCESSES, strategy_name
+from ninefold.result import cell_name
 from ninefold.study_record import StudyRecord
 
 DEFAULT = "python train.py"
@@ -37,7 +37,7 @@ def of_cells(runs: Sequence[Run], sweep: StudyRecord, own: bool) -> Words:
     words = sweep.words or []
     if not words or not (own or _all_harmless(words)):
         return {}
-    planned = {_name(cell): cell for cell in sweep.planned_cells}
+    planned = {cell_name(cell): cell for cell in sweep.planned_cells}
     found = {}
     for run in [run for group in largest_first(groups(runs))[:1] for run in group.runs if run.ok]:
         name = name_of(run, sweep) or ""
@@ -128,12 +128,3 @@ def _portable(word: str, scrubber: Scrubber) -> str:
 def _quoted(word: str) -> str:
     """A word for a shell, in which HOME stays what it is."""
     return f'"{HOME}"'.join(shlex.quote(part) if part else "" for part in word.split(HOME)) or "''"
-
-
-def _name(cell: Mapping[str, str]) -> str:
-    """Return what a study calls a planned cell."""
-    keys = dict(cell)
-    parallel, amp = keys.pop("parallel", ""), keys.pop("amp", "")
-    if keys.get(PROCESSES, "").isdigit():
-        parallel = strategy_name(parallel, keys.pop(PROCESSES))
-    return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])

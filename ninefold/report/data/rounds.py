@@ -69,6 +69,7 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     """Return whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = sweep.rounds, sweep.timing
+    due = 0 if sweep.ends_when_settled else sweep.planned_rounds
     planned = [
         entry
         for entry in rounds
@@ -77,21 +78,13 @@ def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     begun = planned + [entry for entry in timing if entry.counted]
     names = {folder for entry in begun for folder in entry.runs}
     return (
-        (
-            not sweep.ends_when_settled
-            and bool(rounds)
-            and _rounds_begun(sweep) < sweep.planned_rounds
-        )
+        0 < len({entry.round for entry in rounds}) < due
         or (bool(timing) and sweep.timing_ended is None)
         or ("accuracy" in sweep.asked and bool(timing) and not rounds)
         or ("time" in sweep.asked and bool(rounds) and not timing)
         or any(len(entry.runs) < len(sweep.planned_cells) for entry in planned)
         or any(run.folder in names and run.status in STOPPED for run in runs)
     )
-
-
-def _rounds_begun(sweep: StudyRecord) -> int:
-    return len({entry.round for entry in sweep.rounds})
 
 
 def why_not(run: Run, sweep: StudyRecord) -> str | None:

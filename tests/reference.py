@@ -1,6 +1,8 @@
-"""Generate docs/reference/keys.md and the keys in conf/train.yaml and conf/evaluate.yaml.
+"""What is generated from the schema: docs/reference/keys.md, and the keys in conf/.
 
-`python -m ninefold.config.reference` writes the files; a test sees that they are up to date.
+    python -m tests.reference
+
+writes them anew; a test sees that they are up to date.
 """
 
 from __future__ import annotations
@@ -10,24 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ninefold.config.conf_files import files_of
+from ninefold.config.list_commands import COMMANDS, about, default_of, keys_of
 from ninefold.config.options import option_keys
-from ninefold.config.schema import (
-    BY_OPTION,
-    COMMAND,
-    GROUPS,
-    NOT_OF_A_RUN,
-    SWEEP,
-    Key,
-    own_keys,
-)
-from ninefold.config.untrusted import EVALUATED
+from ninefold.config.schema import COMMAND, GROUPS, SWEEP, Key, own_keys
 from ninefold.places import CONF, ROOT
-from ninefold.types import MAY_CHANGE, spelled, words
+from ninefold.types import MAY_CHANGE, words
 
-COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}
-SIGNS = {" and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < "}
-SIGNS |= {" of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num"}
-SIGNS |= {", or null": ", null"}
+SIGNS = {
+    " and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < ",
+    " of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num",
+    ", or null": ", null",
+}  # fmt: skip
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
 
@@ -44,20 +39,6 @@ def generated() -> dict[Path, str]:
         path = CONF / f"{command}.yaml"
         found[path] = with_keys(path.read_text(encoding="utf-8"), keys_of(command))
     return found
-
-
-def keys_of(command: str) -> dict[str, Key]:
-    """The keys in conf/COMMAND.yaml."""
-    return own_keys(True) if command == "evaluate" else {**own_keys(False), **NOT_OF_A_RUN}
-
-
-def default_of(key: Key) -> str:
-    """The default of a key as the command line takes it; empty: it differs between options."""
-    return "" if key.default is BY_OPTION else str(spelled(key.default))
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 # docs/reference/keys.md
@@ -124,21 +105,6 @@ def _short(allowed: str) -> str:
     return allowed
 
 
-def options_of(group: str) -> list[str]:
-    """The options of a group: the names of its files."""
-    return [path.stem for path in files_of(group)]
-
-
-def about(path: Path) -> str:
-    """The first comment in an option's file."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("# "):
-            return line.removeprefix("# ")
-        if not line.startswith("#"):
-            break
-    return ""
-
-
 # Keys in the files of conf/
 
 
@@ -158,7 +124,7 @@ def with_keys(text: str, keys: Mapping[str, Key]) -> str:
 
 def _commented(line: str, meaning: str) -> list[str]:
     first = f"{line}  ".ljust(COLUMN)
-    wrapped = _wrap(meaning, WIDTH - COLUMN - 2)
+    wrapped = textwrap.wrap(meaning, WIDTH - COLUMN - 2, break_on_hyphens=False)
     return [f"{first}# {wrapped[0]}", *(" " * COLUMN + f"# {more}" for more in wrapped[1:])]
 
 
