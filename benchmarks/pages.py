@@ -7,7 +7,7 @@ before that line prints; of Python without what goes to stderr, which is the pro
 `<!-- output :: FILTER -->` names a command that the lines pass through.
 Lines with `pip install` are no such commands.
 Python blocks below `NAME.py`: are files beside. PHOTOS is a folder of images: digits,
-enlarged. `cd examples/NAME` is of this repository.
+enlarged. `cd examples/NAME` leads to a copy of that folder of this repository.
 --keep FOLDER keeps what was printed, and a second call runs only what is not there yet.
 """
 
@@ -17,6 +17,7 @@ import argparse
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -54,11 +55,13 @@ def printed(command: str, place: Path, keep: Path) -> str:
     if not kept.exists():
         if "PHOTOS" in command and not (place / "PHOTOS").exists():
             photos(place / "PHOTOS")
+        if example := re.match(r"cd (examples/\S+)", command):
+            shutil.copytree(ROOT / example[1], place / example[1], dirs_exist_ok=True)
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         start = time.monotonic()
         done = subprocess.run(
             ["/bin/bash", "-uc", command],
-            cwd=ROOT if command.startswith("cd examples/") else place,
+            cwd=place,
             env=os.environ | {"PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import re
@@ -13,23 +12,20 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
 
 from ninefold.errors import ConfigError, Failure, Slower, one_line, resource_failure
-from ninefold.files import read_text, write_text
+from ninefold.files import read_text, write_json, write_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
+from ninefold.report.__main__ import Parser
 
-from . import score, summary
+from . import gate, score, summary
 from .contestant import Command, folder_name
-from .engine import Bench, Options
-from .gate import UNDECIDED, failure, share_of, verdict
-from .gate import sentence as gate_sentence
-from .guardian import Guardian
-from .revisions import checked_out, cleanup_commands, planned
+from .engine import Bench, Found
+from .guardian import guarded
+from .revisions import Copy, check_out, cleanup_commands, planned
 from .whole import time_whole_runs
 
 EXAMPLES = """examples:
@@ -44,18 +40,10 @@ EXAMPLES = """examples:
 RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as the rest of the program does."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(
-            "arguments", " ".join(sys.argv[1:]), f"{message}; see its options; --help"
-        )
-
-
 def parser() -> Parser:
     """All options."""
     found = Parser(
+        "see its options; --help",
         prog=typed_as("bench"),
         description="Which of these commands that train with torch takes less time per step? They "
         "alternate in short time slices, unedited.",
@@ -104,10 +92,12 @@ def parser() -> Parser:
 
 
 def share(text: str) -> float:
-    try:
-        return share_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}: 3% or 0.03 is") from None
+    """The share that `3%` or `0.03` stands for."""
+    number = text.strip()
+    share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share below 1: 3% or 0.03 is")
+    return share
 
 
 def positive(text: str) -> float:
@@ -155,23 +145,19 @@ def run(words: Sequence[str]) -> None:
     keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
     if keep.exists() and any(keep.iterdir()):
         raise ConfigError("--keep", keep, "it is not empty; a new folder is needed; name another")
-    with ExitStack() as stack:
-        guardian = stack.enter_context(closing(Guardian(scratch())))
-        given: Given = [{"text": text} for text in with_values(asked)]
-        if asked.revisions:
-            given = of_revisions(given, asked, keep, stack, guardian)
-        commands = commands_of(with_twins(given, asked), asked)
-        if asked.score:
-            judged(commands, asked, keep)
-        else:
-            timed(commands, asked, keep)
+    given = with_values(asked)
+    made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
+    with guarded(scratch(), cleanup_commands(made)):
+        check_out(made, asked.link, asked.setup)
+        commands = finished(with_twins(of_revisions(given, made), asked), asked)
+        (judged if asked.score else timed)(commands, asked, keep)
 
 
 # Options that do not go with others: what they would mean is not clear, or not done.
 EXCLUDED = {
     "score": ("max_slowdown", "markdown", "whole", "why", "step", "apart"),
     "whole": ("why", "step", "apart"),
-    "why": ("max_slowdown", "markdown", "name"),
+    "why": ("max_slowdown", "markdown", "name", "revisions"),
 }
 
 
@@ -213,59 +199,46 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     found = score.compare(commands, rule, keep)
     print(found)
     if asked.json:
-        write_text(asked.json, json.dumps(vars(found), indent=1) + "\n")
+        write_json(asked.json, vars(found))
     kind = {score.DISCARD: Slower, score.MORE: ConfigError}.get(found.verdict)
     if kind is not None:
-        raise kind(
-            "--score",
-            asked.score.pattern,
-            found.verdict,
-            f"{found.seeds} seeds were run",
-            "see above",
-        )
+        said = f"{found.verdict}; {found.seeds} seeds were run; see above"
+        raise kind("--score", asked.score.pattern, said)
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the summary. Raises the failure of a gate."""
     allowed = asked.max_slowdown
-    options = Options(asked.minutes, asked.same, asked.by, asked.count, asked.apart)
-    if allowed is not None:
-        if len(commands) != 2:
-            raise ConfigError(
-                "--max-slowdown", len(commands), "commands were given; it takes two; give these"
-            )
-        decided = lambda times: verdict(times.pairs[0], allowed) != UNDECIDED  # noqa: E731
-        options = replace(options, enough=decided)
+    if allowed is not None and len(commands) != 2:
+        raise ConfigError(
+            "--max-slowdown", len(commands), "commands were given; it takes two; give these"
+        )
+    found = Found(commands, asked.minutes, asked.same, asked.by, asked.count, asked.apart, allowed)
     if asked.whole:
-        found = time_whole_runs(commands, options, keep)
+        time_whole_runs(found, keep)
     else:
-        found = Bench(commands, options, keep).run()
+        Bench(found, keep).run()
     print(summary.text(found, keep))
-    gate: dict[str, Any] | None = None
+    verdict: str | None = None
     failed: Failure | None = None
     if allowed is not None:
-        pair, of = found.times().pairs[0], "CPU time" if asked.by == "cpu" else "time"
-        confidence = found.settings.confidence
-        gate = {"allowed": allowed, "verdict": verdict(pair, allowed)}
-        failed = failure(pair, allowed, confidence, found.seconds / 60, of)
-        print(gate_sentence(pair, allowed, confidence, of))
-        if gate["verdict"] == UNDECIDED and asked.undecided == "pass":
+        pair, confidence = found.times().pairs[0], found.settings.confidence
+        verdict = gate.verdict(pair, allowed)
+        failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
+        print(gate.sentence(pair, allowed, confidence, found.what))
+        if verdict == gate.UNDECIDED and asked.undecided == "pass":
             print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
             failed = None
-    code = failed.code if failed else 0
     if asked.json:
-        write_text(asked.json, json.dumps(summary.data(found, code, gate), indent=1) + "\n")
+        write_json(asked.json, summary.data(found, failed.code if failed else 0, verdict))
     if asked.markdown:
-        write_text(asked.markdown, summary.markdown(found, gate["verdict"] if gate else None))
+        write_text(asked.markdown, summary.markdown(found, verdict))
     if failed:
         raise failed
 
 
-Given = list[dict[str, Any]]  # fields of commands
-
-
-def with_values(asked: Namespace) -> list[str]:
-    """The commands, one for each value of --each."""
+def with_values(asked: Namespace) -> list[Command]:
+    """The commands, one for each value of --each, without names."""
     texts: list[str] = asked.commands
     if not texts:
         raise ConfigError(
@@ -282,77 +255,71 @@ def with_values(asked: Namespace) -> list[str]:
                 f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
-    return texts
+    for option in ("revisions", "why"):
+        if getattr(asked, option) and len(texts) != 1:
+            raise ConfigError(
+                f"--{option}", len(texts), "so many commands were given; it takes one; give one"
+            )
+    return [Command(text, step=asked.step, start_seconds=asked.start_seconds) for text in texts]
 
 
-def of_revisions(
-    given: Given, asked: Namespace, keep: Path, stack: ExitStack, guardian: Guardian
-) -> Given:
-    """One command for each revision, in a copy of it that is removed at the end."""
-    require_one(given, "--revisions")
-    made = planned(asked.revisions, keep / "revisions")
-    for arguments in cleanup_commands(made):
-        guardian.at_end(arguments)
-    stack.enter_context(checked_out(made, asked.link, asked.setup))
+def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:
+    """One command for each revision, in its copy, if there are revisions."""
     return [
-        given[0] | {"name": c.name, "folder": c.folder, "variables": c.variables, "copy": c}
-        for c in made
-    ]
+        replace(given[0], name=copy.name, folder=copy.folder, variables=copy.variables, copy=copy)
+        for copy in made
+    ] or given
 
 
-def with_twins(given: Given, asked: Namespace) -> Given:
+def with_twins(given: list[Command], asked: Namespace) -> list[Command]:
     """With --why: the command, a copy of it, and its twins."""
     if not asked.why:
         return given
-    require_one(given, "--why")
-    twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0]["text"])]
     if unnamed := [twin for twin in asked.twin if "=" not in twin]:
         raise ConfigError("--twin", unnamed[0], "it has no name; NAME=COMMAND is; write both")
-    own = [dict(zip(("name", "text"), twin.split("=", 1), strict=True)) for twin in asked.twin]
-    same = [given[0] | {"name": name} for name in (summary.AS_IT_IS, summary.COPY)]
-    return [*same, *(given[0] | {"name": twin, "twin": twin} for twin in twins), *own]
+    twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0].text)]
+    own = [twin.split("=", 1) for twin in asked.twin]
+    return [
+        *(replace(given[0], name=name) for name in (summary.AS_IT_IS, summary.COPY)),
+        *(replace(given[0], name=twin, twin=twin) for twin in twins),
+        *(replace(given[0], name=name, text=text) for name, text in own),
+    ]
 
 
-def require_one(given: Given, option: str) -> None:
-    if len(given) != 1:
-        raise ConfigError(option, len(given), "so many commands were given; it takes one; give one")
+def finished(given: list[Command], asked: Namespace) -> list[Command]:
+    """The commands with their own names, folders and environments. What is given once is for all.
 
-
-def commands_of(given: Given, asked: Namespace) -> list[Command]:
-    """The commands. What is given once is for all."""
-    per_command = {"cwd": asked.cwd, "env": asked.env, "name": asked.name}
-    count = max(len(given), *map(len, per_command.values()))
-    given = given * count if len(given) == 1 else given
-    for field, values in per_command.items():
-        if len(values) not in ({0, len(given)} if field == "name" else {0, 1, len(given)}):
+    Raises ConfigError.
+    """
+    options = {"cwd": asked.cwd, "env": asked.env, "name": asked.name}
+    if len(given) == 1:
+        given = given * max(1, *map(len, options.values()))
+    count = len(given)
+    for option, values in options.items():
+        if len(values) not in ({0, count} if option == "name" else {0, 1, count}):
             raise ConfigError(
-                f"--{field}",
+                f"--{option}",
                 ", ".join(values),
-                f"{len(values)} for {len(given)} commands; one for each is allowed; give these",
+                f"{len(values)} for {count} commands; one for each is allowed; give these",
             )
-        each = values * len(given) if len(values) == 1 else values
-        if each:
-            given = [of | {field: value} for of, value in zip(given, each, strict=True)]
-    if len(given) < 2:
+        options[option] = values * count if len(values) == 1 else values or [None] * count
+    if count < 2:
         raise ConfigError(
             "arguments",
-            given[0]["text"],
+            given[0].text,
             "there is nothing to compare it with; two or more are needed; add one",
         )
     found: list[Command] = []
-    for number, of in enumerate(given):
+    for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
         letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
-        name = one_line(of.get("name", letter))
-        names = {folder_name(command.name) for command in found}
-        folder = (of.get("folder") or Path.cwd()) / of.get("cwd", "")
+        name = one_line(name or command.name or letter)
+        while folder_name(name) in {folder_name(other.name) for other in found}:
+            name = f"{name} ({letter})"
+        folder = command.folder / (cwd or "")
         if not folder.is_dir():
             raise ConfigError("--cwd", folder, "there is no such folder; make it, or correct it")
-        variables = of.get("variables", {}) | (environment(of["env"]) if "env" in of else {})
-        while folder_name(name) in names:
-            name = f"{name} ({letter})"
-        start = asked.start_seconds
-        text, twin, copy = of["text"], of.get("twin"), of.get("copy")
-        found.append(Command(name, text, folder, variables, asked.step, twin, copy, start))
+        variables = {**command.variables, **(environment(env) if env else {})}
+        found.append(replace(command, name=name, folder=folder, variables=variables))
     return found
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 from msgspec import Meta
 
-from ninefold.errors import ConfigError, Failure, PeerError
+from ninefold.errors import ConfigError, PeerError
 from ninefold.files import opener
-from ninefold.process import poll_until
+from ninefold.process import poll_until, scratch
 
 from . import guardian
-from .elsewhere import foreign_modules, missing_data, not_in_git, not_the_copys
+from .elsewhere import foreign_code, missing_data
 from .revisions import Copy
 
 INJECT = Path(__file__).parent / "inject"
@@ -53,9 +53,9 @@ class Command:
     out. copy: the revision that it is of. start_seconds: until its first step.
     """
 
-    name: str
     text: str
-    folder: Path
+    name: str = ""
+    folder: Path = field(default_factory=Path.cwd)
     variables: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
     twin: str | None = None
@@ -115,23 +115,6 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-@dataclass(frozen=True)
-class Taken:
-    """A turn.
-
-    seconds: per counted step, of the slowest rank. steps: that are counted. cpu: CPU seconds per
-    step of the rank that used most; None where some steps are not counted. marked: by what they
-    contained, how many steps are not counted, and their seconds.
-    """
-
-    seconds: float
-    steps: int
-    cpu: float | None
-    marked: Mapping[str, tuple[int, float]]
-    begin: float
-    end: float
-
-
 class Hello(TypedDict):
     """What a rank says of itself."""
 
@@ -153,43 +136,48 @@ class Answer(TypedDict):
     workers: int
 
 
+@dataclass(eq=False)
 class Ended(Exception):
     """A command ended while it had a turn. code: its exit code."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
+    code: int
 
 
 class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.
 
-    processes: it and all that it has started. hellos: what its ranks said of themselves, by rank.
-    said: what rank 0 said at the end of the last turn. steps: that it took since it was started.
+    processes: it and all that it has started. said: what rank 0 said of itself, and at the end of
+    the last turn. steps: that its process had taken then.
     """
 
-    def __init__(
-        self, command: Command, number: int, scratch: Path, log: Path, marking: set[str]
-    ) -> None:
+    def __init__(self, command: Command, number: int, keep: Path, marking: set[str]) -> None:
         """Start it.
 
-        number: of the round. scratch: for its socket. log: for its output. marking: what marks
-        steps that are not counted, of which what marks most steps is removed.
+        number: of the round. keep: for its output. marking: what marks steps that are not counted,
+        of which what marks most steps is removed.
         """
-        self.command, self.log, self.steps = command, log, 0
-        self.hellos: dict[int, dict[str, Any]] = {}
-        self.said: dict[str, Any] = {}
-        self._marks = Marks(marking)
-        self._scratch, self._ranks = scratch, dict[int, Connection]()
-        self._path = scratch / "hook"
-        scratch.mkdir()
+        self.command, self.log, self._number = command, command.log(keep, number), number
+        self._marking, self.steps = marking, 0
+        self._start()
+
+    def _start(self) -> None:
+        self._scratch = Path(tempfile.mkdtemp(dir=scratch()))
+        self._path = self._scratch / "hook"
+        self._ranks, self._hellos = dict[int, Connection](), dict[int, dict[str, Any]]()
+        self._marks = Marks(self._marking)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self._began, self._first = time.monotonic(), 0.0
-        self._process = command.start(number, log, command.hooks(self._path))
+        hooks = self.command.hooks(self._path)
+        self._process = self.command.start(self._number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
+
+    def restart(self) -> None:
+        """Start it again, when it has ended."""
+        self.close()
+        self._start()
 
     def arrived(self) -> bool:
         """Whether all its ranks wait behind their first step; then they are stopped.
@@ -197,23 +185,21 @@ class Contestant:
         Raises ConfigError if that cannot come to be.
         """
         self._accept()
-        world = self.hellos[min(self.hellos)]["world"] if self.hellos else None
+        world = next((hello["world"] for hello in self._hellos.values()), None)
         if world is not None and len(self._ranks) >= world:
-            copy, files = self.command.copy, self.hellos[0]["modules"]
-            if copy and (foreign := foreign_modules(copy, files)):
-                raise not_the_copys(copy, foreign)
+            copy, files = self.command.copy, self._hellos[0]["modules"]
+            if copy and (foreign := foreign_code(copy, files)):
+                raise foreign
             self.processes = guardian.stop(self._process.pid)
             return True
-        if (code := self._process.poll()) is not None:
-            raise self._ended_early(code)
-        now = time.monotonic()
+        code, now = self._process.poll(), time.monotonic()
+        if code is not None or now - self._began > self.command.start_seconds:
+            raise self._no_step(code)
         if world is not None and now - self._first > RANKS_SECONDS:
             raise self.command.failure(
                 f"{len(self._ranks)} of {world} ranks were seen; the others are on another host or "
                 "have lost PYTHONPATH; one host is supported; start fewer"
             )
-        if now - self._began > self.command.start_seconds:
-            raise self._never_arrived()
         return False
 
     def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
@@ -222,10 +208,9 @@ class Contestant:
         expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
         """
         limit = max(self.command.start_seconds, 10 * (expected or 0.0) + OTHERS_SECONDS)
-        begin = time.time()
+        taken = Taken()
         for pid in self.processes:
             guardian.send(pid, signal.SIGCONT)
-        taken = Counts()
         while taken.steps < steps:
             answers = self._ask({"lead": lead, "steps": steps - taken.steps}, limit)
             self.steps = answers[0]["steps"]
@@ -233,12 +218,8 @@ class Contestant:
             lead = 0
         self._accept()
         self.processes = guardian.stop(self._process.pid)
-        self.said = answers[0]
-        return taken.taken(begin, time.time())
-
-    def own(self) -> list[int]:
-        """Its processes, as they are now."""
-        return guardian.tree(self._process.pid)
+        self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
+        return taken
 
     def close(self) -> None:
         """Kill its processes, amid their training."""
@@ -263,7 +244,7 @@ class Contestant:
                         "2 of its processes take steps and no group joins them; commands that "
                         "train one model are compared; start one training"
                     )
-                self._ranks[rank], self.hellos[rank] = connection, hello
+                self._ranks[rank], self._hellos[rank] = connection, hello
                 self._first = self._first or time.monotonic()
 
     def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
@@ -272,14 +253,14 @@ class Contestant:
             for connection in self._ranks.values():
                 connection.send(order)
             answers = [self._ranks[rank].receive(limit, Answer) for rank in sorted(self._ranks)]
-        except (EOFError, OSError) as error:
-            if isinstance(error, TimeoutError):
-                raise PeerError(
-                    "command",
-                    self.command.text,
-                    f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
-                    f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
-                ) from None
+        except TimeoutError:
+            raise PeerError(
+                "command",
+                self.command.text,
+                f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
+                f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
+            ) from None
+        except (EOFError, OSError):
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
             if self._process.returncode is None:
                 raise self.command.failure(
@@ -294,41 +275,34 @@ class Contestant:
             ) from error
         return answers
 
-    def _ended_early(self, code: int) -> Failure:
-        """It ended before its first step."""
-        seconds, copy, said = time.monotonic() - self._began, self.command.copy, last_line(self.log)
-        if code and copy and (path := missing_data(copy, said)):
-            return not_in_git(copy, path)
+    def _no_step(self, code: int | None) -> ConfigError:
+        """Why it has taken no step. code: that it ended with; None: it runs."""
+        command, copy, said = self.command, self.command.copy, last_line(self.log)
         if code:
-            return self.command.failure(
+            lacking = missing_data(copy, said) if copy else None
+            return lacking or command.failure(
                 f"it ended with code {code} before its first step",
                 f"its output ends: {said}",
                 f"correct it, see {self.log}",
             )
         if not (self._scratch / "loaded").exists():
-            return self._without_hook()
-        said = f"it ended after {seconds:.0f} s without a step"
-        if not (self._scratch / "torch").exists():
-            return self.command.failure(f"{said}; torch was not imported; --whole times its runs")
-        return self.command.failure(
-            f"{said}; torch was imported and no {self.command.step or 'Optimizer.step'} was called"
-            "; name its step with --step MODULE:FUNCTION, or --whole"
-        )
-
-    def _never_arrived(self) -> Failure:
-        """It runs, and has not taken its first step."""
-        if not (self._scratch / "loaded").exists():
-            return self._without_hook()
-        seen = f"torch was {'' if (self._scratch / 'torch').exists() else 'not '}imported"
-        return self.command.failure(
-            f"it took no step in {self.command.start_seconds:.0f} s; {seen}; let it start faster, "
-            "or raise --start-seconds"
-        )
-
-    def _without_hook(self) -> Failure:
-        return self.command.failure(
-            "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "
-            "leave that out, or --whole"
+            return command.failure(
+                "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "
+                "leave that out, or --whole"
+            )
+        torch = (self._scratch / "torch").exists()
+        seen = f"torch was {'' if torch else 'not '}imported"
+        if code is None:
+            return command.failure(
+                f"it took no step in {command.start_seconds:.0f} s; {seen}; let it start faster, "
+                "or raise --start-seconds"
+            )
+        seen = f"it ended after {time.monotonic() - self._began:.0f} s without a step; {seen}"
+        if not torch:
+            return command.failure(f"{seen}; --whole times its runs")
+        return command.failure(
+            f"{seen} and no {command.step or 'Optimizer.step'} was called; name its step with "
+            "--step MODULE:FUNCTION, or --whole"
         )
 
 
@@ -373,39 +347,46 @@ class Marks:
         return {n: what for n, what in found.items() if what in self.marking}
 
 
-class Counts:
-    """The steps of a turn that count, over the orders that it took. steps: so many so far."""
+class Taken:
+    """A turn, or as much of it as was taken so far.
+
+    begin, end: when. steps: that count. marked: seconds of those that do not, by what they contain.
+    """
 
     def __init__(self) -> None:
+        self.begin = self.end = time.time()
         self.steps = 0
-        self._seconds: list[float] = []  # by rank
-        self._cpu: list[float] = []
-        self._marked: dict[str, tuple[int, float]] = {}
+        self.marked = defaultdict[str, list[float]](list)
+        self._seconds = defaultdict[int, float](float)  # by rank
+        self._cpu = 0.0
 
     def add(self, answers: Sequence[Mapping[str, Any]], marks: Marks) -> None:
         """Count what the ranks took for an order."""
         marked = marks.of(answers)
         kept = [n for n in range(len(answers[0]["seconds"])) if n not in marked]
-        self._seconds = self._seconds or [0.0] * len(answers)
         for rank, answer in enumerate(answers):
             self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
         for number, what in marked.items():
-            count, seconds = self._marked.get(what, (0, 0.0))
-            longest = max(answer["seconds"][number] for answer in answers)
-            self._marked[what] = count + 1, seconds + longest
-        self._cpu.append(max(answer["cpu"] for answer in answers))
+            self.marked[what].append(max(answer["seconds"][number] for answer in answers))
+        self._cpu += max(answer["cpu"] for answer in answers)
         self.steps += len(kept)
 
-    def taken(self, begin: float, end: float) -> Taken:
-        cpu = None if self._marked else sum(self._cpu) / self.steps
-        return Taken(max(self._seconds) / self.steps, self.steps, cpu, self._marked, begin, end)
+    @property
+    def seconds(self) -> float:
+        """Per step that counts, of the slowest rank."""
+        return max(self._seconds.values()) / self.steps
+
+    @property
+    def cpu(self) -> float | None:
+        """CPU seconds per step of the rank that used most; None where some do not count."""
+        return None if self.marked else self._cpu / self.steps
 
 
 class Connection:
     """Messages as lines of JSON over a socket."""
 
     def __init__(self, found: socket.socket) -> None:
-        self._socket, self._buffer = found, b""
+        self._socket, self._lines = found, found.makefile("rb")
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._socket.sendall(json.dumps(message).encode() + b"\n")
@@ -414,15 +395,12 @@ class Connection:
         """The next message, of a kind. Raises TimeoutError, msgspec.DecodeError; EOFError where the
         other end has closed, or says too much.
         """
-        deadline = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
-            self._socket.settimeout(min(max(deadline - time.monotonic(), 1e-3), LONGEST_WAIT))
-            block = self._socket.recv(1 << 20)
-            if not block or len(self._buffer) > LARGEST:
-                raise EOFError
-            self._buffer += block
-        line, _, self._buffer = self._buffer.partition(b"\n")
+        self._socket.settimeout(min(seconds, LONGEST_WAIT))
+        line = self._lines.readline(LARGEST)
+        if not line.endswith(b"\n"):
+            raise EOFError
         return msgspec.json.decode(line, type=kind)
 
     def close(self) -> None:
+        self._lines.close()
         self._socket.close()

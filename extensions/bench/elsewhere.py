@@ -16,57 +16,47 @@ _HOOK = Path(__file__).resolve().parent / "inject"  # of bench: where ninefold c
 _QUOTED_OR_PATH = re.compile(r"""['"]([^'"\n]+)['"]|([^\s'",:;()\[\]]+/[^\s'",:;()\[\]]+)""")
 
 
-def foreign_modules(copy: Copy, files: Sequence[str]) -> list[str]:
-    """Those of `files`, of modules that a command has loaded, that are the original's code.
+def foreign_code(copy: Copy, files: Sequence[str]) -> ConfigError | None:
+    """The failure of a command that has loaded the original's code. files: of its modules.
 
     An editable installation names the original, whichever copy the command runs in. Packages in an
     environment that is below the original are not its code.
     """
-    found = []
     for file in files:
         path = Path(os.path.normpath(copy.folder / file))
         real = path.resolve()
         theirs = real.is_relative_to(copy.original) and not real.is_relative_to(_HOOK)
         own = any(each.is_relative_to(copy.root) for each in (path, real))  # path: if by --link
         if theirs and not own and not _installed(real, copy.original):
-            found.append(file)
-    return found
-
-
-def not_the_copys(copy: Copy, foreign: Sequence[str]) -> ConfigError:
-    """The failure of a command with `foreign_modules`."""
-    parts = Path(copy.folder / foreign[0]).resolve().relative_to(copy.original).parts
-    package = Path(parts[parts.index("src") + 1 if "src" in parts else 0]).stem
-    return ConfigError(
-        "revisions",
-        copy.name,
-        f"{package} was imported from the checkout, not from the revision's copy; both sides would "
-        "run the same code; --env with an installation of each",
-    )
-
-
-def missing_data(copy: Copy, output: str) -> str | None:
-    """What a command's last output names that the original has, but neither its copy nor git."""
-    for quoted, path in reversed(_QUOTED_OR_PATH.findall(output)):
-        named = Path(os.path.normpath(copy.folder / (quoted or path)))
-        if named.is_relative_to(copy.root) and not os.path.lexists(named):
-            below = named.relative_to(copy.root)
-            known = f":(literal){below}"
-            if os.path.exists(copy.original / below) and not git(copy.original, "ls-files", known):
-                return str(below)
+            parts = real.relative_to(copy.original).parts
+            package = Path(parts[parts.index("src") + 1 if "src" in parts else 0]).stem
+            return ConfigError(
+                "revisions",
+                copy.name,
+                f"{package} was imported from the checkout, not from the revision's copy; both "
+                "sides would run the same code; --env with an installation of each",
+            )
     return None
 
 
-def not_in_git(copy: Copy, path: str) -> ConfigError:
-    """The failure of a command that looks for `missing_data`."""
-    lacking = [at for at in (Path(path), *Path(path).parents) if not (copy.root / at).exists()]
-    link = os.path.relpath(copy.root / lacking[-1], copy.folder)
-    return ConfigError(
-        "revisions",
-        copy.name,
-        f"{path} is not in git and the command looks for it; a revision's copy has what git has; "
-        f"--link {link}, or an absolute path",
-    )
+def missing_data(copy: Copy, output: str) -> ConfigError | None:
+    """The failure of a command whose last output names a file that the original has, not git."""
+    for quoted, path in reversed(_QUOTED_OR_PATH.findall(output)):
+        named = Path(os.path.normpath(copy.folder / (quoted or path)))
+        if not named.is_relative_to(copy.root) or os.path.lexists(named):
+            continue
+        below = named.relative_to(copy.root)
+        there = os.path.exists(copy.original / below)
+        if there and not git(copy.original, "ls-files", f":(literal){below}"):
+            lacking = [at for at in (below, *below.parents) if not (copy.root / at).exists()]
+            link = os.path.relpath(copy.root / lacking[-1], copy.folder)
+            return ConfigError(
+                "revisions",
+                copy.name,
+                f"{below} is not in git and the command looks for it; a revision's copy has what "
+                f"git has; --link {link}, or an absolute path",
+            )
+    return None
 
 
 def _installed(file: Path, original: Path) -> bool:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.api.times import interval, shown
 from ninefold.errors import ConfigError, Failure, Slower
 from ninefold.report.numbers import counted
@@ -13,16 +14,7 @@ from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-LEAST, MOST = 3, 20  # rounds: those that a bench has
-
-
-def share_of(text: str) -> float:
-    """The share that `3%` or `0.03` stands for. ValueError for anything else."""
-    number = text.strip()
-    share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
-    if not 0 <= share < 1:
-        raise ValueError(f"{text} is no share below 1")
-    return share
+LEAST_ROUNDS = 3  # that a bench has
 
 
 def verdict(pair: Pair, allowed: float) -> str:
@@ -34,40 +26,42 @@ def verdict(pair: Pair, allowed: float) -> str:
 
 def sentence(pair: Pair, allowed: float, confidence: float, of: str = "time") -> str:
     """What was found, and what it excludes. confidence: of the interval, in percent."""
-    ends = {PASSES: f"not slower by {100 * allowed:g} %", UNDECIDED: "no slow-down is excluded"}
-    ends[FAILS] = f"slower by more than {100 * allowed:g} %"
-    if pair.high is not None:
-        most = math.ceil(round(100 * pair.high - 100, 6))
-        ends[UNDECIDED] = f"a slow-down above {most} % is excluded"
-    found = f"{confidence:.1f} % interval {interval(pair)}"
-    return f"{_takes(pair, of)} ({found}): {ends[verdict(pair, allowed)]}"
+    state, share = verdict(pair, allowed), f"{100 * allowed:g} %"
+    if state != UNDECIDED:
+        end = f"not slower by {share}" if state == PASSES else f"slower by more than {share}"
+    elif pair.high is None:
+        end = "no slow-down is excluded"
+    else:
+        end = f"a slow-down above {math.ceil(round(100 * pair.high - 100, 6))} % is excluded"
+    return f"{_takes(pair, of)} ({confidence:.1f} % interval {interval(pair)}): {end}"
 
 
 def failure(
     pair: Pair, allowed: float, confidence: float, minutes: float, of: str = "time"
 ) -> Failure | None:
     """What ends a gate that does not pass. minutes: those that its rounds took."""
-    share, state = f"{100 * allowed:g}%", verdict(pair, allowed)
+    share, state, found = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
+    if state == PASSES:
+        return None
     if state == FAILS:
         return Slower(
             "max-slowdown",
             share,
-            f"{_takes(pair, of)}; at most {1 + allowed:g} is allowed, and the interval is "
-            f"{interval(pair)}; see what changed, or allow more",
+            f"{_takes(pair, of)}; at most {1 + allowed:g} is allowed, and the interval is {found}; "
+            "see what changed, or allow more",
         )
     rounds = rounds_needed(pair, 1 + allowed, confidence)
     more = f"--minutes {math.ceil(minutes * rounds / pair.n)}, " if rounds else ""
-    undecided = ConfigError(
+    return ConfigError(
         "max-slowdown",
         share,
-        f"not decided after {counted(pair.n, 'repetition')}; the interval is {interval(pair)}; "
-        f"{more}a quieter runner, or --undecided pass",
+        f"not decided after {counted(pair.n, 'repetition')}; the interval is {found}; {more}a "
+        "quieter runner, or --undecided pass",
     )
-    return None if state == PASSES else undecided
 
 
 def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
-    """How many rounds in all would show on which side of `limit` the ratio is; None above MOST.
+    """How many rounds in all would show on which side of `limit` the ratio is; None: too many.
 
     The ratio and the noise of a round are taken to stay as they are. With n rounds, half of the
     interval of the ratio's logarithm is noise * t / sqrt(n), where t is Student's quantile with
@@ -75,9 +69,9 @@ def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
 
     confidence: of the two-sided interval, in percent.
     """
-    if not pair.estimate or not pair.low or not pair.high or not LEAST <= pair.n < MOST:
+    if not pair.estimate or not pair.low or not pair.high or pair.n < LEAST_ROUNDS:
         return None
-    rounds = np.arange(2, MOST + 1)
+    rounds = np.arange(2, MAX_ROUNDS + 1)
     reach = student.quantile((1 - confidence / 100) / 2, rounds - 1) / np.sqrt(rounds)
     half = math.log(pair.high / pair.low) / 2 * reach / reach[pair.n - 2]
     way = abs(math.log(pair.estimate / limit))

@@ -14,40 +14,34 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ninefold.process import importable, poll_until, safe_path
+
+from .git import environment
 
 TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
 TO_END = 5.0  # seconds that killed processes have to be gone
 
 
-class Guardian:
-    """Ends the processes of a bench, runs the commands that it was given, removes the folder.
+@contextmanager
+def guarded(scratch: Path, at_end: Sequence[Sequence[str]]) -> Iterator[None]:
+    """Have another process clean up when the block ends, or whatever ends this process in it.
 
-    scratch: the folder of the bench's sockets, by which its processes are known.
+    It ends the processes of a bench, runs the commands `at_end`, whatever each ends with, and
+    removes `scratch`, the folder of the bench's sockets, by which its processes are known.
     """
-
-    def __init__(self, scratch: Path) -> None:
-        with importable(), safe_path():
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ninefold.bench.guardian", str(scratch)],
-                stdin=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is for the bench
-            )
-
-    def at_end(self, arguments: Sequence[str]) -> None:
-        """Have a command run at the end, when all processes have ended."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([*arguments]).encode() + b"\n")
-        self._process.stdin.flush()
-
-    def close(self) -> None:
-        """End all, and wait for it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+    with importable(), safe_path():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch), json.dumps(at_end)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the bench
+        )
+    try:
+        yield
+    finally:
+        process.communicate()  # closes the pipe, and waits
 
 
 def tree(pid: int) -> list[int]:
@@ -118,13 +112,13 @@ def is_dead(pid: int) -> bool:
 
 def main() -> None:
     """Wait for the end of the bench, and clean up behind it."""
-    scratch = Path(sys.argv[1])
+    scratch, at_end = Path(sys.argv[1]), json.loads(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    commands = [json.loads(line) for line in sys.stdin]
+    sys.stdin.read()
     kill(str(scratch))
-    for arguments in commands:
-        subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    for arguments in at_end:
+        subprocess.run(arguments, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
     shutil.rmtree(scratch, ignore_errors=True)
 
 

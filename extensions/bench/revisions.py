@@ -1,4 +1,4 @@
-"""Copies of the revisions that are compared: a git worktree of each, removed at the end."""
+"""Copies of the revisions that are compared: a git worktree of each, removed by the guardian."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +39,7 @@ class Copy:
 
 
 def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
-    """The copies that `checked_out` makes, before it makes any: for those who clean up after us.
+    """The copies that `check_out` makes, before it makes any: for those who clean up after us.
 
     revisions: of the checkout that the working folder is in; `.` is its files as they are, without
     those that git ignores. Raises ConfigError.
@@ -62,31 +61,25 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
     for number, name in enumerate(revisions, 1):
         commit = working_tree(original, folder) if name == "." else commit_of(original, name)
         root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
+        if os.path.lexists(root):
+            raise ConfigError(
+                "keep", root, "another bench has made it; a new folder is allowed; name one"
+            )
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
     return found
 
 
-@contextmanager
-def checked_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) -> Iterator[None]:
-    """Make the copies, and remove them at the end, whatever ends the block.
+def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) -> None:
+    """Make the copies, which `cleanup_commands` remove.
 
     links: paths from the working folder; what a copy lacks of them leads to the original's.
     setup: a command for a shell, run in each copy.
     """
-    if there := [copy.root for copy in found if os.path.lexists(copy.root)]:
-        raise ConfigError(
-            "keep", there[0], "another bench has made it; a new folder is allowed; name one"
-        )
-    try:
-        for copy in found:
-            new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
-            git(copy.original, *new, copy.commit)
-            _complete(copy, links, setup)
-        yield
-    finally:
-        for argv in cleanup_commands(found):
-            subprocess.run(argv, env=environment(), capture_output=True)
+    for copy in found:
+        new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
+        git(copy.original, *new, copy.commit)
+        _complete(copy, links, setup)
 
 
 def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
@@ -119,14 +112,11 @@ def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
             "start it in one that all revisions have",
         )
     for link in links:
-        inside = Path(os.path.normpath(below / link))
-        if inside.is_absolute() and inside.is_relative_to(copy.original):
-            inside = inside.relative_to(copy.original)
-        source = copy.original / inside
-        if inside.is_absolute() or inside.parts[:1] in ((), ("..",)) or not source.exists():
+        source = Path(os.path.normpath(copy.original / below / link))
+        if copy.original not in source.parents or not source.exists():
             allowed = f"files and folders in {copy.original} are allowed"
             raise ConfigError("link", link, f"there is no such thing; {allowed}; correct it")
-        _link(source, copy.root / inside)
+        _link(source, copy.root / source.relative_to(copy.original))
     if setup is not None:
         _set_up(copy, setup)
     elif (copy.root / ".gitmodules").exists():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
 LEVEL = 0.05 / len(SEEDS)  # of each look
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
+Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,22 @@ class Judgement:
     high: float
     word: str
     needed: int | None
-    names: tuple[str, str] = ("A", "B")
+    names: Sequence[str]
 
     def __str__(self) -> str:
         first, second = self.names
-        found = (
-            f"{second}'s score is {self.difference:+.4g} from {first}'s ({100 * (1 - LEVEL):g} % "
-            f"interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) after {self.seeds} seeds"
-        )
         more = "" if self.needed is None else f", about {self.needed} seeds would decide it"
-        return f"{self.verdict}{more}: {found}"
+        return (
+            f"{self.verdict}{more}: {second}'s score is {self.difference:+.4g} from {first}'s "
+            f"({100 * (1 - LEVEL):g} % interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) "
+            f"after {self.seeds} seeds"
+        )
 
 
 def judge(
-    scores: Sequence[tuple[float, float]], rule: Rule, seconds: Sequence[tuple[float, float]] = ()
+    scores: Numbers, rule: Rule, seconds: Numbers = (), names: Sequence[str] = "AB"
 ) -> Judgement:
-    """Judge B against A by paired scores (A, B), one pair for each seed, three at least.
+    """Judge B against A by paired scores, of three seeds at least.
 
     A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
     below the margin; of a gain between the two, the second is what counts. The interval is
@@ -78,38 +79,33 @@ def judge(
     seconds: of the same runs, for a rule that keeps what is safe: it has to be shown to be faster.
     """
     sign = -1.0 if rule.better == "less" else 1.0
-    slower = False
-    gain, half = interval([b - a for a, b in scores], sign)
-    faster = True
-    floor, ceiling = 0.0, rule.margin
+    gain, half = interval([sign * (b - a) for a, b in scores])
+    floor, ceiling, faster, slower = 0.0, rule.margin, True, False
     if rule.safe:
-        floor, ceiling = -rule.margin, -rule.margin
-        log, reach = interval([math.log(b / a) for a, b in seconds], -1.0)
+        floor = ceiling = -rule.margin
+        log, reach = interval([math.log(a / b) for a, b in seconds])
         faster, slower = log - reach > 0, log + reach < 0
+    verdict, needed = MORE, math.inf
     if half == 0:  # scores of few digits: it is not known how they vary
-        verdict = MORE
+        pass
     elif gain + half < ceiling or slower:
         verdict = DISCARD
     elif gain - half > floor and faster:
         verdict = KEEP
-    else:
-        verdict = MORE
-    word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
-    needed = None
-    if verdict == MORE and faster and half:
+    elif faster:
         distance = max(abs(gain - floor), abs(ceiling - gain), 1e-12)
-        rounds = max(len(scores) + 1, math.ceil(len(scores) * (half / distance) ** 2))
-        needed = rounds if rounds <= SEEDS[-1] else None
-    ends = sorted((sign * (gain - half), sign * (gain + half)))
-    return Judgement(verdict, len(scores), sign * gain, ends[0], ends[1], word, needed)
+        needed = max(len(scores) + 1, len(scores) * (half / distance) ** 2)
+    word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
+    low, high = sorted((sign * (gain - half), sign * (gain + half)))
+    seeds = math.ceil(needed) if needed <= SEEDS[-1] else None
+    return Judgement(verdict, len(scores), sign * gain, low, high, word, seeds, names)
 
 
-def interval(differences: Sequence[float], sign: float) -> tuple[float, float]:
-    """The mean of differences times `sign`, and the half width of its interval."""
-    found = sign * np.array(differences)
-    n = len(found)
-    reach = float(student.quantile(LEVEL / 2, n - 1)) * float(found.std(ddof=1)) / math.sqrt(n)
-    return float(found.mean()), reach
+def interval(gains: Sequence[float]) -> tuple[float, float]:
+    """The mean, and the half width of its interval."""
+    n = len(gains)
+    reach = float(student.quantile(LEVEL / 2, n - 1)) * float(np.std(gains, ddof=1)) / math.sqrt(n)
+    return float(np.mean(gains)), reach
 
 
 def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
@@ -128,8 +124,8 @@ def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
     return score
 
 
-def require_seed(commands: Sequence[Command]) -> None:
-    """Raise ConfigError unless two commands take the seed."""
+def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
+    """Run both commands with one seed after another until it is decided. Raises Failure."""
     if len(commands) != 2:
         raise ConfigError("--score", len(commands), "commands were given; it takes two; give these")
     for command in commands:
@@ -137,24 +133,18 @@ def require_seed(commands: Sequence[Command]) -> None:
             raise command.failure(
                 "it has no {seed}; runs of one seed show nothing; write --seed {seed} or the like"
             )
-
-
-def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
-    """Run both commands with one seed after another until it is decided. Raises Failure."""
-    require_seed(commands)
-    scores: list[tuple[float, float]] = []
-    seconds: list[tuple[float, float]] = []
+    names = [command.name for command in commands]
+    scores, seconds = list[tuple[float, float]](), list[tuple[float, float]]()
     for seed in range(SEEDS[-1]):
-        of: dict[str, tuple[float, float]] = {}
+        score, took = dict[str, float](), dict[str, float]()
         for command in mirrored([*commands], "seeds", seed):
-            ran = run_whole(command, seed, keep)
-            of[command.name] = score_of(ran.log, command, rule.pattern), ran.seconds
-        first, second = (of[command.name] for command in commands)
-        scores.append((first[0], second[0]))
-        seconds.append((first[1], second[1]))
+            took[command.name] = run_whole(command, seed, keep)
+            log = command.log(keep, seed)
+            score[command.name] = score_of(log, command, rule.pattern)
+        scores.append((score[names[0]], score[names[1]]))
+        seconds.append((took[names[0]], took[names[1]]))
         if len(scores) in SEEDS:
-            found = judge(scores, rule, seconds)
-            found = replace(found, names=(commands[0].name, commands[1].name))
+            found = judge(scores, rule, seconds, names)
             if found.verdict != MORE:
                 break
     return found

@@ -14,8 +14,8 @@ from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 
-from .engine import LEAST_ROUNDS, Found
-from .gate import rounds_needed
+from .engine import Found
+from .gate import LEAST_ROUNDS, rounds_needed
 
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
@@ -43,21 +43,20 @@ def sentence(found: Found, times: Times) -> str:
     pairs = [pair_of(times.pairs, best, name) for name in found.names if name != best]
     clauses = [clause(found, best, pair) for pair in pairs if pair is not None]
     mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
-    apart = "One after another, " if found.options.apart else ""
+    apart = "One after another, " if found.apart else ""
     return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
 
 
 def clause(found: Found, best: str, pair: Pair) -> str:
     """How another command compares with the best."""
-    other, cpu = pair.second, found.options.by == "cpu"
-    ratio, same = shown(pair.estimate), f"{100 * found.options.same:g} %"
-    level = f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+    other, cpu = pair.second, found.by == "cpu"
+    ratio, level = shown(pair.estimate), _level(found, pair)
     if pair.verdict == "tie":
         what = "equal in CPU time a step" if cpu else "equally fast"
+        same = f"{100 * found.same:g} %"
         return f"{best} and {other} are {what} within {same} ({ratio}; {level})"
     if pair.verdict in UNDECIDED:
-        time = "CPU time" if cpu else "time"
-        took = f"{other} takes {ratio} of {best}'s {time} ({level})"
+        took = f"{other} takes {ratio} of {best}'s {found.what} ({level})"
         said = f"{best} and {other} are not shown to differ: {took}"
         if pair.verdict == WITHIN:
             return f"{said}; alternating itself changes the times by as much"
@@ -70,11 +69,15 @@ def clause(found: Found, best: str, pair: Pair) -> str:
     return f"{best} is {ratio} times as fast as {other} ({level})"
 
 
+def _level(found: Found, pair: Pair) -> str:
+    return f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+
+
 def needed(found: Found, pair: Pair) -> int | None:
     """How many rounds would show that a pair differs, or that it ties, whichever is nearer."""
     if pair.estimate is None:
         return None
-    tie = (1 + found.options.same) ** math.copysign(1, pair.estimate - 1)
+    tie = (1 + found.same) ** math.copysign(1, pair.estimate - 1)
     limit = max(1.0, tie, key=lambda end: abs(math.log(pair.estimate / end)))
     return rounds_needed(pair, limit, found.settings.confidence)
 
@@ -87,12 +90,11 @@ def minutes_for(found: Found, rounds: int) -> float:
 
 def _not_counted(found: Found, name: str) -> tuple[int, int, float, float]:
     """Steps of a command that were not counted, all its steps, their seconds, share of its time."""
-    marked = found.marked[name].values()
-    count, seconds = sum(n for n, _ in marked), sum(s for _, s in marked)
+    marked = [seconds for of in found.marked[name].values() for seconds in of]
     turns = [turn for turn in found.log.turns if turn.name == name]
     own = sum(turn.steps * turn.seconds for turn in turns)
-    steps = count + sum(turn.steps for turn in turns)
-    return count, steps, seconds, seconds / max(seconds + own, 1e-9)
+    steps = len(marked) + sum(turn.steps for turn in turns)
+    return len(marked), steps, sum(marked), sum(marked) / max(sum(marked) + own, 1e-9)
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
@@ -128,13 +130,11 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield "Most time slices were disturbed: these are times under that load."
     elif left := sum(said.left_out.values()):
         yield f"{100 * left:.0f} % of the time slices were disturbed and are left out."
-    if found.options.by == "time" and not times.settled and found.rounds >= LEAST_ROUNDS:
+    if found.by == "time" and not times.settled and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").pairs:
             if pair.estimate is not None:
-                yield (
-                    f"CPU time per step: {pair.second} / {pair.first} {shown(pair.estimate)} "
-                    f"({found.settings.confidence:.1f} % interval {interval(pair)})."
-                )
+                ratio = f"{pair.second} / {pair.first} {shown(pair.estimate)}"
+                yield f"CPU time per step: {ratio} ({_level(found, pair)})."
     for name in found.names:
         count, steps, seconds, share = _not_counted(found, name)
         if share > SEEN:
@@ -146,7 +146,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     for name, count in found.restarts.items():
         yield f"{name} ended and was started again {count} times; its start and end are not timed."
     for name in found.names:
-        if (count := found.told.get(name, {}).get("optimizers", 1)) > 1:
+        if (count := found.told[name].get("optimizers", 1)) > 1:
             yield f"{name} has {count} optimizers: a step ends with that which steps least often."
     for name in found.names:
         if share := found.drift(name):
@@ -163,8 +163,7 @@ def why(found: Found, times: Times) -> Iterator[str]:
         pair = pair_of(times.pairs, AS_IT_IS, name)
         if pair is not None:
             what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
-            level = f"{found.settings.confidence:.1f} % interval {interval(pair)}"
-            yield f"{what} takes {shown(pair.estimate)} of its time ({level})."
+            yield f"{what} takes {shown(pair.estimate)} of its time ({_level(found, pair)})."
 
 
 def first_lines(found: Found, times: Times) -> list[str]:
@@ -195,34 +194,31 @@ def markdown(found: Found, verdict: str | None) -> str:
     )
 
 
-def data(found: Found, exit_code: int, gate: dict[str, Any] | None) -> dict[str, Any]:
-    """The answer as JSON."""
-    times = found.times()
-    cpu = found.times("cpu").seconds
-    commands = []
-    for command in found.commands:
-        name = command.name
-        told = found.told.get(name, {})
-        marked = found.marked[name].items()
-        commands.append(
-            {
-                "name": name,
-                "command": command.text,
-                "torch": told.get("torch"),
-                "world": told.get("world"),
-                "seconds": found.times("time").seconds.get(name),
-                "cpu_seconds": cpu.get(name),
-                "revision": command.copy and command.copy.commit,
-                "restarts": found.restarts[name],
-                "not_counted": {k: {"steps": n, "seconds": s} for k, (n, s) in marked},
-            }
-        )
-    kept = zip(found.counted().turns, found.cpu, strict=False)
+def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
+    """The answer as JSON. verdict: of the gate."""
+    times, allowed = found.times(), found.allowed
+    seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     return {
         "version": 1,
         "sentence": " ".join(first_lines(found, times)),
         "exit": exit_code,
-        "commands": commands,
+        "commands": [
+            {
+                "name": (name := command.name),
+                "command": command.text,
+                "torch": found.told[name].get("torch"),
+                "world": found.told[name].get("world"),
+                "seconds": seconds.get(name),
+                "cpu_seconds": cpu.get(name),
+                "revision": command.copy and command.copy.commit,
+                "restarts": found.restarts[name],
+                "not_counted": {
+                    what: {"steps": len(of), "seconds": sum(of)}
+                    for what, of in found.marked[name].items()
+                },
+            }
+            for command in found.commands
+        ],
         "pairs": [
             {
                 "first": pair.first,
@@ -237,10 +233,10 @@ def data(found: Found, exit_code: int, gate: dict[str, Any] | None) -> dict[str,
             }
             for pair in times.pairs
         ],
-        "gate": gate,
+        "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,
         "turns": [
-            [t.round, t.turn, t.name, t.seconds, seconds, t.steps, t.left_out]
-            for t, seconds in kept
+            [t.round, t.turn, t.name, t.seconds, found.cpu.get(t.order), t.steps, t.left_out]
+            for t in found.counted().turns
         ],
     }

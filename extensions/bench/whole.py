@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.process import scratch
 from ninefold.study.turn_plan import mirrored
 
 from .contestant import Command, last_line
-from .engine import LEAST_ROUNDS, Found, Options
+from .engine import Found
+from .gate import LEAST_ROUNDS
 from .guardian import TOKEN, kill
 
 
-class Ran(NamedTuple):
-    """A whole run. seconds: that it took. log: its output."""
-
-    seconds: float
-    log: Path
-
-
-def run_whole(command: Command, number: int, keep: Path) -> Ran:
-    """Run a command to its end, with a number in the place of {seed}.
+def run_whole(command: Command, number: int, keep: Path) -> float:
+    """Run a command to its end, with a number in the place of {seed}; return how long that took.
 
     keep: the folder for its output. Raises ConfigError if it fails.
     """
@@ -40,25 +32,20 @@ def run_whole(command: Command, number: int, keep: Path) -> Ran:
         raise command.failure(
             f"it ended with code {code}; its output ends: {last_line(log)}; correct it, see {log}"
         )
-    return Ran(seconds, log)
+    return seconds
 
 
-def time_whole_runs(commands: Sequence[Command], options: Options, keep: Path) -> Found:
+def time_whole_runs(found: Found, keep: Path) -> None:
     """Time whole runs in rounds until the answer is known or the time is up. Raises Failure."""
-    found, began = Found(commands, options), time.monotonic()
+    began = time.monotonic()
     for number in range(MAX_ROUNDS):
-        late = found.seconds * (1 + 1 / max(number, 1)) > 60 * options.minutes
-        if late and number >= LEAST_ROUNDS:
+        each = found.seconds / max(number, 1)
+        late = number >= LEAST_ROUNDS and found.seconds + each > 60 * found.minutes
+        if late or found.is_enough():
             break
-        for command in mirrored([*commands], "whole", number):
+        for command in mirrored([*found.commands], "whole", number):
             begin = time.time()
-            seconds = run_whole(command, number, keep).seconds
-            found.log.add(
-                command.name, number, seconds=seconds, steps=1, begin=begin, end=begin + seconds
-            )
-            found.cpu.append(None)
-            found.places.append(0)
+            took = run_whole(command, number, keep)
+            own = {"seconds": took, "steps": 1, "begin": begin, "end": begin + took}
+            found.log.add(command.name, number, **own)
         found.rounds, found.seconds = number + 1, time.monotonic() - began
-        if found.is_enough():
-            break
-    return found

@@ -7,7 +7,7 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ninefold.errors import ConfigError
 from ninefold.places import typed_as
@@ -15,15 +15,15 @@ from ninefold.process import exit_code_of, exit_with
 from ninefold.report import place, write
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as the rest of the program does."""
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong command line in one line that ends with `end`, as the other commands do."""
+
+    def __init__(self, end: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._end = end
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(
-            "arguments",
-            " ".join(sys.argv[1:]),
-            f"{message}; one folder is allowed; type {typed_as('report')} FOLDER",
-        )
+        raise ConfigError("arguments", " ".join(sys.argv[1:]), f"{message}; {self._end}")
 
 
 def _folder(text: str) -> Path:
@@ -34,7 +34,8 @@ def _folder(text: str) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
-    parser = _Parser(
+    parser = Parser(
+        f"one folder is allowed; type {typed_as('report')} FOLDER",
         prog=typed_as("report"),
         description="Write report.html and the files it rests on, print the answer.",
     )
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code_of(lambda: _reported(parser, arguments), stopped, "no run is lost")
 
 
-def _reported(parser: _Parser, arguments: Sequence[str] | None) -> None:
+def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
     folder = parser.parse_args(arguments).folder
     print(write(folder))

@@ -26,22 +26,17 @@ def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
     step, _, function = os.environ.get(STEP, "").partition(":")
     if module.__name__ == OPTIMIZER:
-        register(module, counts=not step)
+        with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "torch"), "a"):
+            pass
+        spare_compiler()
+        if not step:
+            module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
         ninefold_bench_twins.change(os.environ[TWIN], module)
-
-
-def register(module, counts):
-    """Have every optimizer step of this process counted. module: torch.optim.optimizer."""
-    with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "torch"), "a"):
-        pass
-    spare_compiler()
-    if counts:
-        module.register_optimizer_step_post_hook(STEPS.after_step)
 
 
 def spare_compiler():
@@ -92,7 +87,7 @@ class Steps:
     lead: the optimizer whose steps end a training step: the one of them that steps least often.
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
     timed: how many steps follow that are timed; 0: these are. after_mark: the goal that is put back
-    after a marked step on a GPU, whose end is waited for.
+    after a marked step on a GPU, whose end is waited for. workers: of the last loader.
     marks: what happened in a step besides training, by its number.
     """
 
@@ -101,7 +96,7 @@ class Steps:
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
-        self.buffer, self.replayed, self.steps = b"", False, 1
+        self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
 
     def after_step(self, optimizer, args, kwargs):
         if optimizer is not self.lead:
@@ -164,7 +159,7 @@ class Steps:
                 return
         self.steps += len(self.stamps) - 1
         if self.timed:
-            self.begin(self.timed, 0)
+            self.begin(0, self.timed)
             return
         ends = zip(self.stamps[:-1], self.stamps[1:])  # noqa: B905
         self.send(
@@ -174,7 +169,7 @@ class Steps:
                 "cpu": process_time() - self.cpu,
                 "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
-                "workers": LOADED.get("workers", 0),
+                "workers": self.workers,
             }
         )
         self.wait()
@@ -189,14 +184,12 @@ class Steps:
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
         settle()
-        if order["lead"]:
-            self.begin(order["lead"], order["steps"])
-        else:
-            self.begin(order["steps"], 0)
+        self.begin(order["lead"], order["steps"])
 
-    def begin(self, goal, timed):
-        """Begin so many steps. timed: how many follow that are timed; 0: these are."""
-        self.goal, self.timed, self.marks, self.after_mark = goal, timed, {}, None
+    def begin(self, untimed, timed):
+        """Begin so many steps that are not timed, and then so many that are."""
+        self.goal, self.timed = (untimed, timed) if untimed else (timed, 0)
+        self.marks, self.after_mark = {}, None
         self.others, self.since, self.seen = {}, 0, set()
         self.cpu, self.stamps = process_time(), [perf_counter()]
 
@@ -262,14 +255,13 @@ class Steps:
         if number < 0 or number in self.marks:
             return
         self.marks[number] = what
-        if list(devices(sys.modules.get("torch"))):
+        if [*devices()]:
             settle()
             self.stamps[-1] = perf_counter()
             self.goal, self.after_mark = len(self.stamps), self.goal
 
 
 STEPS = Steps()
-LOADED = {}  # "workers": of the loader that was iterated over last
 
 
 def group():
@@ -284,8 +276,9 @@ def weights_of(optimizer):
     return optimizer if optimizer is STEP else id(optimizer.param_groups[0]["params"][0])
 
 
-def devices(torch):
+def devices():
     """The CUDA devices that this process uses."""
+    torch = sys.modules.get("torch")
     if torch and torch.cuda.is_initialized():
         for number in range(torch.cuda.device_count()):
             if torch.cuda.memory_reserved(number):
@@ -294,9 +287,8 @@ def devices(torch):
 
 def settle():
     """Wait until devices have done what is queued."""
-    torch = sys.modules.get("torch")
-    for number in devices(torch):
-        torch.cuda.synchronize(number)
+    for number in devices():
+        sys.modules["torch"].cuda.synchronize(number)
 
 
 def mark_what_is_no_step():
@@ -317,7 +309,7 @@ def mark_what_is_no_step():
         setattr(owner, name, call)
 
     def workers(loader):
-        LOADED["workers"] = loader.num_workers
+        STEPS.workers = loader.num_workers
         return True
 
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)

@@ -7,17 +7,21 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from extensions.bench.tests import toy
-from ninefold.bench.elsewhere import foreign_modules, missing_data, not_in_git, not_the_copys
-from ninefold.bench.revisions import Copy, checked_out, cleanup_commands, planned
+from ninefold.bench.elsewhere import foreign_code, missing_data
+from ninefold.bench.guardian import guarded
+from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.errors import ConfigError
+from tests.conftest import wait_until
 
 WHERE = "import toy; print(toy.__file__)"
 
@@ -46,31 +50,20 @@ def run(copy: Copy, *argv: str | Path, **variables: str) -> str:
     return done.stdout.strip()
 
 
-def said(call: Callable[[], object]) -> str:
-    with pytest.raises(ConfigError) as raised:
-        call()
-    return str(raised.value)
-
-
 @contextmanager
-def copies(
-    revisions: Sequence[str], folder: Path, links: Sequence[str], setup: str | None
-) -> Iterator[list[Copy]]:
-    """A copy of each revision in `folder`, while the block runs."""
-    with checked_out(found := planned(revisions, folder), links, setup):
+def copies(*revisions: str, links: Sequence[str] = (), setup: str | None = None) -> Iterator[Any]:
+    """A copy of each revision in bench/now, while the block runs."""
+    found = planned(revisions, Path("bench/now"))
+    with guarded(Path(tempfile.mkdtemp()), cleanup_commands(found)):
+        check_out(found, links, setup)
         yield found
 
 
-def made(
-    *revisions: str, links: tuple[str, ...] = (), setup: str | None = None
-) -> Callable[[], None]:
-    """A call that makes copies in bench/now, and ends."""
-
-    def call() -> None:
-        with copies(revisions, Path("bench/now"), links, setup):
-            pass
-
-    return call
+def refused(*revisions: str, **options: Any) -> str:
+    """Why there are no copies of these revisions."""
+    with pytest.raises(ConfigError) as raised, copies(*revisions, **options):
+        pass
+    return str(raised.value)
 
 
 def test_each_copy_has_the_files_of_its_revision_and_is_removed_also_after_an_error(
@@ -79,7 +72,7 @@ def test_each_copy_has_the_files_of_its_revision_and_is_removed_also_after_an_er
     before = state(project)
 
     def block() -> None:
-        with copies(["v1", "HEAD", "v1"], project / "bench" / "now", [], None) as found:
+        with copies("v1", "HEAD", "v1") as found:
             assert [copy.name for copy in found] == ["v1", "HEAD", "v1"]
             for copy, layers in zip(found, (50, 54, 50), strict=True):
                 assert f"LAYERS = {layers}" in (copy.root / "src/toy/training.py").read_text()
@@ -112,7 +105,7 @@ def test_the_working_tree_is_compared_as_it_is_and_no_branch_index_or_file_is_to
         (project / ignored).touch()
     (project / ".gitignore").write_text("data/\n")  # and no longer bench/
     before, index = state(project), (project / ".git" / "index").read_bytes()
-    with copies([".", "HEAD"], Path("bench/now"), [], None) as (copy, head):
+    with copies(".", "HEAD") as (copy, head):
         assert (copy.root / "src/toy/training.py").read_text() == "as it is"
         names = {path.name for path in copy.root.iterdir()}
         assert "untracked file" in names
@@ -131,7 +124,7 @@ def test_modules_are_the_copys_with_its_variables_and_an_editable_installation_i
     python = toy.installed(project, project / ".venv")
     (packages,) = (project / ".venv").glob("lib/python*/site-packages")
     (packages / "installed.py").touch()
-    with copies(["v1", "."], Path("bench/now"), [], None) as found:
+    with copies("v1", ".") as found:
         for copy in found:
             lied, own = (
                 run(copy, python, "-c", WHERE),
@@ -140,13 +133,13 @@ def test_modules_are_the_copys_with_its_variables_and_an_editable_installation_i
             assert Path(lied).is_relative_to(project / "src")
             assert Path(own).is_relative_to(copy.root / "src")
             others = [own, str(packages / "installed.py"), os.__file__, "scripts/train.py"]
-            assert foreign_modules(copy, [*others, lied]) == [lied]
-            assert str(not_the_copys(copy, [lied])) == (
+            assert foreign_code(copy, others) is None
+            assert str(foreign_code(copy, [*others, lied])) == (
                 f"error: revisions={copy.name}: toy was imported from the checkout, not from the "
                 "revision's copy; both sides would run the same code; --env with an installation "
                 "of each"
             )
-        assert foreign_modules(found[0], [str(found[1].root / "src/toy/__init__.py")])
+        assert foreign_code(found[0], [str(found[1].root / "src/toy/__init__.py")])
 
 
 def test_neither_what_was_linked_into_a_copy_nor_the_hook_of_bench_is_the_originals_code(
@@ -154,14 +147,14 @@ def test_neither_what_was_linked_into_a_copy_nor_the_hook_of_bench_is_the_origin
 ) -> None:
     toy.commit(project, {".gitignore": "*.so\nbench/\n"})
     (project / "src" / "toy" / "compiled.so").touch()
-    with copies(["HEAD"], Path("bench/now"), ["src/toy/compiled.so"], None) as (copy,):
+    with copies("HEAD", links=["src/toy/compiled.so"]) as (copy,):
         linked = copy.root / "src" / "toy" / "compiled.so"
         assert linked.is_symlink()
-        assert foreign_modules(copy, [str(linked), "src/toy/compiled.so"]) == []
-        assert foreign_modules(copy, [str(project / "src" / "toy" / "compiled.so")])
+        assert foreign_code(copy, [str(linked), "src/toy/compiled.so"]) is None
+        assert foreign_code(copy, [str(project / "src" / "toy" / "compiled.so")])
         of_bench = replace(copy, original=toy.ROOT)
-        files = [str(toy.ROOT / name) for name in ("extensions/bench/inject/a.py", "ninefold/a.py")]
-        assert foreign_modules(of_bench, files) == files[1:]
+        assert foreign_code(of_bench, [str(toy.ROOT / "extensions/bench/inject/a.py")]) is None
+        assert foreign_code(of_bench, [str(toy.ROOT / "ninefold/a.py")])
 
 
 def test_what_pythonpath_has_of_the_original_is_the_copys_first(
@@ -179,11 +172,10 @@ def test_a_command_runs_in_the_folder_of_the_copy_that_bench_was_started_in(
 ) -> None:
     toy.commit(project, {"packages/one/src/one.py": "", "packages/one/train.py": "import one"})
     monkeypatch.chdir(project / "packages" / "one")
-    with copies(["HEAD"], project / "bench" / "now", [], None) as (copy,):
+    with copies("HEAD") as (copy,):
         assert copy.folder == copy.root / "packages" / "one"
         run(copy, sys.executable, "train.py", **copy.variables)
-    error = said(made("v1"))
-    assert "revisions=v1: it has no folder packages/one; " in error
+    assert "revisions=v1: it has no folder packages/one; " in refused("v1")
     assert toy.git(project, "worktree", "list").count("\n") == 0
 
 
@@ -195,7 +187,7 @@ def test_what_git_does_not_have_is_linked_and_stays_when_the_copies_are_removed(
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(name)
     links = ["data", str(project / "weights.bin")]
-    with copies(["v1", "HEAD"], Path("bench/now"), links, None) as found:
+    with copies("v1", "HEAD", links=links) as found:
         for copy in found:
             for name in ("data/x.bin", "data/deep/y.bin", "weights.bin"):
                 assert (copy.root / name).read_text() == name
@@ -204,20 +196,18 @@ def test_what_git_does_not_have_is_linked_and_stays_when_the_copies_are_removed(
         assert not (found[1].root / "data" / "README").is_symlink()
     assert (project / "data/deep/y.bin").read_text() == "data/deep/y.bin"
     for link in ("nothing", ".", "..", "/etc"):
-        assert f"error: link={link}: there is no such thing; " in said(made("HEAD", links=(link,)))
+        assert f"error: link={link}: there is no such thing; " in refused("HEAD", links=(link,))
 
 
 def test_setup_runs_in_each_copy_and_where_it_fails_its_output_is_named(project: Path) -> None:
     setup = f'echo "$PYTHONPATH" > built; {sys.executable} -c "{WHERE}"'
-    with copies(["v1", "HEAD"], Path("bench/now"), [], setup) as found:
+    with copies("v1", "HEAD", setup=setup) as found:
         for copy in found:
             assert (copy.root / "built").read_text().strip() == copy.variables["PYTHONPATH"]
             log = Path(f"{copy.root}.setup.log")
             assert log.read_text().startswith(f"{copy.root}/src/toy")
-    error = said(made("v1", setup="echo no compiler; exit 3"))
-    assert (
-        "error: setup=echo no compiler; exit 3: it ended with code 3 in the copy of v1; " in error
-    )
+    error = refused("v1", setup="echo no compiler; exit 3")
+    assert error.startswith("error: setup=echo no compiler; exit 3: it ended with code 3 in the ")
     log = Path(error.rpartition("; see ")[2])
     assert log.read_text() == "no compiler\n"
     assert toy.git(project, "worktree", "list").count("\n") == 0
@@ -237,9 +227,8 @@ def test_data_that_git_does_not_have_is_seen_in_what_a_command_has_said(
 ) -> None:
     (project / "data").mkdir()
     (project / "data" / "x").touch()
-    with copies(["v1"], Path("bench/now"), [], None) as (copy,):
-        assert missing_data(copy, output.format(copy=copy.folder)) == "data/x"
-        assert str(not_in_git(copy, "data/x")) == (
+    with copies("v1") as (copy,):
+        assert str(missing_data(copy, output.format(copy=copy.folder))) == (
             "error: revisions=v1: data/x is not in git and the command looks for it; a revision's "
             "copy has what git has; --link data, or an absolute path"
         )
@@ -247,7 +236,7 @@ def test_data_that_git_does_not_have_is_seen_in_what_a_command_has_said(
 
 def test_what_only_another_revision_has_or_nobody_has_is_no_missing_data(project: Path) -> None:
     toy.commit(project, {"scripts/new.py": ""})
-    with copies(["v1"], Path("bench/now"), [], None) as (copy,):
+    with copies("v1") as (copy,):
         for name in ("scripts/new.py", "data/y", "scripts/train.py", "../x", "/etc/passwd", "\0/a"):
             assert missing_data(copy, f"No such file or directory: '{name}'") is None
 
@@ -263,7 +252,7 @@ def test_what_only_another_revision_has_or_nobody_has_is_no_missing_data(project
 def test_a_revision_that_there_is_not_is_told_with_those_that_there_are(
     project: Path, name: str, error: str
 ) -> None:
-    assert said(made("HEAD", name)) == f"error: revisions={name}: {error}"
+    assert refused("HEAD", name) == f"error: revisions={name}: {error}"
     assert not (project / "bench").exists()
 
 
@@ -274,7 +263,7 @@ def test_a_branch_of_a_remote_is_named_and_so_is_what_a_shallow_clone_lacks(
     for name, *options in (("whole",), ("shallow", "--depth", "1", "--no-single-branch")):
         toy.git(tmp_path, "clone", "--quiet", *options, f"file://{project}", name)
         monkeypatch.chdir(tmp_path / name)
-        error = said(made("other"))
+        error = refused("other")
         assert "did you mean origin/other?" in error or name == "shallow"
         assert ("this clone is shallow: git fetch --unshallow" in error) == (name == "shallow")
 
@@ -283,12 +272,12 @@ def test_where_there_is_no_repository_or_no_git_the_error_says_so(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    error = said(made("main", "HEAD"))
-    assert f"error: revisions=main HEAD: {tmp_path} is in no git repository (fatal: not a" in error
+    none = f"error: revisions=main HEAD: {tmp_path} is in no git repository (fatal: not a"
+    assert none in refused("main", "HEAD")
     monkeypatch.chdir(project / ".git")
-    assert "is in no git repository" in said(made("HEAD"))
+    assert "is in no git repository" in refused("HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "error: revisions=HEAD: git is missing; " in said(made("HEAD"))
+    assert "error: revisions=HEAD: git is missing; " in refused("HEAD")
 
 
 def test_a_hook_that_calls_bench_lends_it_nothing_and_no_hook_is_called(
@@ -300,7 +289,7 @@ def test_a_hook_that_calls_bench_lends_it_nothing_and_no_hook_is_called(
     for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
         monkeypatch.setenv(name, str(tmp_path / "of a hook"))
     (project / "new").touch()
-    with copies([".", "v1"], Path("bench/now"), [], "git log --oneline") as found:
+    with copies(".", "v1", setup="git log --oneline") as found:
         assert (found[0].root / "new").exists()
         assert Path(f"{found[1].root}.setup.log").read_text().count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["project"]
@@ -313,37 +302,41 @@ def test_submodules_are_warned_of_unless_a_setup_may_check_them_out(
     allowed = ("-c", "protocol.file.allow=always")
     toy.git(project, *allowed, "submodule", "--quiet", "add", str(tmp_path / "part"))
     toy.commit(project, {})
-    made("v1", "HEAD")()
-    warning = "warning: revisions=HEAD: it has submodules, and its copy is without them"
-    assert capsys.readouterr().err.startswith(warning)
-    made("v1", "HEAD", setup=f"git {' '.join(allowed)} submodule update --init")()
-    assert capsys.readouterr().err == ""
+    with copies("v1", "HEAD"):
+        warning = "warning: revisions=HEAD: it has submodules, and its copy is without them"
+        assert capsys.readouterr().err.startswith(warning)
+    with copies("HEAD", setup=f"git {' '.join(allowed)} submodule update --init") as (copy,):
+        assert (copy.root / "part" / "src").exists()
+        assert capsys.readouterr().err == ""
     assert toy.git(project, "worktree", "list").count("\n") == 0
 
 
 def test_the_copies_of_another_bench_are_left_alone_and_a_folder_that_was_removed_is_no_obstacle(
     project: Path,
 ) -> None:
-    with copies(["v1"], Path("bench/now"), [], None) as (copy,):
-        assert f"error: keep={copy.root}: another bench has made it; " in said(made("v1", "HEAD"))
+    with copies("v1") as (copy,):
+        assert f"error: keep={copy.root}: another bench has made it; " in refused("v1", "HEAD")
         assert (copy.root / "src").exists()
         (copy.root / "src").rename(project / "moved")
         shutil.rmtree(copy.root)
-        made("v1")()
+        with copies("v1"):
+            pass
 
 
-def test_what_is_planned_removes_the_copies_of_a_process_that_was_killed(project: Path) -> None:
+def test_the_copies_of_a_process_that_was_killed_are_removed(project: Path, tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from ninefold.bench.revisions import checked_out, planned\n"
-        "with checked_out(planned(['v1', 'HEAD'], Path('bench/now')), [], None):\n"
+        "from ninefold.bench.guardian import guarded\n"
+        "from ninefold.bench.revisions import check_out, cleanup_commands, planned\n"
+        "found = planned(['v1', 'HEAD'], Path('bench/now'))\n"
+        "with guarded(Path(sys.argv[1]), cleanup_commands(found)):\n"
+        "    check_out(found, [], None)\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
     )
+    (tmp_path / "scratch").mkdir()
     environment = {**os.environ, "PYTHONPATH": str(toy.ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment)
-    assert done.returncode == -signal.SIGKILL
-    assert toy.git(project, "worktree", "list").count("\n") == 2
-    for argv in cleanup_commands(planned(["v1", "HEAD"], Path("bench/now"))):
-        subprocess.run(argv, check=True)
+    argv = [sys.executable, "-c", program, str(tmp_path / "scratch")]
+    assert subprocess.run(argv, env=environment).returncode == -signal.SIGKILL
+    wait_until(lambda: not (tmp_path / "scratch").exists())
     assert toy.git(project, "worktree", "list").count("\n") == 0
     assert list((project / "bench" / "now").iterdir()) == []

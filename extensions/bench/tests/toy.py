@@ -58,14 +58,13 @@ def git(folder: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-def commit(folder: Path, files: dict[str, str], message: str = "more") -> str:
-    """Write files, commit all that there is, and return the commit."""
+def commit(folder: Path, files: dict[str, str], message: str = "more") -> None:
+    """Write files, and commit all that there is."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--allow-empty", "--message", message)
-    return git(folder, "rev-parse", "HEAD")
 
 
 def with_layers(share: float) -> dict[str, str]:
@@ -73,11 +72,11 @@ def with_layers(share: float) -> dict[str, str]:
     return {"src/toy/training.py": TRAINING.replace("{layers}", str(round(LAYERS * (1 + share))))}
 
 
-def make(folder: Path, *shares: float) -> list[str]:
-    """Make the project in `folder`, on its branch main; return its commits.
+def make(folder: Path, *shares: float) -> None:
+    """Make the project in `folder`, on its branch main.
 
-    The first is plain and has the tag v1. Then one for each of `shares`, of work that a step has
-    more than in the first: 0.08 is 8 % more layers, and no sleep.
+    Its first commit is plain and has the tag v1. Then one for each of `shares`, of work that a step
+    has more than in the first: 0.08 is 8 % more layers, and no sleep.
     """
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "--quiet", "--initial-branch", "main")
@@ -88,9 +87,10 @@ def make(folder: Path, *shares: float) -> list[str]:
         "scripts/train.py": "from toy.training import train\n\ntrain()\n",
         **with_layers(0),
     }
-    commits = [commit(folder, files, "a project")]
+    commit(folder, files, "a project")
     git(folder, "tag", "v1")
-    return commits + [commit(folder, with_layers(share), f"{share:.0%} more") for share in shares]
+    for share in shares:
+        commit(folder, with_layers(share), f"{share:.0%} more")
 
 
 def installed(folder: Path, environment: Path) -> Path:
