@@ -91,6 +91,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     # Processes and devices
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
     ("parallel=ddp parallel.processes=2", 2, "launch.inline=true: ", "2 proc"),
+    ("parallel=ddp launch.cpu_processes=1000000", 2, "launch.cpu_processes=1000000: ", "most 83"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
