@@ -381,6 +381,19 @@ def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@SLOW
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_batch_of_worker_processes_that_shared_memory_has_no_room_for_is_one_line(
+    shell: Shell,
+) -> None:
+    node = "={_target_: tests.dataset.mine.Digits, count: 4096}"
+    data = ("dataset=mapped", f"dataset.train{node}", f"dataset.test{node}", "dataset.classes=10")
+    more = (*data, "model=mlp", "batch_size=4096", "loader.workers=2", "launch.timeout=60")
+    setup = "mount -t tmpfs -o size=512k tmpfs /dev/shm"  # a batch has 1 MB
+    done = under(shell, setup, *more, env={"PYTHONPATH": str(ROOT)})
+    refused(done, 5, "file=/dev/shm: No space left", hint="a batch of 1,048,576 bytes")
+
+
 @pytest.mark.parametrize("path", ["a-file", pytest.param("/proc/nowhere", marks=SLOW)])
 def test_a_run_folder_that_cannot_be_made_is_one_line(shell: Shell, older: Path, path: str) -> None:
     (shell.folder / "a-file").touch()
