@@ -212,7 +212,7 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
 # Lines that a package may have: what it does grows only by what it removes elsewhere.
 MOST_LINES = {
     "api": 2687, "checkpoint": 1061, "config": 4177, "dataset": 3786, "engine": 2528,
-    "extensions": 7606, "launch": 2144, "logger": 200, "measure": 500, "model": 488, "ranks": 167,
+    "extensions": 7606, "launch": 2143, "logger": 200, "measure": 500, "model": 488, "ranks": 167,
     "report": 6004, "stats": 1118, "study": 2359, "task": 536, "train": 2743, "ground": 3282,
 }  # fmt: skip
 
