@@ -189,11 +189,8 @@ NO_MEMORY = (
     "Insufficient memory",
     "out of memory",
     "STATUS_ALLOC_FAILED",
-    "STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
-    "STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+    "_ALLOCATION_FAILED",  # cuDNN's, on the host and on a device
 )
-
-
 NO_TASK = ("can't start new thread", "Resource temporarily unavailable", "Thread creation failed")
 
 

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from multiprocessing import resource_tracker
+from multiprocessing import process, resource_tracker
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
@@ -29,6 +29,7 @@ from ninefold.errors import (
     ProcessNotEnded,
     Refused,
     ResourceError,
+    by_signal,
     error_of_exit,
     error_text,
     resource_failure,
@@ -242,7 +243,11 @@ def scratch() -> Path:
 
 def _remove_scratch() -> None:
     if _scratch is not None and _scratch[0] == os.getpid():
-        shutil.rmtree(_scratch[1], ignore_errors=True)
+        for folder, _, names in os.walk(_scratch[1], topdown=False):
+            with suppress(OSError):  # not rmtree, which opens several folders: one may be too many
+                for name in names:
+                    os.unlink(os.path.join(folder, name))
+                os.rmdir(folder)
 
 
 # Exit
@@ -265,9 +270,9 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
     def late() -> None:
         failure = not_ended("process", os.getpid(), patience)
         print(failure, file=sys.stderr, flush=True)
-        _exit(code or failure.code)
+        exit_now(code or failure.code)
 
-    signals.handle(lambda number, first: _exit(code))
+    signals.handle(lambda number, first: exit_now(code))
     signals.later(patience, late)
     threading._shutdown()  # type: ignore[attr-defined]
     # If its import was interrupted, torch logs figures of its caches wherever all is logged.
@@ -282,7 +287,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         code = code or failure.code
     if _profiled():
         raise SystemExit(code)
-    _exit(code)
+    exit_now(code)
 
 
 def _profiled() -> bool:
@@ -365,7 +370,7 @@ def interruptible() -> Iterator[None]:
 
 def interrupted(by: KeyboardInterrupt, what: str, left: str, do: str) -> Failure:
     """The failure of a command that a signal has ended."""
-    number = by.args[0] if by.args else signal.SIGINT
+    number = by.args[0] if by_signal(by) else signal.SIGINT
     return signals.failure(number)("signal", signal.Signals(number).name, what, left, do)
 
 
@@ -375,13 +380,17 @@ def exit_soon(number: int, code: int) -> None:
     Whatever a command waits for, its report being written or a thread that it joins, it ends.
     """
     if number == signal.SIGINT:
-        _exit(code)
-    signals.later(OWN_END, lambda: _exit(code))
+        exit_now(code)
+    signals.later(OWN_END, lambda: exit_now(code))
 
 
-def _exit(code: int) -> NoReturn:
-    """Exit at once, without a temporary folder that stays."""
+def exit_now(code: int) -> NoReturn:
+    """Exit at once, without a temporary folder that stays: of ours, or of multiprocessing."""
+    os.closerange(0, 1)  # so that there is a descriptor to read folders by
     _remove_scratch()
+    config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
+    if "tempdir" in config and process.parent_process() is None:  # else it may be the parent's
+        shutil.rmtree(config["tempdir"], ignore_errors=True)
     os._exit(code)
 
 

@@ -56,6 +56,11 @@ def failure(number: int) -> type[Preempted | Interrupted]:
     return Interrupted if number == signal.SIGINT else Preempted
 
 
+def name_of(number: int) -> str:
+    """SIGTERM and the like; a real-time signal has a number alone."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
+
+
 class _Process:
     """What this process knows of signals.
 

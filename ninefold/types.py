@@ -140,6 +140,10 @@ def _different_devices(values: Any) -> bool:
 Whole = Annotated[int, Meta(ge=0)]
 Workers = Annotated[int, Meta(ge=0, le=128)]
 Count = Annotated[int, Meta(ge=1)]
+# Each process is handed three descriptors for each of them at most, and four others, and Linux
+# passes on 253 at a time (SCM_MAX_FD).
+MAX_PROCESSES = (253 - 4) // 3
+Processes = Annotated[int, Meta(ge=1, le=MAX_PROCESSES)]
 AtLeast2 = Annotated[int, Meta(ge=2)]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 NotNegative = Annotated[float, Meta(ge=0)]

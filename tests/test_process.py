@@ -115,6 +115,21 @@ def test_a_signal_during_the_exit_does_not_change_its_code(temporary: Path) -> N
     assert list(temporary.iterdir()) == []
 
 
+def test_an_exit_that_waits_for_nothing_removes_what_multiprocessing_has_made(
+    temporary: Path,
+) -> None:
+    code = "from multiprocessing import util\nprint(util.get_temp_dir())\nprocess.exit_now(3)"
+    assert python(code, temporary).returncode == 3
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_temporary_folder_is_removed_though_no_descriptor_is_left(temporary: Path) -> None:
+    code = "import os\n(process.scratch() / 'a' / 'b').mkdir(parents=True)\ntry:\n"
+    code += "  while True: os.dup(2)\nexcept OSError: process.exit_process(3)"
+    assert python(code, temporary).returncode == 3
+    assert list(temporary.iterdir()) == []
+
+
 def test_a_pool_of_threads_that_was_not_shut_down_does_not_hold_up_an_exit(temporary: Path) -> None:
     code = "from concurrent.futures import ThreadPoolExecutor\n"
     code += "pool = ThreadPoolExecutor(1); pool.submit(int).result()\n"

@@ -22,6 +22,7 @@ from ninefold.types import (
     NotNegative,
     Positive,
     Probability,
+    Processes,
     Questions,
     RunFolder,
     Seconds,
@@ -100,7 +101,7 @@ class LaunchKeys(Section, kw_only=True):
     """Seconds from a signal until workers are killed; the final checkpoint may use 80 % of them."""
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
-    cpu_processes: Count = 2
+    cpu_processes: Processes = 2
     """Processes of ddp or fsdp on a CPU with parallel.processes=auto."""
 
 

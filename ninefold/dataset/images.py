@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 
 from ninefold.dataset.arrays import FileArray, Split
 from ninefold.errors import DataError, Failure
+from ninefold.files import require_regular
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".pgm")
 MODES = {1: "L", 3: "RGB"}
@@ -259,9 +260,12 @@ def reason(error: Exception) -> str:
 def read_or(unusable: Callable[[str], DataError], path: str = "") -> Iterator[None]:
     """In the block a file is read; an error in it is raised as `unusable(reason)`.
 
-    Damaged files raise many types. path: of the file, which the reason need not repeat.
+    Damaged files raise many types; opening what has become a FIFO would block for ever.
+    path: of the file, which the reason need not repeat.
     """
     try:
+        if path:
+            require_regular(os.stat(path), path)
         yield
     except (MemoryError, Failure):
         raise

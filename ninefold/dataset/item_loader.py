@@ -11,11 +11,13 @@ import logging
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
@@ -81,8 +83,7 @@ class ItemBatches(Dataset[Any]):
         try:
             if split not in self._items:
                 self._items[split] = self._build(split)
-            arrays = self._items[split].read(rows, seed, epoch)
-            return [torch.from_numpy(array) for array in arrays]
+            return [*map(shared, self._items[split].read(rows, seed, epoch))]
         except BaseException as error:  # also KeyboardInterrupt, which no signal raises here
             failure = raised(f"dataset.{split}", "items", "reading them", error)
             return failure, traceback.format_exc()
@@ -124,7 +125,7 @@ class ItemLoader:
                     sampler=endless(self._order),
                     num_workers=workers,
                     prefetch_factor=AHEAD,
-                    collate_fn=as_it_is,
+                    collate_fn=lambda batch: batch,
                     worker_init_fn=self._batches.begin,
                     multiprocessing_context="fork",
                     timeout=LOOK,
@@ -205,9 +206,7 @@ class ItemLoader:
                 f"a worker process was killed ({signal.Signals(-code).name}); most often "
                 f"there is too little {SHORT[code]}; lower loader.workers or batch_size, see dmesg",
             )
-        died = (
-            f"died of {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
-        )
+        died = f"died of {signals.name_of(-code)}" if code < 0 else f"left with exit code {code}"
         return DataError(
             "loader.workers",
             self._workers,
@@ -216,14 +215,26 @@ class ItemLoader:
         )
 
 
+def shared(array: Any) -> Tensor:
+    """`array` in shared memory, where DataLoader would move it in a thread that prints its error
+    and sends nothing. Raises ResourceError.
+    """
+    try:
+        moved: Tensor = torch.from_numpy(array).share_memory_()
+        return moved
+    except RuntimeError as error:
+        with suppress(OSError):  # torch leaves the file, `... for file </NAME>: ...`
+            os.unlink("/dev/shm" + str(error).partition("<")[2].partition(">")[0])
+        said, free = str(error).rpartition(": ")[2], shutil.disk_usage("/dev/shm").free
+        found = f"a batch of {array.nbytes:,} bytes is handed over there, {free:,} are free"
+        do = "give it more (docker run --shm-size=1g), or lower batch_size or loader.workers"
+        raise ResourceError("file", "/dev/shm", said, found, do) from error
+
+
 def endless(order: deque[tuple[int, Index]]) -> Iterator[tuple[int, Index] | None]:
     """What is in `order`, and None where nothing is: so that the workers serve for ever."""
     while True:
         yield order.popleft() if order else None
-
-
-def as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _close(processes: Sequence[BaseProcess]) -> None:

@@ -96,16 +96,3 @@ def meet(argv: Sequence[str]) -> None:
     this_host = machine.this_host()
     met.agree(RankFacts(me.rank, me.node, me.host, facts, this_host, cpus))
     machine.share_cores(met.host["cores"])
-
-
-def tell(failure: Failure) -> tuple[Failure, bool]:
-    """Tell the other ranks of `failure`.
-
-    Returns the one that all end with, and whether this rank is to print it.
-    """
-    try:
-        met = here()
-        prints = met.tell(failure)
-        return met.cause or failure, prints
-    except Failure:  # there is no store to agree through
-        return failure, True

@@ -17,10 +17,8 @@ from ninefold.files import require_regular
 from ninefold.launch import forkserver
 from ninefold.machine import cores
 from ninefold.ranks import found, slurm, started_by
+from ninefold.types import MAX_PROCESSES
 
-# Each process is handed three descriptors for each of them at most, and four others, and Linux
-# passes on 253 at a time (SCM_MAX_FD).
-MAX_PROCESSES = (253 - 4) // 3
 READERS_OF_A_CORE = 64  # processes or threads: with more a host does little but switch
 
 

@@ -312,3 +312,16 @@ def here() -> Rendezvous:
     if isinstance(_here, Failure):
         raise _here
     return _here
+
+
+def tell(failure: Failure) -> tuple[Failure, bool]:
+    """Tell the other ranks of `failure`.
+
+    Returns the one that all end with, and whether this rank is to print it.
+    """
+    try:
+        met = here()
+        prints = met.tell(failure)
+        return met.cause or failure, prints
+    except Failure:  # there is no store to agree through
+        return failure, True

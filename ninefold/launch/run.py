@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -144,7 +143,7 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         with suppress(Failure):
             rendezvous.here().leave(code)
         process.flush_stdout()
-        os._exit(code)
+        process.exit_now(code)
     process.exit_process(code, patience)
 
 
@@ -155,9 +154,9 @@ def agree_on(failure: Failure) -> tuple[Failure, bool]:
     """
     if not started_by():
         return failure, True
-    from ninefold.launch import per_rank
+    from ninefold.launch import rendezvous
 
-    return per_rank.tell(failure)
+    return rendezvous.tell(failure)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:

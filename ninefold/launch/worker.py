@@ -23,11 +23,11 @@ from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
 from ninefold.files import write_json
-from ninefold.launch import forkserver
+from ninefold.launch import forkserver, rendezvous
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import flush_stdout, not_ended, open_streams
-from ninefold.ranks import found
+from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
+from ninefold.ranks import found, started_by
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import evaluate as evaluation
 from ninefold.train import run as train_run
@@ -66,9 +66,8 @@ def work(spec: RunSpec) -> None:
     except Failure as error:
         failure = error
     else:
-        # The run is finished, and elastic would wait forever for a worker that is killed now.
-        signals.ignore()
-        # Called first when this process exits, which is when its peers have finished as well.
+        signals.ignore()  # the run is finished here
+        # Called first when this process exits.
         util.Finalize(None, end_in_time, args=(spec,), exitpriority=FIRST)
         return
     tell(spec, failure)
@@ -89,10 +88,13 @@ def end_in_time(spec: RunSpec) -> None:
 
 
 def tell(spec: RunSpec, failure: Failure) -> None:
-    """Tell the launcher, or where there is none, the user, why this process is about to end."""
+    """Tell the launcher why this process is about to end; where there is none, end it and tell the
+    other ranks or the user."""
     if spec.mailbox is None:
-        print(failure, file=sys.stderr, flush=True)
-        return
+        told, prints = rendezvous.tell(failure) if started_by() else (failure, True)
+        if prints:
+            print(told, file=sys.stderr, flush=True)
+        exit_now(failure.code)
     report = FailureReport.of(failure, found(os.environ).rank)
     with suppress(FileNotFoundError):  # the launcher has given up
         write_json(spec.mailbox / f"rank{report.rank}.json", asdict(report))

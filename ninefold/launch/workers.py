@@ -132,7 +132,7 @@ class Workers:
         """Start them. attempt: how often they were started before."""
         self._folder = tempfile.TemporaryDirectory(dir=scratch())
         self._store = loopback_store()  # a new one: predecessors have left addresses in theirs
-        self._failed_at: float | None = None
+        self._since: dict[bool, float] = {}  # True: that one has failed; False: that one is done
         pipes = [Pipe() for _ in self._ranks] if self._spec.command == "time" else []
         self._pipes = [ours for ours, _ in pipes]
         spec = replace(self._spec, mailbox=Path(self._folder.name))
@@ -154,6 +154,8 @@ class Workers:
                 start_method="forkserver",
             )
             self.pids = list(self._context.pids().values())
+            # Elastic has each wait until all are done, which one that hangs never is.
+            self._context._worker_finished_event.set()  # type: ignore[attr-defined]
         for _, theirs in pipes:
             theirs.close()
         if self.stopped_by is not None:  # it came while they were being started
@@ -164,25 +166,26 @@ class Workers:
 
         Once one has failed, the others have TO_EXIT seconds to end; then they are killed, as one
         may wait for it in a kernel of NCCL for ever, and the run's failure is raised. A run that
-        was told to stop has until launch.grace is over.
+        was told to stop has until launch.grace is over. Once one is done, the others have
+        launch.timeout.
         """
-        assert self._context is not None
         codes, reports = self._exit_codes(), self._reports()
-        if not codes and not reports:
-            found = self._context.wait(0)
-            return found is not None and not found.is_failed()
-        self._failed_at = self._failed_at or time.monotonic()
+        values = self._context._ret_vals  # type: ignore[union-attr]  # empty: it has not returned
+        failed = {rank: code for rank, code in codes.items() if code or values[rank].empty()}
+        left, wrong = {*self._ranks} - codes.keys(), bool(failed or reports)
+        if not wrong and (not codes or not left):
+            return not left
+        since = self._since.setdefault(wrong, time.monotonic())
         said = {report.rank for report in reports}
-        # Of a hung worker all its peers report that it is missing, and no other ends.
-        hangs = codes.keys() <= said and all(r.kind == PeerError.__name__ for r in reports)
-        limit = self._failed_at + (HUNG_SECONDS if hangs else TO_EXIT)
-        left = {*self._ranks} - codes.keys()
+        # Of a hung worker all its peers report that it is missing or are done, and no other ends.
+        hangs = failed.keys() <= said and all(r.kind == PeerError.__name__ for r in reports)
+        patience = HUNG_SECONDS + (0 if wrong else self._spec.timeout) if hangs else TO_EXIT
         hung = left - said if hangs else ()
         stops = any(report.kind in STOPS for report in reports)
-        if left and (stops or time.monotonic() < limit):
+        if left and (stops or time.monotonic() < since + patience):
             return False
         self.close()
-        raise first_failure(reports, codes, hung, self._spec, self.stopped_by)
+        raise first_failure(reports, failed, hung, self._spec, self.stopped_by)
 
     def send(self, message: Any) -> None:
         """Send a message to each; one to a process that has ended is lost."""
@@ -256,7 +259,7 @@ def first_failure(
     """The failure to show: the earliest error, else the signal, else that a peer was lost.
 
     reports: what the processes said, the earliest first.
-    exits: exit codes of those that ended by themselves, by rank.
+    exits: exit codes of those that ended before they were done, by rank.
     hung: ranks that neither said anything nor ended.
     number: the first signal that the launcher received.
     """
@@ -269,7 +272,7 @@ def first_failure(
         return PeerError(
             "rank",
             rank,
-            "its process hung: the others timed out waiting for it; launch.timeout is how long "
+            "its process hung: the others have ended, or timed out; launch.timeout is how long "
             f"they wait; logs are in {spec.folder}; see what it was doing, and resume",
         )
     for rank, code in exits.items():
@@ -296,12 +299,9 @@ def first_failure(
         if -code in SIGNALS:
             return stopped(-code, spec.folder)
         if code < 0:
-            name = signal.Signals(-code).name
-            return Failure(
-                "rank",
-                rank,
-                f"its process died of {name}; no report was left; see the logs in {spec.folder}",
-            )
+            name, logs = signals.name_of(-code), f"see the logs in {spec.folder}"
+            wrong = f"its process died of {name}; no report was left; {logs}"
+            return Failure("rank", rank, wrong)
         if rank not in {report.rank for report in reports}:
             return ended_by_itself(rank, code)
     return reports[0].failure

@@ -87,6 +87,9 @@ class Failing(Dataset[Any]):
     def kill(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def realtime(self) -> None:
+        os.kill(os.getpid(), signal.SIGRTMIN + 5)
+
     def crash(self) -> None:
         ctypes.string_at(0)
 

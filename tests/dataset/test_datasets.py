@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -386,6 +387,19 @@ def test_images_are_read_when_they_are_asked_for(pictures: Path) -> None:
     assert images[:4].shape == (4, 1, 12, 12)
     with pytest.raises(DataError, match=r"dog/1.png is no usable image .*No such file"):
         images[np.arange(6)]
+
+
+def test_an_image_that_has_become_a_fifo_is_an_error_and_no_wait(pictures: Path) -> None:
+    path = added(pictures, Image.new("L", (12, 12)))
+    path.unlink()
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    last = Timer(5, os.close, (writer,))  # who reads from it waits so long
+    last.start()
+    with pytest.raises(DataError, match=r"new.png is no usable image \(it is a FIFO, "):
+        decoded(pictures, path)
+    last.cancel()
+    os.close(writer)
 
 
 def test_a_limit_leaves_every_class_of_a_folder_its_share(pictures: Path) -> None:

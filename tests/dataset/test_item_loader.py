@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from ninefold.dataset.item_loader import shared
 from ninefold.dataset.loader import HostSource, plan_loading
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
@@ -150,6 +151,7 @@ def test_whatever_an_item_raises_is_the_same_line_with_workers_and_names_its_cod
     [
         ("write", DataError, "reading what a worker process has sent raised "),
         ("leave", DataError, "a worker process left with exit code 0; the log"),
+        ("realtime", DataError, f"a worker process died of signal {signal.SIGRTMIN + 5}; the log"),
         (
             "hang",
             ProcessNotEnded,
@@ -193,6 +195,16 @@ def test_too_many_worker_processes_are_one_line() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         with pytest.raises(ResourceError, match=r"loader.workers=50: no worker process can be st"):
             mapped(50, "Digits")
+
+    assert exit_code(fork(limited)) == 0
+
+
+def test_a_batch_that_shared_memory_does_not_take_is_one_line_and_leaves_no_file() -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        with pytest.raises(ResourceError, match=r"file=/dev/shm: .*; a batch of 1,048,576 bytes"):
+            shared(np.zeros(1 << 20, np.uint8))
+        assert not [*Path("/dev/shm").glob(f"torch_{os.getpid()}_*")]
 
     assert exit_code(fork(limited)) == 0
 

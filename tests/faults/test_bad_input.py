@@ -91,6 +91,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     # Processes and devices
     ("parallel=ddp parallel.processes=0", 2, "parallel.processes=0: ", "at least 1"),
     ("parallel=ddp parallel.processes=2", 2, "launch.inline=true: ", "2 proc"),
+    ("parallel=ddp launch.cpu_processes=1000000", 2, "launch.cpu_processes=1000000: ", "most 83"),
     # Data
     ("dataset=cifar10 dataset.root=nowhere", 4, "dataset.root=nowhere: ", "download=true"),
     ("dataset=folder dataset.root=nowhere", 4, "dataset.root=nowhere: ", "no such folder"),
@@ -378,6 +379,19 @@ def test_without_shared_memory_a_run_says_so_and_runs_inline(shell: Shell) -> No
     refused(done, 5, "file=?", hint="see that /dev/shm has room")
     done = under(shell, setup, "max_steps=2", "launch.inline=true")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@SLOW
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_a_batch_of_worker_processes_that_shared_memory_has_no_room_for_is_one_line(
+    shell: Shell,
+) -> None:
+    node = "={_target_: tests.dataset.mine.Digits, count: 4096}"
+    data = ("dataset=mapped", f"dataset.train{node}", f"dataset.test{node}", "dataset.classes=10")
+    more = (*data, "model=mlp", "batch_size=4096", "loader.workers=2", "launch.timeout=60")
+    setup = "mount -t tmpfs -o size=512k tmpfs /dev/shm"  # a batch has 1 MB
+    done = under(shell, setup, *more, env={"PYTHONPATH": str(ROOT)})
+    refused(done, 5, "file=/dev/shm: No space left", hint="a batch of 1,048,576 bytes")
 
 
 @pytest.mark.parametrize("path", ["a-file", pytest.param("/proc/nowhere", marks=SLOW)])

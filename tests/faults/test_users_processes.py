@@ -206,6 +206,40 @@ def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_
     assert name in run.stderr()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["stopend", "stopexit"])
+def test_a_rank_that_stops_at_its_end_is_named_after_the_timeout_though_its_peers_are_done(
+    shell: Shell, mode: str
+) -> None:
+    run = start(shell, "ddp2", mode, "launch.timeout=3", rank=1)
+    assert run.end() == 7, run.stderr()
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+    assert run.stderr().startswith("error: rank=1: its process hung"), run.stderr()
+    assert result(run.folder)["status"] == "ok"
+    assert not shell.survivors()
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_that_hangs_is_one_line_though_torchrun_then_ends_it(
+    shell: Shell,
+) -> None:
+    agent = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = [*OPTIONS, "parallel=ddp", "threads=2", "launch.timeout=3"]
+    env = {"PYTHONPATH": f"{USER}:{ROOT}", "U_MODE": "hang", "U_SAID": str(shell.folder / "said")}
+    done = shell.run(*agent, TRAIN, *words, env={**env, "U_RANK": "1"})
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: rank=0: a peer went away or did not answer"), lines
+
+
+def test_a_rank_that_dies_of_a_real_time_signal_is_one_line_with_its_number(shell: Shell) -> None:
+    run = start(shell, "none", "realtime")
+    assert run.end() == 1
+    number = signal.SIGRTMIN + 5
+    assert run.stderr().startswith(f"error: rank=0: its process died of signal {number}; ")
+    assert re.fullmatch(LINE, run.stderr()), run.stderr()
+
+
 @pytest.mark.parametrize(
     ("mode", "kind"),
     some([("forkreturn", "none"), ("forkreturn", "ddp2"), ("forkreturn", "inline"),
@@ -347,19 +381,22 @@ WAITS = {
     "logger": Phase("said", "", ("logger=[jsonl,stuck]", "launch.timeout=60")),
     "thread": Phase("run/result.json", "thread", ("launch.timeout=60",)),
     "process": Phase("run/result.json", "mpprocess", ("launch.timeout=60",)),
+    "manager": Phase("run/result.json", "manager", ("launch.timeout=60",)),
 }
 WAITING = [
     ("data", "none"), ("data", "inline"), ("model", "ddp2"), ("step", "ddp2"), ("step", "inline"),
     ("gone", "ddp2"), ("logger", "none"), ("thread", "inline"), ("process", "none"),
+    ("manager", "inline"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("what", "kind"), some(WAITING, "data-none", "step-ddp2"))
 def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
-    shell: Shell, what: str, kind: str
+    shell: Shell, temporary: Path, what: str, kind: str
 ) -> None:
     when = WAITS[what]
-    run = start(shell, kind, when.mode, *when.changes, "launch.grace=60", **dict(when.env))
+    env = {**dict(when.env), "TMPDIR": str(temporary)}
+    run = start(shell, kind, when.mode, *when.changes, "launch.grace=60", **env)
     run.wait_for(when.ready)
     time.sleep(0.5)
     began = time.monotonic()
@@ -373,6 +410,7 @@ def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(
     done = (run.folder / "result.json").exists() and result(run.folder)["status"] == "ok"
     assert code in ((0, 7, 130) if done else (1, 130) if what == "gone" else (130,)), run.stderr()
     assert re.fullmatch(r"(error: [^\n]+\n)?", run.stderr()), run.stderr()
+    assert left_in(temporary) == set()
 
 
 # The working directory

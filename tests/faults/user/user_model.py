@@ -7,8 +7,9 @@ file that is written when it happens, with what is to be known of it.
 from __future__ import annotations
 
 import json
-import multiprocessing
+import multiprocessing.util
 import os
+import signal
 import sys
 import threading
 import time
@@ -167,6 +168,34 @@ def save_slowly() -> None:
     os.fsync = fsync
 
 
+def stop() -> None:
+    """Wait for ever, for all that this process can do."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_at_the_end() -> None:
+    import torch.distributed
+
+    torch.distributed.destroy_process_group = stop
+    say("")
+
+
+def stop_at_the_exit() -> None:
+    multiprocessing.util.Finalize(None, stop, exitpriority=50)
+    say("")
+
+
+def die() -> None:
+    say("")
+    os.kill(os.getpid(), signal.SIGRTMIN + 5)
+
+
+def start_manager() -> None:
+    """As what has multiprocessing make a folder for a socket, and leaves a process running."""
+    multiprocessing.util.get_temp_dir()
+    start_process(daemon=False)
+
+
 def take_long() -> None:
     say("")
     time.sleep(0.5)
@@ -190,4 +219,8 @@ MODES: dict[str, Callable[[], None]] = {
     "slow": lambda: say(""),
     "slowsave": save_slowly,
     "pause": take_long,
+    "stopend": stop_at_the_end,
+    "stopexit": stop_at_the_exit,
+    "realtime": die,
+    "manager": start_manager,
 }
