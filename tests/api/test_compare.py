@@ -230,7 +230,7 @@ def test_ctrl_c_before_a_comparison_has_begun_says_the_command_that_begins_it(sh
     assert "study.resume" not in out + err
     assert "[HYDRA]" not in out + err
     assert err.count("error:") == 1
-    command = out.partition("nothing is measured yet; to go on in a shell: python ")[2]
+    command = out.partition("nothing is measured yet; to resume in a shell: python ")[2]
     done = shell.run(*shlex.split(command), env=environment())
     assert done.returncode == 0, done.stderr
     assert (shell.folder / "made" / "report" / "report.html").exists()
