@@ -74,9 +74,8 @@ class Hosts:
             assert holder.stdout.readline() == "ready\n"
 
     def _has_ended(self) -> bool:
-        for holder in self._holders.values():
-            holder.poll()
-        return not self.processes()
+        ended = [holder.poll() is not None for holder in self._holders.values()]
+        return all(ended) and not self.processes()
 
 
 def path() -> str:

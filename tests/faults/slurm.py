@@ -168,9 +168,8 @@ class Cluster(Hosts):
         assert poll_until(found, seconds, interval=0.1), f"waited {seconds} s for {what}"
 
     def _has_ended(self) -> bool:
-        for daemon in self._daemons.values():
-            daemon.poll()
-        return super()._has_ended()
+        ended = [daemon.poll() is not None for daemon in self._daemons.values()]
+        return all(ended) and super()._has_ended()
 
 
 @contextmanager
