@@ -194,8 +194,12 @@ class Command:
             result = self.runs.make(job, Path(config.hydra.runtime.output_dir)).result
             return None if result is None else result.best_accuracy
 
-        done = composition.in_run_folder(make)
-        callbacks.on_run_end(config=config, config_name=name, job_return=done)
+        try:
+            done = composition.in_run_folder(make)
+            callbacks.on_run_end(config=config, config_name=name, job_return=done)
+        except KeyboardInterrupt:
+            if not self.runs.outcomes:
+                raise  # else the run has ended: there was nothing left to stop
 
     # Sweeps
 

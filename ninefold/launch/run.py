@@ -56,12 +56,17 @@ def run(
         write_job(spec, job)
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
+    except KeyboardInterrupt:
+        ended = Result.of_end(folder)
+        if in_sweep or ended in (None, before):
+            raise
+        return Outcome(0, result=ended)  # the signal came too late to stop anything
     except Exception as error:
         require_undisturbed()  # the error may be a consequence of the signal
         outcome = outcome_of(error)
     ended = Result.of_end(folder)
     if outcome.stopped and not in_sweep and ended not in (None, before):
-        return Outcome(0, result=ended)  # the signal came too late to stop anything
+        return Outcome(0, result=ended)
     if not job.evaluates:
         record(outcome.failures, job.choices, job.resolved, folder, started)
     return outcome
