@@ -265,6 +265,29 @@ def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(
     assert result(run)["status"] == "ok"
 
 
+LATE = """
+import os
+from hydra.experimental.callback import Callback
+
+class Late(Callback):
+    def on_run_end(self, **given):
+        os.kill(os.getpid(), 15)
+"""
+
+
+def test_a_signal_after_the_end_of_a_run_changes_nothing_about_how_its_command_ends(
+    shell: Shell,
+) -> None:
+    (shell.folder / "late.py").write_text(LATE)
+    done = shell.train(
+        "max_steps=1",
+        "+hydra.callbacks.late._target_=late.Late",
+        env={"PYTHONPATH": str(shell.folder)},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert result(only_run(shell.folder))["status"] == "ok"
+
+
 def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
     shell: Shell, resumed: tuple[Path, Done, str, Done]
 ) -> None:
