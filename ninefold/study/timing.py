@@ -158,7 +158,8 @@ class Timing:
         # One more if the named cell has trained no long stretch yet.
         stretched = not self._stretches or self._stretches[self._named_cell]
         if self._settled and (stretched or not fits):
-            self._screen.note(f"the speed comparison is decided after {done} repetitions")
+            unit = "repetition" if done == 1 else "repetitions"
+            self._screen.note(f"the speed comparison is decided after {done} {unit}")
             return "settled"
         if fits or self._extends():
             return None
