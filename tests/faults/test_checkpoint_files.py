@@ -68,14 +68,25 @@ def crashes(
         return lambda: kind(run / "checkpoints", KEEP).save(content(3), best=True)
 
     calls = calls_of(save(twin(base, folder / "whole")), folder / "whole.log")
+
+    def killed(run: Path, call: str, k: int) -> None:
+        """Leave the remains of a save in `run` that was killed at the k-th call of a name."""
+        # Seen once in some 10,000 saves: strace attached, and its fault did not come.
+        for _ in range(3):
+            twin(base, run)
+            writer = Writer(save(run))
+            with traced(writer, folder / "log", f"{call}:signal=KILL:when={k}"):
+                writer.start()
+                outcome = writer.outcome()
+            if outcome.code == -signal.SIGKILL:
+                return
+            shutil.rmtree(run)
+        raise AssertionError(f"{call} {k} did not kill: {outcome}\n{(folder / 'log').read_text()}")
+
     wrong = []
     for number, (call, k) in enumerate(calls):
-        run = twin(base, folder / f"{number}")
-        writer = Writer(save(run))
-        with traced(writer, folder / "log", f"{call}:signal=KILL:when={k}"):
-            writer.start()
-            outcome = writer.outcome()
-        assert outcome.code == -signal.SIGKILL, f"{call} {k} did not kill: {outcome}"
+        run = folder / f"{number}"
+        killed(run, call, k)
         checkpoints = run / "checkpoints"
         found = wrong_now(checkpoints, {*earlier[-1:], 3})
         if not earlier and not manifest.names(checkpoints):
