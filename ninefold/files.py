@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from ninefold.tree import is_deeper
+
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,000 and 4
 # Bytes, and levels: a study of 10,000 runs has a sweep.json of 1 MB, and no file of ours 10 levels.
 LARGEST_JSON, DEEPEST_JSON = 1 << 24, 50
@@ -109,18 +111,12 @@ def read_json(
     text = read_text(path, most)
     try:
         tree = json.loads(text)
-        flat_enough = _is_flatter(tree, deepest)
+        too_deep = is_deeper(tree, deepest)
     except RecursionError:
-        flat_enough = False
-    if not flat_enough:
+        too_deep = True
+    if too_deep:
         raise ValueError(f"it is nested more than {deepest} deep")
     return tree
-
-
-def _is_flatter(tree: Any, levels: int) -> bool:
-    """Whether `tree` has at most so many levels of containers."""
-    inner = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    return levels > 0 and all(_is_flatter(item, levels - 1) for item in inner)
 
 
 def require_stored(file: IO[bytes]) -> None:

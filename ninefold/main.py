@@ -33,13 +33,9 @@ from ninefold.config.job import Settled, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
 from ninefold.launch import events
+from ninefold.launch.failures import agree_on
 from ninefold.launch.ready import ready
-from ninefold.launch.run import (
-    agree_on,
-    exit_process,
-    failure_of,
-    follow,
-)
+from ninefold.launch.run import exit_process, failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
 from ninefold.process import OutputClosed, interrupted, no_reader, open_streams

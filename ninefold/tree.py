@@ -6,7 +6,7 @@ Nothing here imports torch: the same functions are for trees of arrays, and of o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 Tree = Any  # a leaf, such as a tensor or an array, or a tuple, a list or a dict of trees
@@ -34,6 +34,15 @@ def leaves(tree: Tree) -> list[Any]:
         values = tree.values() if isinstance(tree, dict) else tree
         return [leaf for value in values for leaf in leaves(value)]
     return [tree]
+
+
+def is_deeper(tree: Tree, levels: int) -> bool:
+    """Whether sequences and mappings are nested more than so many levels deep."""
+    if isinstance(tree, Mapping):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return False
+    return not levels or any(is_deeper(inner, levels - 1) for inner in tree)
 
 
 def filled(tree: Tree, values: Iterable[Any]) -> Tree:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ninefold.api.parts import WithForward
 from ninefold.checkpoint.loading import read_safetensors, safetensors
 from ninefold.errors import ConfigError, located, memory_failure, not_installed
 
@@ -55,14 +56,14 @@ class SafeTensors:
     def made(self, source: Exported, about: dict[str, str]) -> bytes:
         copies = {
             name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-            for name, tensor in source.model.state_dict().items()
+            for name, tensor in plain(source.model).state_dict().items()
         }
         # Those who load a file into Transformers need to be told that it is torch's.
         data: bytes = safetensors("format", "safetensors").save(copies, {"format": "pt", **about})
         return data
 
     def open(self, source: Exported, path: Path) -> Callable[..., Any]:
-        found, own = read_safetensors(path, "export"), source.model.state_dict()
+        found, own = read_safetensors(path, "export"), plain(source.model).state_dict()
         assert found.keys() == own.keys(), "tensors are missing in the file"
         assert all(torch.equal(found[name], own[name]) for name in own), "tensors differ in it"
         loaded: nn.Module = copy.deepcopy(source.expected)
@@ -71,6 +72,11 @@ class SafeTensors:
             inner = next(inner.children())
         inner.load_state_dict(found)
         return loaded
+
+
+def plain(model: nn.Module) -> nn.Module:
+    """The user's network, where `forward` of a comparison calls it."""
+    return model.model if isinstance(model, WithForward) else model
 
 
 class PT2:

@@ -17,6 +17,7 @@ from ninefold.tree import Tree, call, each, filled, leaves, named, rows
 
 from .resize import Resize
 
+VARIADIC = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 INPUT, OUTPUT = "input", "output"  # the names of a single one
 
 
@@ -124,7 +125,8 @@ class Exported:
         """What its inputs are called: as in an item's dict, or as the network's arguments."""
         if not isinstance(self.inputs, tuple | list):
             return [name for name, _ in named(self.inputs, INPUT)]
-        arguments = list(inspect.signature(self.model.forward).parameters)
+        named_ones = inspect.signature(self.model.forward).parameters.values()
+        arguments = [one.name for one in named_ones if one.kind not in VARIADIC]
         count = len(leaves(self.inputs))
         return (
             arguments[:count]

@@ -20,7 +20,7 @@ from PIL import Image
 from ninefold.dataset.arrays import ArraySpec, LazyArray, Rows, specs
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import DataError, Failure, by_signal, error_text, memory_failure, users_frame
-from ninefold.tree import Tree, each, filled, leaves, named
+from ninefold.tree import Tree, each, filled, is_deeper, leaves, named
 from ninefold.types import Key
 
 LOOKED_AT = 8  # items that are looked at before the start
@@ -480,15 +480,6 @@ def is_several(value: object) -> bool:
     if isinstance(value, tuple | list):
         return any(map(is_several, value))
     return is_value(value) and getattr(value, "ndim", 2) > 0  # PIL images have no ndim
-
-
-def is_deeper(value: Any, levels: int) -> bool:
-    """Whether sequences and mappings are nested more than so many levels deep."""
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, tuple | list):
-        return False
-    return not levels or any(is_deeper(inner, levels - 1) for inner in value)
 
 
 def skeleton(tree: Tree) -> Tree:

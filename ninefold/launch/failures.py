@@ -13,6 +13,7 @@ from ninefold.errors import (
     Failure,
     PeerError,
     ResourceError,
+    error_text,
     located,
     memory_failure,
     resource_failure,
@@ -20,6 +21,7 @@ from ninefold.errors import (
     users_line,
 )
 from ninefold.process import OutputClosed, bug, no_reader
+from ninefold.ranks import started_by
 from ninefold.secrets import redact
 
 
@@ -43,7 +45,7 @@ class Raised:
 
     @cached_property
     def what(self) -> str:
-        return f"{type(self.error).__name__}: {self.text}".rstrip(": ")
+        return redact(error_text(self.error))
 
     @cached_property
     def line(self) -> str | None:
@@ -217,3 +219,15 @@ def _of_code(raised: Raised) -> Failure:
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
     return bug(raised.error)
+
+
+def agree_on(failure: Failure) -> tuple[Failure, bool]:
+    """The failure that all ranks end with, if `failure` ends the run on this one.
+
+    And whether this process prints it: one rank of all does.
+    """
+    if not started_by():
+        return failure, True
+    from ninefold.launch import rendezvous
+
+    return rendezvous.tell(failure)

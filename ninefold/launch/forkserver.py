@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver, process
 from typing import Any
 
+from ninefold.config.untrusted import targets_in
 from ninefold.machine import gpu_driver
 from ninefold.process import SAFE_PATH, importable, replaced, scratch, starting
 
@@ -25,7 +26,8 @@ def start(job: Mapping[str, Any]) -> None:
 
     It imports torch while this process continues.
     """
-    targets = preloadable(_target_modules(job), gpu_driver())
+    modules = {str(target).rpartition(".")[0] for target in targets_in(job).values()}
+    targets = preloadable(sorted(modules), gpu_driver())
     multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     known = multiprocessing.get_all_start_methods()
     if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
@@ -58,14 +60,3 @@ def preloadable(targets: Sequence[str], gpus: bool) -> list[str]:
     modules are then imported by each worker.
     """
     return [name for name in targets if not gpus or name.partition(".")[0] in HARMLESS]
-
-
-def _target_modules(tree: Any) -> list[str]:
-    """The modules that a job's targets live in."""
-    found: set[str] = set()
-    if isinstance(tree, Mapping):
-        if isinstance(tree.get("_target_"), str):
-            found.add(tree["_target_"].rpartition(".")[0])
-        for value in tree.values():
-            found.update(_target_modules(value))
-    return sorted(found)

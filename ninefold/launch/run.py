@@ -17,7 +17,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
 from ninefold.files import write_durably
 from ninefold.launch import Outcome, failures
-from ninefold.launch.failures import Raised
+from ninefold.launch.failures import Raised, agree_on
 from ninefold.launch.run_folder import exclusive, record, stopped
 from ninefold.process import OWN_END
 from ninefold.ranks import started_by
@@ -43,6 +43,12 @@ def run(
     require_undisturbed: raises KeyboardInterrupt if this process received a signal.
     """
     before, in_sweep = Result.of_end(folder), job.asked.in_sweep
+
+    def finished() -> Result | None:
+        """What it came to, if it ended before the signal: that was too late to stop anything."""
+        ended = Result.of_end(folder)
+        return None if in_sweep or ended == before else ended
+
     try:
         require_undisturbed()
         spec = spec_of(
@@ -57,16 +63,14 @@ def run(
         start(spec, job)
         return Outcome(0, result=None if job.evaluates else Result.read(folder))
     except KeyboardInterrupt:
-        ended = Result.of_end(folder)
-        if in_sweep or ended in (None, before):
-            raise
-        return Outcome(0, result=ended)  # the signal came too late to stop anything
+        if result := finished():
+            return Outcome(0, result=result)
+        raise
     except Exception as error:
         require_undisturbed()  # the error may be a consequence of the signal
         outcome = outcome_of(error)
-    ended = Result.of_end(folder)
-    if outcome.stopped and not in_sweep and ended not in (None, before):
-        return Outcome(0, result=ended)
+    if outcome.stopped and (result := finished()):
+        return Outcome(0, result=result)
     if not job.evaluates:
         record(outcome.failures, job.choices, job.resolved, folder, started)
     return outcome
@@ -75,8 +79,7 @@ def run(
 def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
     """How a run ends that raised `error`, on all ranks alike. argv: its command's arguments."""
     failures = list(error.failures) if isinstance(error, Refused) else [failure_of(error, argv)]
-    if started_by():
-        failures[0], _ = agree_on(failures[0])
+    failures[0], _ = agree_on(failures[0])
     return Outcome(failures[0].code, tuple(failures))
 
 
@@ -150,18 +153,6 @@ def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
         process.flush_stdout()
         process.exit_now(code)
     process.exit_process(code, patience)
-
-
-def agree_on(failure: Failure) -> tuple[Failure, bool]:
-    """The failure that all ranks end with, if `failure` ends the run on this one.
-
-    And whether this process prints it: one rank of all does.
-    """
-    if not started_by():
-        return failure, True
-    from ninefold.launch import rendezvous
-
-    return rendezvous.tell(failure)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:

@@ -18,8 +18,9 @@ from ninefold import signals
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure
 from ninefold.launch import Outcome, events
+from ninefold.launch.failures import agree_on
 from ninefold.launch.ready import ready
-from ninefold.launch.run import agree_on, outcome_of, run
+from ninefold.launch.run import outcome_of, run
 from ninefold.launch.run_folder import record
 from ninefold.process import OWN_END, exit_soon, print_failures
 

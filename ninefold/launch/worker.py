@@ -23,11 +23,11 @@ from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
 from ninefold.files import write_json
-from ninefold.launch import forkserver, rendezvous
-from ninefold.launch.failures import Raised, failure_of
+from ninefold.launch import forkserver
+from ninefold.launch.failures import Raised, agree_on, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
-from ninefold.ranks import found, started_by
+from ninefold.ranks import found
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import evaluate as evaluation
 from ninefold.train import run as train_run
@@ -91,7 +91,7 @@ def tell(spec: RunSpec, failure: Failure) -> None:
     """Tell the launcher why this process is about to end; where there is none, end it and tell the
     other ranks or the user."""
     if spec.mailbox is None:
-        told, prints = rendezvous.tell(failure) if started_by() else (failure, True)
+        told, prints = agree_on(failure)
         if prints:
             print(told, file=sys.stderr, flush=True)
         exit_now(failure.code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ninefold.errors import ConfigError, suggestion
@@ -79,8 +79,8 @@ class PartlyFrozen(nn.Module):
         self.network = network
         self.prefixes = tuple(prefixes)
 
-    def forward(self, inputs: Tensor) -> Any:
-        return self.network(inputs)
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        return self.network(*inputs, **named)
 
     def train(self, mode: bool = True) -> PartlyFrozen:
         super().train(mode)

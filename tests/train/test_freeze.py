@@ -53,6 +53,12 @@ def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replace
     assert not any(m.training for m in model.modules())
 
 
+def test_a_network_with_frozen_parts_takes_several_inputs() -> None:
+    network = kept_frozen(nn.Bilinear(2, 3, 4), ["weight"])
+    one, other = torch.ones(5, 2), torch.ones(5, 3)
+    assert network(one, other).equal(network(input1=one, input2=other))
+
+
 def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head() -> None:
     """The recipe in docs/how-to/fine-tuning.md, for torchvision's ResNets."""
     page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
+from ninefold.api.parts import AsItIs, WithForward
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.errors import ConfigError
@@ -49,6 +51,20 @@ def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(
     found.require_same(name)
     assert found.examples == 20
     assert source.names == CASES[kind][1]
+
+
+def test_weights_have_the_names_of_the_network_that_forward_of_a_comparison_calls(
+    tmp_path: Path,
+) -> None:
+    from safetensors.torch import load_file
+
+    network, file = kinds.Pair(), tmp_path / "model.safetensors"
+    model = WithForward(network, lambda inner, batch: inner(*batch)["sum"])
+    inputs, prepare = (torch.randn(4, 6), torch.randn(4, 6)), AsItIs(torch.contiguous_format)
+    found = graph.source(model, model, inputs, torch.ones(4), prepare, False)
+    file.write_bytes(FORMATS["safetensors"].made(found, {}))
+    network.load_state_dict(load_file(file))
+    check.compared(found, FORMATS["safetensors"].open(found, file), TASK, "").require_same("")
 
 
 def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:
