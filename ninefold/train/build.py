@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -125,7 +126,8 @@ def weight_bytes(job: DictConfig) -> int | None:
     Raises ConfigError if the model cannot be built at all.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of each weight that a constructor loads in vain
             model = built_network(job)
         size: int = sum(t.numel() * t.element_size() for t in model.state_dict().values())
         return size

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from omegaconf import OmegaConf
+from torch import Tensor, nn
 
 from ninefold import secrets
 from ninefold.engine.parallel import RankContext
@@ -15,7 +17,7 @@ from ninefold.engine.parallel.ddp import DDP
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.model.convnet import ConvNet
-from ninefold.train import initial
+from ninefold.train import build, initial
 from tests.parallel.ranks import on_ranks
 
 HEAD = ["classifier.weight", "classifier.bias"]
@@ -87,6 +89,21 @@ def test_a_builder_of_a_library_fetches_nothing_also_where_its_default_is_pretra
     net = {"_target_": "torchvision.models.segmentation.fcn_resnet50", "num_classes": 3, **weights}
     found = initial.without_fetching(net)
     assert found == {**net, "weights": None, "weights_backbone": None}
+
+
+class Loaded(nn.Linear):
+    """A layer that loads its weights as it is made."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.load_state_dict(nn.Linear(3, 2, device="cpu").state_dict())
+
+
+def test_an_evaluation_sizes_a_network_that_loads_its_weights_without_a_warning() -> None:
+    node = {"_target_": "tests.train.test_initial.Loaded"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert build.weight_bytes(OmegaConf.create({"model": {"net": node}})) == 4 * 8
 
 
 def test_a_value_from_the_environment_in_init_is_told_as_its_reference(
