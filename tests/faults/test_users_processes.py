@@ -255,10 +255,13 @@ def test_a_process_that_users_code_forks_never_goes_on_as_ours_and_none_is_left(
     assert not shell.survivors()
 
 
+@pytest.mark.parametrize(
+    "mode", some([("unsaid",), ("unsaidctrlc",), ("unsaidexit",)], "unsaidctrlc")
+)
 def test_an_exception_that_cannot_be_shown_is_one_line_and_leaves_no_file(
-    shell: Shell, temporary: Path
+    shell: Shell, temporary: Path, mode: str
 ) -> None:
-    run = start(shell, "none", "unsaid", TMPDIR=str(temporary))
+    run = start(shell, "none", mode, TMPDIR=str(temporary))
     assert run.end() == 1
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
     said = "error: rank=0: Unsaid: <str() of a Unsaid failed>; "

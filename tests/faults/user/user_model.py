@@ -70,7 +70,11 @@ class Unsaid(Exception):
     """Fails to say what is wrong."""
 
     def __str__(self) -> str:
-        raise AttributeError("no such message")
+        raise {
+            "unsaid": AttributeError,
+            "unsaidctrlc": KeyboardInterrupt,
+            "unsaidexit": SystemExit,
+        }[MODE]
 
 
 def misbehave() -> None:
@@ -211,7 +215,7 @@ MODES: dict[str, Callable[[], None]] = {
     "fork": fork,
     "forkreturn": fork_and_return,
     "forktwice": fork_twice,
-    "unsaid": raise_unsaid,
+    **dict.fromkeys(("unsaid", "unsaidctrlc", "unsaidexit"), raise_unsaid),
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
