@@ -292,6 +292,21 @@ def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(
     assert not shell.survivors()
 
 
+# Signals
+
+
+@pytest.mark.parametrize("kind", ["none", "inline"])
+def test_a_signal_ends_a_sweep_though_the_run_that_it_came_to_has_failed(
+    shell: Shell, kind: str
+) -> None:
+    run = start(shell, kind, "late", "seed=0,1", "-m")
+    run.wait_for("said")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 75, run.stderr()
+    assert "too late" in run.stderr()
+    assert len([*shell.folder.rglob("result.json")]) == 1
+
+
 # Signals that are repeated
 
 

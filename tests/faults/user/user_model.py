@@ -109,6 +109,12 @@ def raise_unsaid() -> None:
     raise Unsaid
 
 
+def raise_late() -> None:
+    say("")
+    time.sleep(2)  # a signal may come meanwhile
+    raise RuntimeError("too late")
+
+
 def hang() -> None:
     say("")
     deadline = time.monotonic() + LONG
@@ -227,4 +233,5 @@ MODES: dict[str, Callable[[], None]] = {
     "stopexit": stop_at_the_exit,
     "realtime": die,
     "manager": start_manager,
+    "late": raise_late,
 }
