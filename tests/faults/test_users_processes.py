@@ -232,6 +232,17 @@ def test_a_rank_of_torchrun_that_hangs_is_one_line_though_torchrun_then_ends_it(
     assert lines[0].startswith("error: rank=0: a peer went away or did not answer"), lines
 
 
+def test_users_code_that_forks_while_a_run_of_torchrun_is_prepared_makes_no_second_rank(
+    shell: Shell,
+) -> None:
+    agent = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = [*OPTIONS, "parallel=ddp", "threads=2", "dataset=scanned", "loader.workers=0"]
+    env = {"PYTHONPATH": f"{USER}:{ROOT}", "U_DATA": "fork", "U_SAID": str(shell.folder / "said")}
+    done = shell.run(*agent, TRAIN, *words, env=env, code=0)
+    assert json.loads((shell.folder / "said").read_text()) == 1  # the exit code of the child
+    assert done.stdout.count("(best ") == 1
+
+
 def test_a_rank_that_dies_of_a_real_time_signal_is_one_line_with_its_number(shell: Shell) -> None:
     run = start(shell, "none", "realtime")
     assert run.end() == 1
