@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import os
@@ -184,6 +185,13 @@ def _as_python_begins() -> None:
     if _Process.from_main:
         follow_parent(parent)
     _leave_on_return()
+
+
+@functools.cache
+def end_forks_on_return() -> None:
+    """In a process of the user's, end what its code forks where it would return to ninefold."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _leave_on_return())
 
 
 def _leave_on_return() -> None:
