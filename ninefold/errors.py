@@ -35,7 +35,9 @@ def text_of(value: object) -> str:
     """str(value), or that it fails: an error, or what it is about, may be of a user's class."""
     try:
         return str(value)
-    except Exception:
+    except BaseException as error:  # SystemExit, too: it is not what ends the process
+        if by_signal(error):
+            raise
         return f"<str() of a {type(value).__name__} failed>"
 
 

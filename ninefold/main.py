@@ -64,6 +64,7 @@ def main(name: str, program: str | None = None) -> NoReturn:
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
         signals.restore_default_handlers(signals.interrupt)
+        signals.reset_signals_in_forks()
     try:
         code = command.execute()
         if started_by():

@@ -39,6 +39,7 @@ from ninefold.secrets import redact
 
 Answer = TypeVar("Answer")
 MAX_PATH_BYTES = 88  # of the temporary folder: of a socket in it 107, of which its name takes 19
+TELL_SECONDS = 5.0  # of waiting after which it is told what for
 OWN_END = 10.0  # seconds that a command has to exit once it has ended, or after a second signal
 
 
@@ -57,6 +58,17 @@ def poll_until(
     while not (answer := predicate()) and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(interval, left))
     return answer
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Say on stderr what is waited for in the block, once that has taken TELL_SECONDS."""
+    line = f"waiting for {what}"
+    timer = signals.later(TELL_SECONDS, lambda: print(line, file=sys.stderr, flush=True))
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def locked(file: int | IO[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import os
@@ -65,12 +66,14 @@ class _Process:
     """What this process knows of signals.
 
     order: numbers those that come to handlers installed by `handle` or `handled`.
+    first: the first of these; None before that.
     own: its id, once it handles signals; a forked one has another.
     from_main: whether the fork that is under way is by its main thread.
     mask: the signals that the thread which forks had blocked.
     """
 
     order = itertools.count()
+    first: int | None = None
     own: int | None = None
     from_main = False
     mask: set[int] = set()  # noqa: RUF012
@@ -86,10 +89,17 @@ def handle(handler: Handler) -> None:
     reset_signals_in_forks()
 
     def receive(number: int, frame: FrameType | None) -> None:
-        handler(number, next(_Process.order) == 0)
+        if first := next(_Process.order) == 0:
+            _Process.first = number
+        handler(number, first)
 
     for number in active_handlers():
         signal.signal(number, receive)
+
+
+def received() -> int | None:
+    """The first signal that this process received, whichever handler of ours took it."""
+    return _Process.first
 
 
 def exit_until_handled() -> None:
@@ -136,7 +146,7 @@ def reset_signals_in_forks() -> None:
             before=_before_fork, after_in_parent=_after_fork, after_in_child=_as_python_begins
         )
     if _Process.own != os.getpid():
-        _Process.own, _Process.order = os.getpid(), itertools.count()
+        _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
 
 
 @contextmanager
@@ -168,13 +178,20 @@ def _as_python_begins() -> None:
     if parent != os.getppid():  # not a child of the process that handles signals
         _after_fork()
         return
-    _Process.own, _Process.order = os.getpid(), itertools.count()
+    _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
     signal.set_wakeup_fd(-1)
     restore_default_handlers()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if _Process.from_main:
         follow_parent(parent)
     _leave_on_return()
+
+
+@functools.cache
+def end_forks_on_return() -> None:
+    """In a process of the user's, end what its code forks where it would return to ninefold."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _leave_on_return())
 
 
 def _leave_on_return() -> None:

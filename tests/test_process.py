@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.process import poll_until
+from ninefold import process
+from ninefold.process import poll_until, telling
 from tests.conftest import ROOT
 
 
@@ -32,6 +33,17 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=60,
     )
+
+
+def test_what_is_waited_for_is_told_only_once_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with telling("what is there at once"):
+        pass
+    monkeypatch.setattr(process, "TELL_SECONDS", 0.05)
+    with telling("the other export"):
+        time.sleep(0.5)
+    assert capsys.readouterr().err == "waiting for the other export\n"
 
 
 SPAWNING = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ninefold.errors import ConfigError
 from ninefold.files import opener
-from ninefold.process import scratch
+from ninefold.process import scratch, telling
 
 from .git import commit_of, environment, git, working_tree
 from .guardian import TOKEN
@@ -137,7 +137,8 @@ def _link(source: Path, target: Path) -> None:
 def _set_up(copy: Copy, setup: str) -> None:
     log = Path(f"{copy.root}.setup.log")
     variables = {**environment(), **copy.variables, TOKEN: str(scratch())}
-    with open(log, "wb", opener=opener) as output:
+    told = telling(f"the setup of {copy.name}; its output is in {log}")
+    with open(log, "wb", opener=opener) as output, told:
         done = subprocess.run(
             ["/bin/sh", "-c", setup],
             cwd=copy.folder,

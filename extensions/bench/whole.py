@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ninefold.api.rounds import MAX_ROUNDS
-from ninefold.process import scratch
+from ninefold.process import scratch, telling
 from ninefold.study.turn_plan import mirrored
 
 from .contestant import Command, last_line
@@ -24,7 +24,8 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
     began = time.monotonic()
     process = command.start(number, log, {TOKEN: token})
     try:
-        code = process.wait()
+        with telling(f"run {number + 1} of {command.name}; its output is in {log}"):
+            code = process.wait()
     finally:
         seconds = time.monotonic() - began
         kill(token, process)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ninefold.api.parts import WithForward
 from ninefold.checkpoint.loading import read_safetensors, safetensors
-from ninefold.errors import ConfigError, located, memory_failure, not_installed
+from ninefold.errors import ConfigError, located, memory_failure, not_installed, text_of
 
 from .graph import Exported
 
@@ -187,7 +187,7 @@ def refusing(name: str) -> Iterator[None]:
     except Exception as error:
         if exhausted := memory_failure(error, "a network was being exported"):
             raise exhausted from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
         said = lines[0] if lines else type(error).__name__
         if any("specialized it to be a constant" in line for line in lines):
             said = "its code fixes the number of examples in a batch, and a file takes any number"

@@ -25,7 +25,7 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
-from ninefold.process import locked, poll_until
+from ninefold.process import locked, poll_until, telling
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
@@ -146,7 +146,8 @@ def alone(parent: Path) -> Iterator[str]:
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
-            poll_until(lambda: locked(descriptor))
+            with telling(f"another export to {parent}"):
+                poll_until(lambda: locked(descriptor))
         except OSError:
             left = []
         else:

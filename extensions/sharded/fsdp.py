@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import keep, share_buffers
-from ninefold.errors import ConfigError, one_line
+from ninefold.errors import ConfigError, one_line, text_of
 
 from .spread import Spread, count, named_in, nested
 
@@ -120,7 +120,7 @@ class Sharded(nn.Module):
         try:
             return self.module(*arguments, **options)
         except RuntimeError as error:
-            if MIXED not in str(error):
+            if MIXED not in text_of(error):
                 raise
             raise ConfigError(
                 "parallel.units",

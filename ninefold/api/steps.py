@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn, optim
 
+from ninefold import signals
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.times import Times
@@ -95,6 +96,7 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
     """Let steps take turns to the end; return whether worker processes ran on between them."""
+    signals.end_forks_on_return()
     session.begin()
     with closing(StepWorkers(list(calls))) as workers:
         while (turn := session.turn) is not None:

@@ -78,7 +78,10 @@ class Runs:
             if "ckpt" not in config:
                 record(outcome.failures, choices, values, folder, started)
             return self._ended(outcome, folder)
-        return self.make(settled, folder, started)
+        outcome = self.make(settled, folder, started)
+        if number := signals.received():  # it ends the sweep, whatever the run has ended with
+            raise SystemExit(signals.failure(number).code)
+        return outcome
 
     def make(self, job: Settled, folder: Path, started: float | None = None) -> Outcome:
         """Run `job` and print its failures and, unless quiet, its result.

@@ -18,7 +18,7 @@ from ninefold.checkpoint.weights import LoadReport, aligned, chosen, load_weight
 from ninefold.config import untrusted
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.engine.state import State
-from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line
+from ninefold.errors import CheckpointError, ConfigError, memory_failure, one_line, text_of
 from ninefold.model import Pretrained
 from ninefold.progress import say
 from ninefold.secrets import redact
@@ -170,7 +170,7 @@ def restore(
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):
             raise
-        said = str(error).partition("\n")[0]
+        said = text_of(error).partition("\n")[0]
         raise CheckpointError(
             "resume",
             path,

@@ -21,7 +21,7 @@ from ninefold.engine.divergence import losses, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import gather, local_part
 from ninefold.engine.training import Step, Training
-from ninefold.errors import ProcessNotEnded, located, one_line, text_of
+from ninefold.errors import ProcessNotEnded, by_signal, located, one_line
 from ninefold.logger import Logger
 from ninefold.measure.devices import Load
 from ninefold.places import typed_as
@@ -244,23 +244,18 @@ def closing(run: TrainingRun) -> Iterator[None]:
         except Exception as error:
             log.warning("%s", error)
         for logger in run.loggers:
-            try:
-                close(logger, None, run)
-            except Exception as error:
-                log.warning("%s", error)
+            close(logger, None, run)
         raise
     for logger in run.loggers:
-        try:
-            close(logger, run.result, run)
-        except Exception as error:
-            said = redact(one_line(located(error, text_of(error))))
-            line = f"{type(logger).__name__} could not be closed ({said})"
-            log.warning(line)
-            print(f"warning: {line}", file=sys.stderr, flush=True)
+        if why := close(logger, run.result, run):
+            print(f"warning: {why}", file=sys.stderr, flush=True)
 
 
-def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
-    """Close `logger`, or end this process if that takes longer than peers wait for each other."""
+def close(logger: Logger, result: Result | None, run: TrainingRun) -> str | None:
+    """Close `logger`, or end this process if that takes longer than peers wait for each other.
+
+    Returns, and logs, why it cannot be closed: whatever it raises, the run ends as it would.
+    """
 
     def late() -> ProcessNotEnded:
         return ProcessNotEnded(
@@ -273,5 +268,13 @@ def close(logger: Logger, result: Result | None, run: TrainingRun) -> None:
     timer = run.stop.end_after(run.stop.patience, late)
     try:
         logger.close(result)
+        return None
+    except BaseException as error:
+        if by_signal(error):
+            raise
+        said = redact(one_line(located(error)))
+        line = f"{type(logger).__name__} could not be closed ({said})"
+        log.warning(line)
+        return line
     finally:
         timer.cancel()

@@ -280,6 +280,21 @@ def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) ->
         fail()
 
 
+class Exiting:
+    """A logger whose library exits at its end."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None: ...
+
+    def close(self, result: object) -> None:
+        raise SystemExit(3)
+
+
+def test_a_logger_that_exits_does_not_hide_that_a_signal_ended_the_run(tmp_path: Path) -> None:
+    run = replace(a_run(tmp_path), loggers=[Exiting()])
+    with pytest.raises(Preempted), training_run.closing(run):
+        raise Preempted("signal", "SIGTERM", "the run was stopped; it is saved; resume it")
+
+
 @dataclass(frozen=True)
 class Opening(NoClip):
     """Opens a gate in the step of this number, and so sees that training came there before."""

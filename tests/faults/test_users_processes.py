@@ -232,6 +232,17 @@ def test_a_rank_of_torchrun_that_hangs_is_one_line_though_torchrun_then_ends_it(
     assert lines[0].startswith("error: rank=0: a peer went away or did not answer"), lines
 
 
+def test_users_code_that_forks_while_a_run_of_torchrun_is_prepared_makes_no_second_rank(
+    shell: Shell,
+) -> None:
+    agent = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    words = [*OPTIONS, "parallel=ddp", "threads=2", "dataset=scanned", "loader.workers=0"]
+    env = {"PYTHONPATH": f"{USER}:{ROOT}", "U_DATA": "fork", "U_SAID": str(shell.folder / "said")}
+    done = shell.run(*agent, TRAIN, *words, env=env, code=0)
+    assert json.loads((shell.folder / "said").read_text()) == 1  # the exit code of the child
+    assert done.stdout.count("(best ") == 1
+
+
 def test_a_rank_that_dies_of_a_real_time_signal_is_one_line_with_its_number(shell: Shell) -> None:
     run = start(shell, "none", "realtime")
     assert run.end() == 1
@@ -255,10 +266,13 @@ def test_a_process_that_users_code_forks_never_goes_on_as_ours_and_none_is_left(
     assert not shell.survivors()
 
 
+@pytest.mark.parametrize(
+    "mode", some([("unsaid",), ("unsaidctrlc",), ("unsaidexit",)], "unsaidctrlc")
+)
 def test_an_exception_that_cannot_be_shown_is_one_line_and_leaves_no_file(
-    shell: Shell, temporary: Path
+    shell: Shell, temporary: Path, mode: str
 ) -> None:
-    run = start(shell, "none", "unsaid", TMPDIR=str(temporary))
+    run = start(shell, "none", mode, TMPDIR=str(temporary))
     assert run.end() == 1
     assert re.fullmatch(LINE, run.stderr()), run.stderr()
     said = "error: rank=0: Unsaid: <str() of a Unsaid failed>; "
@@ -287,6 +301,21 @@ def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(
     assert run.said == "scanned"
     assert run.stderr() == ""
     assert not shell.survivors()
+
+
+# Signals
+
+
+@pytest.mark.parametrize("kind", ["none", "inline"])
+def test_a_signal_ends_a_sweep_though_the_run_that_it_came_to_has_failed(
+    shell: Shell, kind: str
+) -> None:
+    run = start(shell, kind, "late", "seed=0,1", "-m")
+    run.wait_for("said")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 75, run.stderr()
+    assert "too late" in run.stderr()
+    assert len([*shell.folder.rglob("result.json")]) == 1
 
 
 # Signals that are repeated

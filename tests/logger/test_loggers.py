@@ -69,16 +69,25 @@ def test_after_a_failure_a_logger_is_closed_with_nothing(here: Shell, tmp_path: 
 class Unclosable(Toy):
     """A logger whose place is gone at the end."""
 
+    error: BaseException = OSError(28, "No space left on device")
+
     def close(self, result: Result | None) -> None:
-        raise OSError(28, "No space left on device")
+        raise self.error
 
 
+class UnclosableExits(Unclosable):
+    """A logger whose library exits at its end."""
+
+    error = SystemExit(3)
+
+
+@pytest.mark.parametrize("name", ["Unclosable", "UnclosableExits"])
 def test_a_logger_that_cannot_be_closed_is_a_warning_after_a_run_that_is_ok(
-    here: Shell, tmp_path: Path
+    here: Shell, tmp_path: Path, name: str
 ) -> None:
-    done = here.train("max_steps=2", "logger=quiet", TOY.replace("Toy", "Unclosable"))
+    done = here.train("max_steps=2", "logger=quiet", TOY.replace("Toy", name))
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("warning: Unclosable could not be closed") == 1
+    assert done.stderr.count(f"warning: {name} could not be closed") == 1
     assert result(only_run(tmp_path))["status"] == "ok"
 
 

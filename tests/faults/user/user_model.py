@@ -70,7 +70,11 @@ class Unsaid(Exception):
     """Fails to say what is wrong."""
 
     def __str__(self) -> str:
-        raise AttributeError("no such message")
+        raise {
+            "unsaid": AttributeError,
+            "unsaidctrlc": KeyboardInterrupt,
+            "unsaidexit": SystemExit,
+        }[MODE]
 
 
 def misbehave() -> None:
@@ -103,6 +107,12 @@ def raise_odd() -> None:
 def raise_unsaid() -> None:
     say("")
     raise Unsaid
+
+
+def raise_late() -> None:
+    say("")
+    time.sleep(2)  # a signal may come meanwhile
+    raise RuntimeError("too late")
 
 
 def hang() -> None:
@@ -211,7 +221,7 @@ MODES: dict[str, Callable[[], None]] = {
     "fork": fork,
     "forkreturn": fork_and_return,
     "forktwice": fork_twice,
-    "unsaid": raise_unsaid,
+    **dict.fromkeys(("unsaid", "unsaidctrlc", "unsaidexit"), raise_unsaid),
     "mpdaemon": lambda: start_process(daemon=True),
     "mpprocess": lambda: start_process(daemon=False),
     "thread": start_thread,
@@ -223,4 +233,5 @@ MODES: dict[str, Callable[[], None]] = {
     "stopexit": stop_at_the_exit,
     "realtime": die,
     "manager": start_manager,
+    "late": raise_late,
 }
