@@ -60,3 +60,13 @@ def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_no
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 2, done.stderr
     assert list(shell.folder.iterdir()) == []
+
+
+def test_more_processes_than_can_be_alive_at_once_are_refused_before_any_starts(
+    shell: Shell,
+) -> None:
+    cells = ["-m", "parallel=ddp", "parallel.processes=40,60,80", "batch_size=240", "device=cpu"]
+    done = shell.train(*cells, "study.ask=[time]", code=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: parallel.processes=40,60,80: 180 process(es) of 3 configuratio")
+    assert list(shell.folder.iterdir()) == []
