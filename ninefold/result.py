@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,7 +47,7 @@ def cell_name(cell: Mapping[str, str]) -> str:
     """
     keys = dict(cell)
     parallel, amp = keys.pop("parallel", ""), keys.pop("amp", "")
-    if keys.get(PROCESSES, "").isdigit():
+    if are_digits(keys.get(PROCESSES)):
         parallel = strategy_name(parallel, keys.pop(PROCESSES))
     return " ".join([f"{parallel}-{amp}", *(f"{key}={text}" for key, text in keys.items())])
 
@@ -83,9 +84,14 @@ def identity(choices: Mapping[Any, Any], values: Mapping[Any, Any]) -> dict[str,
     }
 
 
+def are_digits(value: object) -> bool:
+    """Whether a number of processes, as written, is one: of others int() may raise."""
+    return re.fullmatch("[1-9][0-9]{0,8}", str(value)) is not None
+
+
 def are_numbers(values: object) -> bool:
     """Whether the values that a study gave to a key are several whole numbers, as written."""
-    return isinstance(values, list) and len(values) > 1 and all(str(v).isdigit() for v in values)
+    return isinstance(values, list) and len(values) > 1 and all(map(are_digits, values))
 
 
 @dataclass

@@ -20,6 +20,7 @@ from ninefold.files import read_text, write_json, write_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
 from ninefold.report.__main__ import Parser
+from ninefold.types import MAX_TIME
 
 from . import gate, score, summary
 from .contestant import Command, folder_name
@@ -59,7 +60,7 @@ def parser() -> Parser:
         help="run by /bin/sh; {seed}: number of the repetition, {out}: an empty folder",
     )
     decided = "starts included (2); fewer once it is decided"
-    add("--minutes", type=positive, default=2.0, help=decided)
+    add("--minutes", type=duration, default=2.0, help=decided)
     add("--same", type=share, default=0.02, metavar="2%", help="nearer commands are equal")
     add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
     add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
@@ -73,7 +74,7 @@ def parser() -> Parser:
     add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
     add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
     add(
-        "--start-seconds", type=positive, default=300.0, metavar="S", help="to the first step (300)"
+        "--start-seconds", type=duration, default=300.0, metavar="S", help="to the first step (300)"
     )
     add("--revisions", nargs=2, metavar=("BASE", "HEAD"), help="of git; . is what is here")
     add("--link", action="append", default=[], metavar="PATH", help="link it into each revision")
@@ -104,6 +105,12 @@ def positive(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return number
+
+
+def duration(text: str) -> float:
+    if (number := positive(text)) >= MAX_TIME:
+        raise argparse.ArgumentTypeError(f"{text} is no time below {MAX_TIME:g}")
     return number
 
 

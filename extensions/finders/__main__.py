@@ -7,6 +7,7 @@ with several values (`amp=fp32,autocast`) is a job of its own.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -111,9 +112,9 @@ def rates_of(own: dict[str, str]) -> tuple[float, float, int]:
             f"high is {high:g}; a lower learning rate than that is allowed; correct one of them",
         )
     text = own.get("steps", RATES["steps"])
-    if not text.isdigit() or int(text) < 10:
+    if not re.fullmatch("[1-9][0-9]{1,5}", text):
         raise ConfigError(
-            "steps", text, "not allowed; a whole number of at least 10 is; correct it"
+            "steps", text, "not allowed; a whole number from 10 to 999999 is; correct it"
         )
     return low, high, int(text)
 

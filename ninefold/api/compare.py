@@ -17,11 +17,12 @@ from ninefold.api import FILE, OPTIONS, child
 from ninefold.api import show as shown
 from ninefold.api.answer import Answer
 from ninefold.api.objects import gather
-from ninefold.api.session import MAX_TIME, check_number
+from ninefold.api.session import check_number
 from ninefold.errors import ConfigError, Failure, ResourceError, suggestion
 from ninefold.files import read_text
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
+from ninefold.types import MAX_TIME
 
 LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ninefold.stats.counted_turns import Counted, TurnLog, counted
 from ninefold.study.turn_plan import Turn, mirrored, spread
+from ninefold.types import MAX_TURNS
 
 WARMUP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
 # Of these turns, which all steps have: in the first calls a step may be compiled.
@@ -139,4 +140,4 @@ class Rounds:
 
 def blocks_of_round(fit: int) -> int:
     """How many blocks a round has if so many fit into the time: 1, or even, for 10 to 20 rounds."""
-    return 1 if fit < MIN_BLOCKS else 2 * math.ceil(fit / (2 * MAX_ROUNDS))
+    return 1 if fit < MIN_BLOCKS else min(2 * math.ceil(fit / (2 * MAX_ROUNDS)), MAX_TURNS)

@@ -24,8 +24,7 @@ from ninefold.stats.counted_turns import Counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import Turn
-
-MAX_TIME = 1e8  # minutes, or seconds: timers take no more
+from ninefold.types import MAX_TIME
 
 
 class Session:

@@ -18,6 +18,7 @@ from ninefold.types import (
     ClassNumber,
     Count,
     Device,
+    Duration,
     Fraction,
     FractionOrZero,
     GpuNumbers,
@@ -29,7 +30,6 @@ from ninefold.types import (
     Part,
     Positive,
     Positives,
-    Seconds,
     Section,
     Shape,
     Spacing,
@@ -58,7 +58,7 @@ class ParallelKeys(OptionKeys, kw_only=True):
     """Set it by the top-level key device."""
     devices: Annotated[GpuNumbers, MAY_CHANGE] = None
     """Numbers of the GPUs to use, the first one for results; null: all."""
-    timeout: Annotated[Seconds, MAY_CHANGE, NO_EFFECT]
+    timeout: Annotated[Duration, MAY_CHANGE, NO_EFFECT]
     """Set it by launch.timeout."""
 
 

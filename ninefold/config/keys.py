@@ -17,6 +17,7 @@ from ninefold.types import (
     AtLeast2,
     Count,
     Device,
+    Duration,
     Fraction,
     Names,
     NotNegative,
@@ -24,13 +25,14 @@ from ninefold.types import (
     Probability,
     Processes,
     Questions,
+    Repeats,
     RunFolder,
-    Seconds,
     Section,
     Seed,
     Share,
     StudyFolder,
     Text,
+    Turns,
     Whole,
     Workers,
 )
@@ -95,9 +97,9 @@ class LaunchKeys(Section, kw_only=True):
 
     inline: bool = False
     """Run a job of one process inside the launcher, for a debugger."""
-    timeout: Annotated[Seconds, NO_EFFECT] = 1800
+    timeout: Annotated[Duration, NO_EFFECT] = 1800
     """Seconds that a process waits for its peers."""
-    grace: Annotated[Seconds, NO_EFFECT] = 30
+    grace: Annotated[Duration, NO_EFFECT] = 30
     """Seconds from a signal until workers are killed; the final checkpoint may use 80 % of them."""
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
@@ -212,7 +214,7 @@ class StudyKeys(Section, kw_only=True):
 
     seed: Seed = 0
     """Seed of the order of the configurations in a repetition."""
-    repeats: Count | Literal["auto"] | None = None
+    repeats: Repeats | Literal["auto"] | None = None
     """Repetitions; null: one for each seed of the sweep, auto: until the answer is decided."""
     ask: Questions = None
     """What to compare. time: speed, in interleaved time slices. accuracy: scores of full training
@@ -221,13 +223,13 @@ class StudyKeys(Section, kw_only=True):
     pairs: Literal["best", "all"] = "best"
     """What the speed comparison decides. best: the fastest; others are eliminated. all: every
     pair."""
-    time_budget: Positive = 3
+    time_budget: Duration = 3
     """Minutes of the speed comparison. A second repetition is always made, up to 30 s over
     budget."""
-    slice: Positive = 0.1
+    slice: Duration = 0.1
     """Timed seconds per time slice, after 0.04 s of warm-up; of several processes at least 0.3 s,
     after 0.3 s. At least two steps, or one of a second or more."""
-    turns: AtLeast2 | Literal["auto"] = "auto"
+    turns: Turns | Literal["auto"] = "auto"
     """Time slices of each configuration in a repetition, besides an uncounted one. auto: for 6
     repetitions in study.time_budget, or fewer if starting processes takes most of it."""
     scaling: Literal["strong", "weak"] = "strong"

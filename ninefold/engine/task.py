@@ -175,14 +175,16 @@ def require_possible(score: Score, found: Scores) -> None:
         if not undefined and (isinstance(each, bool) or not isinstance(each, int | float)):
             wrong = f"the {name} is no number; scores are floats; convert it, as with .item()"
             raise ConfigError("task.scores", one_line(repr(each)), wrong)
+        # Another figure may be nan, or infinite, but no int that is more than any float.
+        bounded = name == score.name or isinstance(each, int)
+        if bounded and not abs(each) <= sys.float_info.max:
+            raise NumericsError(
+                "task.scores",
+                each,
+                f"the {name} is not finite; any finite number is allowed; see what the task's "
+                "`scores` makes of its sums, or lower optimizer.lr",
+            )
     value = found.score
-    if not -sys.float_info.max <= value <= sys.float_info.max:
-        raise NumericsError(
-            "task.scores",
-            value,
-            f"the {score.name} is not finite; any finite number is allowed; see what the task's "
-            "`scores` makes of its sums, or lower optimizer.lr",
-        )
     if score.unit == SHARE and not -1e-3 <= value <= 1 + 1e-3:
         raise ConfigError(
             "task.scores",

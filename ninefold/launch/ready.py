@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import mul
 from pathlib import Path
 
 from ninefold.checkpoint.manifest import has_checkpoint
@@ -19,7 +21,7 @@ from ninefold.machine import cores
 from ninefold.ranks import found, slurm, started_by
 from ninefold.types import MAX_PROCESSES
 
-READERS_OF_A_CORE = 64  # processes or threads: with more a host does little but switch
+PROCESSES_OF_A_CORE = 64  # or threads that read: with more a host does little but switch
 
 
 def ready(asked: Asked, folder: Path) -> Settled:
@@ -35,8 +37,7 @@ def ready(asked: Asked, folder: Path) -> Settled:
     job = settle(whole, folder.parent)
     if job.resume is None and not job.evaluates:
         prepare_weights(whole.resolved["init"], job.resolved["model"]["net"])
-    if not started_by() and not job.resolved["launch"]["inline"]:
-        _require_few_processes(job.processes, job.resolved["loader"]["workers"])
+    require_few_processes([job])
     if job.resume is None and not asked.in_sweep and (failures := _occupied(asked, folder)):
         raise Refused(failures)
     return job
@@ -70,21 +71,34 @@ def start_importing(job: Checked) -> None:
         forkserver.start(job.resolved)
 
 
-def _require_few_processes(count: int, workers: int | str) -> None:
-    """Raise ConfigError if one command cannot start so many: half of them would be left.
+def require_few_processes(jobs: Sequence[Settled]) -> None:
+    """Raise ConfigError if one command cannot keep all of these jobs alive at once on this host.
 
-    workers: loader.workers of each.
+    Half of their processes would be left.
     """
+    launcher, several = started_by(), len(jobs) > 1
+    counts = [found(os.environ).local_world_size if launcher else job.processes for job in jobs]
+    given = [job.resolved["loader"]["workers"] for job in jobs]
+    count = sum(counts)
+    who = f"{count} process(es)" + f" of {len(jobs)} configurations, alive at once," * several
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MAX_PROCESSES if files == resource.RLIM_INFINITY else min(MAX_PROCESSES, files // 6)
-    if count > most:
-        wrong = f"too many for one command; it starts {most} here at most"
-        do = "lower it, raise ulimit -n, or start the ranks with torchrun or srun"
-        raise ConfigError("parallel.processes", count, f"{wrong}; {do}")
-    most = READERS_OF_A_CORE * (cores() or 1)
-    if workers != "auto" and (readers := count * int(workers)) > most:
-        wrong = f"{count} process(es) have {readers} together; {most} are allowed on these cores"
-        raise ConfigError("loader.workers", workers, f"{wrong}; lower it")
+    of_host = PROCESSES_OF_A_CORE * (cores() or 1)
+    most = of_host if several else MAX_PROCESSES
+    most = most if files == resource.RLIM_INFINITY else min(most, files // 6)
+    if count > most and not launcher:
+        wrong = f"{who} are " * several + f"too many for one command; it starts {most} here at most"
+        do = "compare fewer at once" if several else "start the ranks with torchrun or srun"
+        do = f"lower it, raise ulimit -n, or {do}"
+        raise ConfigError("parallel.processes", _listed(counts), f"{wrong}; {do}")
+    known = [0 if workers == "auto" else int(workers) for workers in given]
+    readers = sum(map(mul, counts, known))
+    if readers > of_host:
+        wrong = f"{who} have {readers} together; {of_host} are allowed on these cores"
+        raise ConfigError("loader.workers", _listed(given), f"{wrong}; lower it")
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ",".join(dict.fromkeys(map(str, values)))
 
 
 def _occupied(job: Asked, folder: Path) -> list[Failure]:

@@ -21,10 +21,9 @@ from ninefold.places import CONF
 from ninefold.ranks import started_by
 from ninefold.study import start
 from ninefold.study.plan import SWEEPER, in_one_cell
-from ninefold.types import spelled
+from ninefold.types import MAX_RUNS, spelled
 
 DEFAULTS = CONF / "train.yaml"
-MAX_RUNS = 100_000  # of a sweep: more are a mistake, and listing them fills the memory
 LISTS = (SWEEPER, "basic")  # sweepers that make a run for each value
 
 

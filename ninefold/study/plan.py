@@ -22,7 +22,7 @@ from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
-from ninefold.result import PROCESSES, are_numbers, cell_name
+from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
@@ -169,7 +169,7 @@ class Plan:
         own = dict(key_and_value(text) for text in overrides)
         choices = config.hydra.runtime.choices
         axes = {axis: str(choices.get(axis)) for axis in ("parallel", "amp")}
-        if config.parallel.get("max_processes") == 1 and own.get(PROCESSES, "").isdigit():
+        if config.parallel.get("max_processes") == 1 and are_digits(own.get(PROCESSES)):
             del own[PROCESSES]
         return {**axes, **{key: own[key] for key in own if key in self.swept and key not in axes}}
 
@@ -216,7 +216,7 @@ def _possible(composed: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, ..
     found = {
         overrides: config
         for overrides, config in composed.items()
-        if (most := config.parallel.get("max_processes")) is None
+        if not isinstance(most := config.parallel.get("max_processes"), int)
         or config.parallel.processes <= most
     }
     if found:

@@ -63,6 +63,7 @@ MORE = 0.25  # share of the budget that one more round may take
 class Timing:
     """Runs timing rounds until the answer is settled, the plan is done or the time is up.
 
+    jobs: of cells, by name; those of others are settled at their turn.
     settings: the section `study` of the configuration.
     screen: shows how far it is.
     failed: takes how a cell failed, and its folder; the cell is not timed any more.
@@ -71,6 +72,7 @@ class Timing:
     def __init__(
         self,
         plan: Plan,
+        jobs: Mapping[str, Settled],
         recording: StudyFolder,
         settings: Mapping[str, Any],
         screen: Screen,
@@ -80,7 +82,7 @@ class Timing:
         self._screen, self._failed = screen, failed
         self._budget = 60.0 * settings["time_budget"]  # seconds
         self._cells = [cell for cell in plan.cells if cell.name not in recording.untimed]
-        self._jobs: dict[str, Settled] = {}
+        self._jobs = {**jobs}
         self._log = TurnLog()
         self._turns: dict[str, Turn] = {}  # the next one of each cell
         self._turn_seconds: dict[str, float] = {}  # that it is expected to take

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
 
+from ninefold.types import MAX_TURNS
+
 LEAD_SECONDS = 0.04  # of a turn that are not timed: its threads wake in another cell's caches
 # The same for several processes: until the kernel schedules them as in a long run.
 LEAD_SECONDS_OF_SEVERAL = 0.3
@@ -86,7 +88,8 @@ def turn_counts(seconds: Mapping[str, float], training: float) -> dict[str, int]
     long turns would vary more than that of a process with many short ones.
     """
     scale = training / sum(map(math.sqrt, seconds.values()))
-    return {name: max(MIN_TURNS, round(scale / math.sqrt(s))) for name, s in seconds.items()}
+    counts = {name: round(scale / math.sqrt(s)) for name, s in seconds.items()}
+    return {name: min(max(MIN_TURNS, count), MAX_TURNS) for name, count in counts.items()}
 
 
 def stretch_steps(seconds: float) -> int:

@@ -142,3 +142,7 @@ def test_there_are_10_to_20_rounds_of_an_even_number_of_blocks_where_enough_fit(
     blocks = blocks_of_round(fit)
     assert blocks == 1 or blocks % 2 == 0
     assert fit < 24 or 10 <= fit // blocks <= 20
+
+
+def test_a_round_has_no_more_blocks_than_can_be_listed_however_many_fit() -> None:
+    assert blocks_of_round(10**15) == 100_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ninefold.config.job import problems
 from ninefold.errors import ConfigError
 from ninefold.study.plan import Plan
 from tests.study.conftest import Sweep
@@ -42,6 +43,16 @@ def test_a_strategy_of_one_process_has_one_cell_beside_those_that_scale(made: Sw
     assert [cell.name for cell in found.cells] == ["none-fp32", "ddp x1-fp32", "ddp x2-fp32"]
     with pytest.raises(ConfigError, match=r"parallel\.processes=2: none of these strategies"):
         planned(made, ["none", "dp"], [2, 4])
+
+
+@pytest.mark.parametrize("count", ["007", "'2'", "x"])
+def test_a_number_of_processes_that_is_none_is_left_to_the_check_of_its_key(
+    made: Sweep, count: str
+) -> None:
+    found = planned(made, ["none", "ddp"], [1, count])
+    for cell in found.cells[1::2]:
+        (problem,) = problems(found.job(cell, 0))
+        assert str(problem).startswith("error: parallel.processes=")
 
 
 def test_where_scaling_is_weak_the_batch_grows_with_the_processes(made: Sweep) -> None:

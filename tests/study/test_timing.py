@@ -438,6 +438,10 @@ def test_turns_are_in_proportion_to_one_over_the_root_of_their_seconds() -> None
     assert turn_counts({"short": 3.0, "long": 9.0}, training=1.0) == {"short": 2, "long": 2}
 
 
+def test_a_round_has_no_more_turns_than_can_be_listed_however_long_it_is() -> None:
+    assert turn_counts({"a": 0.1}, training=1e9) == {"a": 100_000}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("minutes", "cells"),

@@ -110,6 +110,7 @@ def test_best_pt_and_patience_follow_the_direction_of_the_score(
         (RMSE, Scores(1.0, TENSORS), r"task\.scores=tensor.*the MAE is no n"),
         (RMSE, Scores(1.0, NAMES), r"task=Scripted: its `scores` failed .*'str' object has no"),
         (RMSE, Scores(10**400), r"task\.scores=10\S+: the RMSE is not finite; "),
+        (RMSE, Scores(1.0, {"n": 10**400}), r"task\.scores=10\S+: the n is not finite; "),
         (RMSE, Scores(10**5000), r"task\.scores=<str\(\) of a int failed>: the RMSE is not fini"),
         ("accuracy", True, r"task\.scores=True: the accuracy is no number; "),
         (Score("RMSE", better="sideways"), 1.0, r"task\.score=.*'sideways'.*: its direction is no"),

@@ -41,7 +41,7 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
 
 
 def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:
-    rates = ("what=lr", "low=1e-9", "high=2e-9", "steps=1000000", *SMALL)
+    rates = ("what=lr", "low=1e-9", "high=2e-9", "steps=999999", *SMALL)
     process = shell.start("-m", "ninefold.finders", *rates)
     wait_until((shell.folder / "found" / "run.log").exists, process)
     process.send_signal(signal.SIGINT)
@@ -120,7 +120,9 @@ def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_fol
     [
         ([], "error: what=null: no such search; lr, batch_size are allowed; type "),
         (["what=speed"], "error: what=speed: no such search; "),
-        (["what=lr", "steps=2"], "error: steps=2: not allowed; a whole number of at least 10 "),
+        (["what=lr", "steps=2"], "error: steps=2: not allowed; a whole number from 10 to 999999 "),
+        (["what=lr", "steps=10000000000"], "error: steps=10000000000: not allowed; "),
+        (["what=lr", "steps=²"], "error: steps=²: not allowed; "),
         (["what=lr", "low=2"], "error: low=2: high is 1; a lower learning rate "),
         (["what=lr", "low=1e-300"], "error: low=1e-300: float32, in which networks train, "),
         (["what=lr", "high=0"], "error: high=0: float32, in which networks train, "),
