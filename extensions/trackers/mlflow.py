@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,8 +56,11 @@ def database(run: Run, path: Path) -> Path:
     if run.first_step > 0:
         with suppress(OSError, UnicodeDecodeError, ValueError):
             first = Path(read_text(kept).strip())
-            # Neither after a move to another machine, nor where this command names another one.
-            if first.is_file() and first.parts[-len(path.parts) :] == path.parts:
+            # Neither after a move to another machine, nor where this command names another one, nor
+            # where a stranger's run names a link or a file that is not this user's.
+            found = first.lstat()
+            mine = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            if mine and first.parts[-len(path.parts) :] == path.parts:
                 return first.absolute()
     write_durably(kept, f"{path.absolute()}\n".encode())
     return path.absolute()

@@ -8,6 +8,7 @@ the environment are resolved. With trust=true its own targets are built, too.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -54,6 +55,10 @@ TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
     "SoftMarginLoss": (),
 }
 TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
+CACHE = "dataset.cache_dir"
+OF_OBJECTS = "ninefold.api."  # targets that build what ninefold.compare was given
+# Arguments of a logger, with the texts that lead nowhere: names within the place that it logs to.
+HARMLESS = {"experiment": ".*", "project": ".*", "group": ".*", "mode": "offline"}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -117,7 +122,8 @@ def require_known_targets(
             if known and trusted and accepts(Target, target):
                 continue
             group = place.partition(".")[0]
-            went = field == "ckpt" and group in EVALUATED and str(target).startswith("ninefold.")
+            ours = str(target).startswith("ninefold.") and not str(target).startswith(OF_OBJECTS)
+            went = field == "ckpt" and group in EVALUATED and ours
             instead = f"name that group on the command line, as in {group}=NAME, or " * went
             raise CheckpointError(
                 field,
@@ -133,11 +139,18 @@ def foreign_references(tree: Any, named: Any) -> list[str]:
     """The places in `tree`, but for dataset.root, that refer to the environment otherwise than
     conf/ and `named`, the configuration of this command: what is built there may hand it on.
     """
-    mine, root = {*strings(named)}, "dataset.root"
-    found = [s for s in strings(tree) if "${" in s[1] and s[0] != root and s not in mine]
-    files = option_files() if found else ()
-    conf = {s for path in files for s in strings(read_tree(path), path.parent.name)}
-    return [place for place, text in found if (place, text) not in conf]
+    found = [s for s in strings(tree) if "${" in s[1] and s[0] != "dataset.root"]
+    return [place for place, _ in _foreign(found, named)]
+
+
+def foreign_arguments(tree: Mapping[str, Any], named: Any) -> list[tuple[str, Any]]:
+    """The arguments in `tree`, with their values, that neither conf/ nor `named`, the configuration
+    of this command, has there: any key, and texts that lead elsewhere.
+    """
+    texts = [each for each in strings(tree) if _leads_elsewhere(*each)]
+    if not tree["dataset"].get("cache"):  # nothing is written there
+        texts = [each for each in texts if each[0] != CACHE]
+    return [*_foreign_keys(tree, named), *_foreign(texts, named)]
 
 
 def targets_in(tree: Any) -> dict[str, Any]:
@@ -182,7 +195,8 @@ def for_evaluation(
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
-    foreign = () if trusted else _foreign_keys(taken)
+    odd = () if trusted else _foreign_keys(taken)
+    foreign = (f"conf/ has no {key} for it" for key, _ in odd)
     problems = (*misfits(taken), *rules.problems(taken, taken))
     for wrong in (*_references(taken, trusted), *foreign, *problems):
         raise CheckpointError(
@@ -292,12 +306,42 @@ def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:
             yield f"it refers to something in {place}"
 
 
-def _foreign_keys(taken: Mapping[str, Any]) -> Iterator[str]:
-    """Arguments that conf/ does not give a target: torchvision's `weights` would download."""
+def _foreign_keys(taken: Any, named: Any = None) -> Iterator[tuple[str, Any]]:
+    """Arguments that neither conf/ nor `named` gives a target: torchvision's `weights` would
+    download, timm's `checkpoint_path` reads a file. A target that conf/ does not have is the
+    command's own, or trusted; those of torch.optim take numbers, flags and words, which do no harm.
+    """
+    mine = dict(_nodes(named, ""))
     for place, node in _nodes(taken, ""):
-        if "_target_" in node:
-            known = allowed()[place][node["_target_"]]
-            yield from (f"conf/ has no {place}.{key} for it" for key in node if key not in known)
+        target = str(node.get("_target_"))
+        known = allowed().get(place, {}).get(target)
+        if known is not None and not target.startswith("torch.optim."):
+            own = mine.get(place, {})
+            also = own.keys() if own.get("_target_") == target else ()
+            yield from ((f"{place}.{key}", node[key]) for key in node if key not in {*known, *also})
+
+
+def _foreign(found: list[tuple[str, str]], named: Any) -> list[tuple[str, str]]:
+    """Those of the texts `found` that neither conf/ nor `named` has at their places."""
+    mine = _with_home(named)
+    odd = [text for text in found if text not in mine]
+    files = option_files() if odd else ()
+    conf = {s for path in files for s in _with_home(read_tree(path), path.parent.name)}
+    return [text for text in odd if text not in conf]
+
+
+def _with_home(tree: Any, place: str = "") -> set[tuple[str, str]]:
+    """`strings`, and each as a run has it, with ~ resolved."""
+    found = {*strings(tree, place)}
+    return found | {(place, os.path.expanduser(text)) for place, text in found}
+
+
+def _leads_elsewhere(place: str, text: str) -> bool:
+    """Whether `text` may lead out of the run's folder: to a cache, or to where a logger writes."""
+    group, *inner = place.split(".", 2)
+    argument = inner[1] if group == "logger" and len(inner) == 2 else None
+    harmless = argument is None or re.fullmatch(HARMLESS.get(argument, "(?!)"), text)
+    return place == CACHE or not harmless
 
 
 def _nodes_of(path: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:

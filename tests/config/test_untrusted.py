@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ninefold.config.untrusted import edited, for_evaluation
+from ninefold.config.overlay import tree_of
+from ninefold.config.untrusted import edited, for_evaluation, foreign_arguments
 from ninefold.errors import CheckpointError
 
 JOB = """
@@ -77,3 +81,66 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
         with pytest.raises(CheckpointError, match=re.escape(said)) as refused:
             for_evaluation(text, Path("x.pt"), {}, trusted=True)
         assert "add trust=true" not in str(refused.value)
+
+
+MLFLOW = {"_target_": "ninefold.trackers.mlflow.logger", "experiment": "mine", "uri": None}
+WANDB = {"_target_": "ninefold.trackers.wandb.logger", "project": "mine", "entity": None}
+FOLDER = {"_target_": "ninefold.dataset.folder.Folder", "cache": "disk"}
+TIMM = {"_target_": "ninefold.timm.network", "name": "resnet18"}
+CONVNET = {"_target_": "ninefold.model.convnet.ConvNet", "width": 8}
+
+
+def foreign(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> Any:
+    """What is foreign in a stored configuration with `node` at `place`."""
+    tree: dict[str, Any] = {"dataset": {}, **tree_of({place: node})}
+    return [key for key, _ in foreign_arguments(tree, named or {})]
+
+
+@pytest.mark.parametrize(
+    ("place", "node", "key"),
+    [
+        ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}, "uri"),
+        ("logger.mlflow", {**MLFLOW, "uri": {"project": "x"}}, "uri.project"),
+        ("logger.mlflow", {**MLFLOW, "_args_": ["http://127.0.0.1:9"]}, "_args_"),
+        ("logger.wandb", {**WANDB, "entity": "theirs"}, "entity"),
+        ("logger.wandb", {**WANDB, "mode": "online"}, "mode"),
+        ("dataset", {**FOLDER, "cache_dir": "~/.cache/ninefold/../x"}, "cache_dir"),
+        ("model.net", {**TIMM, "checkpoint_path": "x.pth"}, "checkpoint_path"),
+    ],
+)
+def test_a_stored_argument_that_leads_elsewhere_is_foreign(
+    place: str, node: Mapping[str, Any], key: str
+) -> None:
+    assert f"{place}.{key}" in foreign(place, node)
+
+
+@pytest.mark.parametrize(
+    ("place", "node"),
+    [
+        ("logger.mlflow", {**MLFLOW, "uri": "${oc.env:MLFLOW_TRACKING_URI,null}"}),
+        ("logger.wandb", {**WANDB, "group": "g", "mode": "offline"}),
+        ("dataset", {**FOLDER, "cache_dir": os.path.expanduser("~/.cache/ninefold")}),
+        ("dataset", {**FOLDER, "cache": None, "cache_dir": "/moved"}),
+        ("optimizer", {"_target_": "torch.optim.AdamW", "betas": [0.9, 0.95]}),
+        ("scheduler", {"_target_": "torch.optim.lr_scheduler.ConstantLR", "last_epoch": 1}),
+        ("task.loss", {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "none"}),
+    ],
+)
+def test_what_leads_nowhere_else_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
+    assert foreign(place, node) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "node"),
+    [
+        ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}),
+        ("model.net", {**CONVNET, "plain": True}),
+    ],
+)
+def test_what_the_command_has_itself_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
+    assert foreign(place, node) != []
+    assert foreign(place, node, tree_of({place: node})) == []
+
+
+def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run() -> None:
+    assert foreign("model.net", {"_target_": "mine.Net", "depth": 3}) == []

@@ -13,6 +13,7 @@ import pickle
 import re
 import shlex
 import shutil
+import socket
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -268,6 +269,16 @@ resumed("resuming_what_asks_for_a_secret", "logger.mlflow", lambda folder: {
     "_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 2,
     "uri": "http://127.0.0.1:9/${oc.env:NINEFOLD_CANARY}"},
     "refers to the environment at logger.mlflow.uri; only dataset.root may")  # fmt: skip
+resumed("resuming_what_opens_a_database_elsewhere", "logger.mlflow", lambda folder: {
+    "_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "uri": f"sqlite:///{folder}/canary.db"},
+    "its configuration has logger.mlflow.uri=sqlite:///")  # fmt: skip
+resumed("resuming_what_keeps_examples_elsewhere", "dataset", lambda folder: {
+    **OmegaConf.load(CONF / "dataset" / "folder.yaml"), "classes": 10, "cache": "disk",
+    "cache_dir": str(folder / "canary")}, "its configuration has dataset.cache_dir=")  # fmt: skip
+resumed("resuming_an_argument_that_reads_a_file", "model.net", lambda folder: {
+    "_target_": "ninefold.timm.network", "name": "resnet18", "classes": 10,
+    "checkpoint_path": str(folder / "x.pth")}, "its configuration has model.net.")  # fmt: skip
 
 
 @case
@@ -385,7 +396,8 @@ TRIED = {
     "target_of_a_logging_handler", "target_that_a_resolver_makes", "a_secret_asked_for",
     "argument_that_downloads", "a_width_that_fills_the_memory", "laughs_by_the_billion",
     "a_tensor_name_that_a_terminal_would_obey",
-    "resuming_what_names_a_target", "resuming_a_target_that_the_user_does_not_repeat",
+    "resuming_what_names_a_target", "resuming_what_opens_a_database_elsewhere",
+    "resuming_a_target_that_the_user_does_not_repeat",
     "a_flipped_bit", "an_archive_that_climbs", "a_dataset_whose_pickle_calls_a_shell",
     "a_dataset_that_links_to_a_private_file", "an_option_out_of_its_folder",
     "a_seed_that_is_a_path_in_a_sweep", "a_folder_for_a_shell",
@@ -537,6 +549,34 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
 
 
 # Sockets
+
+
+def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
+    shell: Shell, trained: Path
+) -> None:
+    shutil.copytree(trained, shell.folder / "run")
+    path = shell.folder / "run" / "config.yaml"
+    tree = OmegaConf.load(path)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        node = {"_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 1}
+        tree.logger = {"mlflow": {**node, "uri": uri}}
+        path.write_text(OmegaConf.to_yaml(tree))
+        done = shell.train("resume=run", "max_steps=2")
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        assert done.returncode == 3
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: resume=run: its configuration has logger.mlflow.uri={uri}")
+        assert line.endswith(
+            "; add trust=true if you made it, or name it, as in logger=NAME logger.mlflow.uri=VALUE"
+        )
+        shell.train("resume=run", "max_steps=2", "trust=true", code=0)
+        server.accept()[0].close()
+        shell.train("resume=run", "max_steps=3", "logger=quiet", code=0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_one_host_job_listens_on_loopback_only(shell: Shell) -> None:

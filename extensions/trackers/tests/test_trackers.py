@@ -327,6 +327,26 @@ def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_co
     assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("kind", ["of another user", "link"])
+def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    run = replace(a_run(tmp_path / "run"), first_step=4)
+    named = tmp_path / "stranger" / "outputs" / "mlflow.db"
+    for folder in (run.folder, named.parent):
+        folder.mkdir(parents=True)
+    if kind == "link":
+        (tmp_path / "precious").touch()
+        named.symlink_to(tmp_path / "precious")
+    else:
+        named.touch()
+        os.chown(named, 12345, 12345)
+    (run.folder / mlflow.FILE).write_text(f"{named}\n")
+    monkeypatch.chdir(tmp_path)
+    assert mlflow.database(run, mlflow.DEFAULT) == tmp_path / "outputs" / "mlflow.db"
+
+
 @pytest.mark.slow
 def test_after_a_crash_mlflow_has_each_step_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
