@@ -68,7 +68,7 @@ scheduler: {_target_: torch.optim.lr_scheduler.StepLR, step_size: 1}
 seed: 3
 """
 # On a CPU dp does what none does: the answer is that cell, whatever it takes.
-SWEEP = """study: {ask: [time], time_budget: 0.1}
+SWEEP = """study: {ask: [time], time_budget: 0.4}
 hydra: {mode: MULTIRUN, sweeper: {params: {parallel: "none,dp"}}}
 """
 INLINE = "launch.inline=true"
@@ -215,7 +215,7 @@ def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(
     ("words", "kept"),
     [
         (["-m", "--config-dir", "mine/conf", "experiments=whole", *SMALL,
-          "parallel=none,dp", "study.ask=[time]", "study.time_budget=0.1"],
+          "parallel=none,dp", "study.ask=[time]", "study.time_budget=0.4"],
          ["experiments=whole", "batch_size=8"]),
         (["--config-dir", "mine/conf", "experiments=sweep", *SMALL],
          ["experiments=sweep", "hydra.mode=RUN", "~study"]),
