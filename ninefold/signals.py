@@ -190,8 +190,7 @@ def _as_python_begins() -> None:
 @functools.cache
 def end_forks_on_return() -> None:
     """In a process of the user's, end what its code forks where it would return to ninefold."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: _leave_on_return())
+    os.register_at_fork(after_in_child=lambda: _leave_on_return())
 
 
 def _leave_on_return() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn, optim
 
-from ninefold import signals
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.times import Times
@@ -96,7 +96,10 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
     """Let steps take turns to the end; return whether worker processes ran on between them."""
-    signals.end_forks_on_return()
+    if hasattr(os, "register_at_fork"):  # on Windows signals cannot be imported
+        from ninefold import signals
+
+        signals.end_forks_on_return()
     session.begin()
     with closing(StepWorkers(list(calls))) as workers:
         while (turn := session.turn) is not None:

@@ -344,12 +344,12 @@ def _resumed(job: Checked, place: str) -> Checked:
         job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
         keys.append("parallel.processes")
     continued = job.continuing(run, keys)
-    mine, frozen = job.config.frozen, continued.config.frozen
-    if not trusted and (foreign := untrusted.foreign_arguments(frozen, mine)):
+    built = _completed(continued.config).frozen
+    if not trusted and (foreign := untrusted.foreign_arguments(built, now.frozen)):
         (key, value), group = foreign[0], foreign[0][0].partition(".")[0]
         sets = f"its configuration has {key}={spelled(value)}, which is yours or a stranger's"
-        what = "what leads elsewhere is taken from conf/ and your command only"
-        do = f"add trust=true if you made it, or name it, as in {group}=NAME {key}=VALUE"
+        what = "such arguments are taken from conf/ and your command only"
+        do = f"add trust=true if you made it, or name it, as in {group}=NAME ++{key}=VALUE"
         raise Refused([CheckpointError("resume", folder, sets, what, do)])
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):

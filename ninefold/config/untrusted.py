@@ -58,7 +58,7 @@ TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
 CACHE = "dataset.cache_dir"
 OF_OBJECTS = "ninefold.api."  # targets that build what ninefold.compare was given
 # Arguments of a logger, with the texts that lead nowhere: names within the place that it logs to.
-HARMLESS = {"experiment": ".*", "project": ".*", "group": ".*", "mode": "offline"}
+NAMES = {"experiment": ".*", "project": ".*", "group": ".*", "mode": "offline"}
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -309,7 +309,8 @@ def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:
 def _foreign_keys(taken: Any, named: Any = None) -> Iterator[tuple[str, Any]]:
     """Arguments that neither conf/ nor `named` gives a target: torchvision's `weights` would
     download, timm's `checkpoint_path` reads a file. A target that conf/ does not have is the
-    command's own, or trusted; those of torch.optim take numbers, flags and words, which do no harm.
+    command's own, or trusted. In a run that is resumed numbers are no such arguments, and nothing
+    that torch.optim takes: neither leads anywhere.
     """
     mine = dict(_nodes(named, ""))
     for place, node in _nodes(taken, ""):
@@ -318,7 +319,10 @@ def _foreign_keys(taken: Any, named: Any = None) -> Iterator[tuple[str, Any]]:
         if known is not None and not target.startswith("torch.optim."):
             own = mine.get(place, {})
             also = own.keys() if own.get("_target_") == target else ()
-            yield from ((f"{place}.{key}", node[key]) for key in node if key not in {*known, *also})
+            odd = {key: node[key] for key in node if key not in {*known, *also}}
+            if named is not None:
+                odd = {key: value for key, value in odd.items() if type(value) not in (int, float)}
+            yield from ((f"{place}.{key}", value) for key, value in odd.items())
 
 
 def _foreign(found: list[tuple[str, str]], named: Any) -> list[tuple[str, str]]:
@@ -340,7 +344,7 @@ def _leads_elsewhere(place: str, text: str) -> bool:
     """Whether `text` may lead out of the run's folder: to a cache, or to where a logger writes."""
     group, *inner = place.split(".", 2)
     argument = inner[1] if group == "logger" and len(inner) == 2 else None
-    harmless = argument is None or re.fullmatch(HARMLESS.get(argument, "(?!)"), text)
+    harmless = argument is None or re.fullmatch(NAMES.get(argument, "(?!)"), text)
     return place == CACHE or not harmless
 
 

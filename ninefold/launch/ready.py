@@ -7,14 +7,13 @@ import resource
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from operator import mul
 from pathlib import Path
 
 from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.data import prepare_weights
 from ninefold.config.job import Asked, Checked, Settled, check, settle
 from ninefold.config.resume import AUTO, holds_a_run
-from ninefold.errors import ConfigError, Failure, Refused, resource_failure
+from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
 from ninefold.files import require_regular
 from ninefold.launch import forkserver
 from ninefold.machine import cores
@@ -22,6 +21,7 @@ from ninefold.ranks import found, slurm, started_by
 from ninefold.types import MAX_PROCESSES
 
 PROCESSES_OF_A_CORE = 64  # or threads that read: with more a host does little but switch
+STOPPED_OF_A_CORE = 256  # in a study of times, where all but one configuration's are stopped
 
 
 def ready(asked: Asked, folder: Path) -> Settled:
@@ -72,33 +72,27 @@ def start_importing(job: Checked) -> None:
 
 
 def require_few_processes(jobs: Sequence[Settled]) -> None:
-    """Raise ConfigError if one command cannot keep all of these jobs alive at once on this host.
+    """Raise ConfigError for a job that has too many processes or readers for this host.
 
-    Half of their processes would be left.
+    Of several, which a study keeps alive together, ResourceError: some are to end first. Of ranks
+    that a launcher started only the readers are counted.
     """
     launcher, several = started_by(), len(jobs) > 1
     counts = [found(os.environ).local_world_size if launcher else job.processes for job in jobs]
     given = [job.resolved["loader"]["workers"] for job in jobs]
-    count = sum(counts)
-    who = f"{count} process(es)" + f" of {len(jobs)} configurations, alive at once," * several
+    readers = sum(n * int(w) for n, w in zip(counts, given, strict=True) if w != "auto")
+    kind = ResourceError if several else ConfigError
+    of_host = (STOPPED_OF_A_CORE if several else PROCESSES_OF_A_CORE) * (cores() or 1)
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    of_host = PROCESSES_OF_A_CORE * (cores() or 1)
     most = of_host if several else MAX_PROCESSES
     most = most if files == resource.RLIM_INFINITY else min(most, files // 6)
-    if count > most and not launcher:
-        wrong = f"{who} are " * several + f"too many for one command; it starts {most} here at most"
-        do = "compare fewer at once" if several else "start the ranks with torchrun or srun"
-        do = f"lower it, raise ulimit -n, or {do}"
-        raise ConfigError("parallel.processes", _listed(counts), f"{wrong}; {do}")
-    known = [0 if workers == "auto" else int(workers) for workers in given]
-    readers = sum(map(mul, counts, known))
+    if (count := sum(counts)) > most and not launcher:
+        wrong = f"too many for one command; it starts {most} here at most"
+        do = "lower it, raise ulimit -n, or start the ranks with torchrun or srun"
+        raise kind("parallel.processes", count, f"{wrong}; {do}")
     if readers > of_host:
-        wrong = f"{who} have {readers} together; {of_host} are allowed on these cores"
-        raise ConfigError("loader.workers", _listed(given), f"{wrong}; lower it")
-
-
-def _listed(values: Sequence[object]) -> str:
-    return ",".join(dict.fromkeys(map(str, values)))
+        wrong = f"{count} process(es) have {readers} together; {of_host} are allowed on these cores"
+        raise kind("loader.workers", given[-1], f"{wrong}; lower it")
 
 
 def _occupied(job: Asked, folder: Path) -> list[Failure]:

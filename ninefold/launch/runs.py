@@ -79,7 +79,7 @@ class Runs:
                 record(outcome.failures, choices, values, folder, started)
             return self._ended(outcome, folder)
         outcome = self.make(settled, folder, started)
-        if number := signals.received():  # it ends the sweep, whatever the run has ended with
+        if outcome.code and (number := signals.received()):  # it came to a run that failed
             raise SystemExit(signals.failure(number).code)
         return outcome
 

@@ -19,14 +19,14 @@ from ninefold import study_record
 from ninefold.config import fingerprint, rules
 from ninefold.config.composition import Composition, flags_of
 from ninefold.config.hydra_internal import BasicSweeper
-from ninefold.config.job import Settled, asked, check
+from ninefold.config.job import asked, check
 from ninefold.config.overlay import NOT_TAKEN
 from ninefold.config.parse import key_of, parsed
 from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome, events
-from ninefold.launch.ready import ready, require_few_processes, start_importing
+from ninefold.launch.ready import ready, start_importing
 from ninefold.launch.run_folder import exclusive
 from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
@@ -50,7 +50,7 @@ class PlannedStudy:
 
     config: of the whole sweep. folder: its own. plan: its cells and rounds.
     settings: the sections of a sweep. resumes: whether it goes on with what is in the folder.
-    launcher: the chosen launcher of Hydra's. jobs: see `runnable`.
+    launcher: the chosen launcher of Hydra's.
     """
 
     config: DictConfig
@@ -59,7 +59,6 @@ class PlannedStudy:
     settings: dict[str, Any]
     resumes: bool
     launcher: str
-    jobs: dict[str, Settled]
 
     @property
     def concurrent(self) -> bool:
@@ -89,12 +88,12 @@ def planned(composition: Composition) -> PlannedStudy:
         with suppress(Exception):  # reported when it is the run's turn
             start_importing(check(asked(first, first.hydra)))  # torch, while the rest is composed
     cells = plan.Plan(jobs, compose, settings["study"])
+    if launcher == "basic" and (failures := refused(cells, folder)):
+        raise Refused(failures)
     if settings["study"]["ask"] is None:
         turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
         settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]
-    timed = "time" in settings["study"]["ask"]
-    known = runnable(cells, folder, timed) if launcher == "basic" else {}
-    return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher, known)
+    return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher)
 
 
 @contextmanager
@@ -123,8 +122,7 @@ def begun(
             )
             write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
         recording.words = words_of_a_run(argv, planned.plan, config)
-        known = planned.jobs
-        turns = timing.Timing(planned.plan, known, recording, settings["study"], screen, failed)
+        turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(
             planned.plan,
             recording,
@@ -149,32 +147,26 @@ def screen_for(cells: int, concurrent: bool) -> Screen:
     return Table()
 
 
-def runnable(planned: plan.Plan, folder: Path, timed: bool) -> dict[str, Settled]:
-    """The jobs of the cells of a study in `folder` that can be run here, by name.
+def refused(planned: plan.Plan, folder: Path) -> list[Failure]:
+    """Why no cell of a study in `folder` can be run here, each reason once; none if one can.
 
-    Of the first alone, unless they are timed, and so alive at once. A cell that cannot be run fails
-    at its turn and the others are run. Raises Refused, with each reason once, if none can be, and
-    ConfigError if all have too many processes together.
+    A cell that cannot be run fails at its turn and the others are run, so this stops at the first
+    that can.
     """
     found: dict[str, Failure] = {}
-    jobs: dict[str, Settled] = {}
     for cell in planned.cells:
-        failures: Sequence[Failure] = ()
         try:
-            jobs[cell.name] = ready(planned.job(cell, 0), folder / cell.folder)
+            ready(planned.job(cell, 0), folder / cell.folder)
         except Refused as refused:
             failures = refused.failures
         except Failure as failure:
             failures = (failure,)
         except Exception:
-            return {}  # reported when it is the run's turn
+            return []  # reported when it is the run's turn
+        else:
+            return []
         found.update({str(failure): failure for failure in failures})
-        if jobs and not timed:
-            break
-    if not jobs:
-        raise Refused(list(found.values()))
-    require_few_processes([*jobs.values()])
-    return jobs
+    return list(found.values())
 
 
 def outcomes_since(folder: Path, began: float) -> list[Outcome]:

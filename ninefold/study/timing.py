@@ -22,7 +22,7 @@ from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, ResourceError
 from ninefold.launch import Outcome
-from ninefold.launch.ready import ready_or_failure
+from ninefold.launch.ready import ready_or_failure, require_few_processes
 from ninefold.launch.run import failure_of, spec_of, write_job
 from ninefold.launch.run_folder import record
 from ninefold.progress import duration
@@ -63,7 +63,6 @@ MORE = 0.25  # share of the budget that one more round may take
 class Timing:
     """Runs timing rounds until the answer is settled, the plan is done or the time is up.
 
-    jobs: of cells, by name; those of others are settled at their turn.
     settings: the section `study` of the configuration.
     screen: shows how far it is.
     failed: takes how a cell failed, and its folder; the cell is not timed any more.
@@ -72,7 +71,6 @@ class Timing:
     def __init__(
         self,
         plan: Plan,
-        jobs: Mapping[str, Settled],
         recording: StudyFolder,
         settings: Mapping[str, Any],
         screen: Screen,
@@ -82,7 +80,7 @@ class Timing:
         self._screen, self._failed = screen, failed
         self._budget = 60.0 * settings["time_budget"]  # seconds
         self._cells = [cell for cell in plan.cells if cell.name not in recording.untimed]
-        self._jobs = {**jobs}
+        self._jobs: dict[str, Settled] = {}
         self._log = TurnLog()
         self._turns: dict[str, Turn] = {}  # the next one of each cell
         self._turn_seconds: dict[str, float] = {}  # that it is expected to take
@@ -259,7 +257,7 @@ class Timing:
         what: str,
         cells: int,
     ) -> list[TurnTaker]:
-        """Time as many cells of `left` as fit into memory together, and remove them from it.
+        """Time as many cells of `left` as may be alive together, and remove them from it.
 
         number: of the round. cells: of the round.
         """
@@ -414,7 +412,7 @@ class Timing:
         self._turns[cell.name], self._turn_seconds[cell.name] = turn, turn.steps * seconds
 
     def _start(self, turns: TurnTakers, left: list[PlannedCell], folder: Path, what: str) -> Runs:
-        """Start as many cells of `left` as fit into memory together, and remove them from it.
+        """Start as many cells of `left` as may be alive together, and remove them from it.
 
         One after another: at once, their warm-up steps would take each other's cores. So each also
         shows how much memory it takes.
@@ -425,8 +423,11 @@ class Timing:
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
             self._screen.running(f"{what}  starting {cell.name}", (), self._expected_seconds())
+            alive = [each.name for each, _ in ready]
             try:
-                run = turns.start(self._spec(cell, folder), self._jobs[cell.name].processes)
+                spec = self._spec(cell, folder)
+                require_few_processes([self._jobs[name] for name in (*alive, cell.name)])
+                run = turns.start(spec, self._jobs[cell.name].processes)
             except Failure as failure:
                 if isinstance(failure, ResourceError) and ready:
                     break  # there may be room for it when these have ended

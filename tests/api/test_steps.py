@@ -324,6 +324,10 @@ for name in ("fcntl", "resource", "pwd", "grp", "termios"):
     sys.modules[name] = None
 for name in ("fork", "forkpty", "sched_getaffinity", "getuid", "geteuid", "sysconf", "setpgid"):
     delattr(os, name)
+import signal
+for name in ("SIGUSR1", "SIGHUP", "SIGQUIT"):
+    delattr(signal, name)
+del os.register_at_fork
 import ninefold
 assert [name for name in sys.modules if name.startswith("ninefold.")] == ["ninefold.places"]
 found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)

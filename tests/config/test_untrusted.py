@@ -121,6 +121,7 @@ def test_a_stored_argument_that_leads_elsewhere_is_foreign(
         ("logger.wandb", {**WANDB, "group": "g", "mode": "offline"}),
         ("dataset", {**FOLDER, "cache_dir": os.path.expanduser("~/.cache/ninefold")}),
         ("dataset", {**FOLDER, "cache": None, "cache_dir": "/moved"}),
+        ("model.net", {**TIMM, "drop_path_rate": 0.05}),
         ("optimizer", {"_target_": "torch.optim.AdamW", "betas": [0.9, 0.95]}),
         ("scheduler", {"_target_": "torch.optim.lr_scheduler.ConstantLR", "last_epoch": 1}),
         ("task.loss", {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "none"}),

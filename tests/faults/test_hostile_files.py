@@ -570,7 +570,8 @@ def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
         (line,) = done.stderr.splitlines()
         assert line.startswith(f"error: resume=run: its configuration has logger.mlflow.uri={uri}")
         assert line.endswith(
-            "; add trust=true if you made it, or name it, as in logger=NAME logger.mlflow.uri=VALUE"
+            "; add trust=true if you made it, or name it, as in logger=NAME "
+            "++logger.mlflow.uri=VALUE"
         )
         shell.train("resume=run", "max_steps=2", "trust=true", code=0)
         server.accept()[0].close()

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import ours
 from ninefold import machine
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, ResourceError
 from ninefold.launch.ready import require_few_processes
 from tests.launch.test_run import AGENT
 
@@ -20,22 +20,23 @@ def one_core() -> Iterator[None]:
     machine.share_cores(None)
 
 
-def test_the_readers_of_configurations_that_are_alive_at_once_are_counted_together(
+def test_configurations_are_alive_together_as_far_as_their_processes_and_readers_allow(
     one_core: None,
 ) -> None:
-    none, ddp, auto = (
-        ours.job("device=cpu", f"parallel={parallel}", f"loader.workers={workers}")
-        for parallel, workers in (("none", 64), ("ddp", 32), ("none", "auto"))
+    readers, auto, ranks = (
+        ours.job("device=cpu", *words)
+        for words in (
+            ["loader.workers=64"],
+            ["loader.workers=auto"],
+            ["parallel=ddp", "parallel.processes=8", "batch_size=8"],
+        )
     )
-    for jobs in ([none], [ddp], [none] + 9 * [auto]):
+    for jobs in ([readers], 4 * [readers] + 9 * [auto], 9 * [ranks]):
         require_few_processes(jobs)
-    line = r"^error: loader\.workers=64,32: 3 process\(es\) of 2 configurations, .* have 128 "
-    with pytest.raises(ConfigError, match=line):
-        require_few_processes([none, ddp])
-
-
-def test_nine_configurations_of_eight_processes_are_few_enough() -> None:
-    require_few_processes(9 * [ours.job("device=cpu", "parallel=ddp", "parallel.processes=8")])
+    with pytest.raises(ResourceError, match=r"^error: loader\.workers=64: .* 320 together; 256"):
+        require_few_processes(5 * [readers])
+    with pytest.raises(ResourceError, match=r"^error: parallel\.processes=264: too many for one"):
+        require_few_processes(33 * [ranks])
 
 
 def test_the_readers_of_all_ranks_that_torchrun_started_on_a_host_are_counted_together(

@@ -68,6 +68,19 @@ def test_weights_are_the_same_for_every_cache_loader_and_number_of_processes(
         same([run for run in found if result(run)["processes"] == processes])
 
 
+def test_a_run_whose_own_config_file_names_a_relative_cache_folder_resumes_without_a_word(
+    shell: Shell, photos: Path
+) -> None:
+    overlays = shell.folder / "conf" / "experiments"
+    overlays.mkdir(parents=True)
+    settings = "\n".join(f"  {key}" for key in ("cache: disk", "cache_dir: cache/"))
+    (overlays / "mine.yaml").write_text(f"# @package _global_\ndataset:\n{settings}\n")
+    own = [key for key in RUN if "cache_dir" not in key]
+    words = ["--config-dir", "conf", *own, "experiments=mine", "device=cpu", "launch.inline=true"]
+    shell.train(*words, "max_steps=1", "hydra.run.dir=run", code=0)
+    shell.train(*words, "max_steps=2", "resume=run", code=0)
+
+
 def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(
     shell: Shell, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -327,8 +327,16 @@ def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_co
     assert mlflow.database(resumed, Path("mine.db")) == tmp_path / "elsewhere" / "mine.db"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize("kind", ["of another user", "link"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(
+            "of another user",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away"),
+        ),
+        "link",
+    ],
+)
 def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
