@@ -62,7 +62,7 @@ def poll_until(
 
 @contextmanager
 def telling(what: str) -> Iterator[None]:
-    """Say on stderr what is waited for in the block, once that has taken TELL_SECONDS."""
+    """Say in one line on stderr what a block waits for, if it takes more than TELL_SECONDS."""
     line = f"waiting for {what}"
     timer = signals.later(TELL_SECONDS, lambda: print(line, file=sys.stderr, flush=True))
     try:

@@ -146,7 +146,7 @@ def reset_signals_in_forks() -> None:
             before=_before_fork, after_in_parent=_after_fork, after_in_child=_as_python_begins
         )
     if _Process.own != os.getpid():
-        _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
+        _forget()
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def _as_python_begins() -> None:
     if parent != os.getppid():  # not a child of the process that handles signals
         _after_fork()
         return
-    _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
+    _forget()
     signal.set_wakeup_fd(-1)
     restore_default_handlers()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -187,9 +187,15 @@ def _as_python_begins() -> None:
     _leave_on_return()
 
 
+def _forget() -> None:
+    """Begin as a process that has received no signal."""
+    _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
+
+
 @functools.cache
 def end_forks_on_return() -> None:
     """In a process of the user's, end what its code forks where it would return to ninefold."""
+    # By a function that calls it: two frames above it is the one that forks.
     os.register_at_fork(after_in_child=lambda: _leave_on_return())
 
 

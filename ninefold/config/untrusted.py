@@ -145,7 +145,8 @@ def foreign_references(tree: Any, named: Any) -> list[str]:
 
 def foreign_arguments(tree: Mapping[str, Any], named: Any) -> list[tuple[str, Any]]:
     """The arguments in `tree`, with their values, that neither conf/ nor `named`, the configuration
-    of this command, has there: any key, and texts that lead elsewhere.
+    of this command, has there: keys as `_foreign_keys` says, and the texts that say where a logger
+    writes and where examples are cached.
     """
     texts = [each for each in strings(tree) if _leads_elsewhere(*each)]
     if not tree["dataset"].get("cache"):  # nothing is written there
@@ -313,16 +314,18 @@ def _foreign_keys(taken: Any, named: Any = None) -> Iterator[tuple[str, Any]]:
     that torch.optim takes: neither leads anywhere.
     """
     mine = dict(_nodes(named, ""))
+    numbers = () if named is None else (int, float)
     for place, node in _nodes(taken, ""):
         target = str(node.get("_target_"))
         known = allowed().get(place, {}).get(target)
-        if known is not None and not target.startswith("torch.optim."):
-            own = mine.get(place, {})
-            also = own.keys() if own.get("_target_") == target else ()
-            odd = {key: node[key] for key in node if key not in {*known, *also}}
-            if named is not None:
-                odd = {key: value for key, value in odd.items() if type(value) not in (int, float)}
-            yield from ((f"{place}.{key}", value) for key, value in odd.items())
+        if known is None or target.startswith("torch.optim."):
+            continue
+        own = mine.get(place, {})
+        if own.get("_target_") == target:
+            known = known.union(own)
+        for key, value in node.items():
+            if key not in known and type(value) not in numbers:
+                yield f"{place}.{key}", value
 
 
 def _foreign(found: list[tuple[str, str]], named: Any) -> list[tuple[str, str]]:
@@ -343,9 +346,10 @@ def _with_home(tree: Any, place: str = "") -> set[tuple[str, str]]:
 def _leads_elsewhere(place: str, text: str) -> bool:
     """Whether `text` may lead out of the run's folder: to a cache, or to where a logger writes."""
     group, *inner = place.split(".", 2)
-    argument = inner[1] if group == "logger" and len(inner) == 2 else None
-    harmless = argument is None or re.fullmatch(NAMES.get(argument, "(?!)"), text)
-    return place == CACHE or not harmless
+    if group != "logger" or len(inner) < 2:
+        return place == CACHE
+    names = NAMES.get(inner[1])
+    return names is None or not re.fullmatch(names, text)
 
 
 def _nodes_of(path: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:

@@ -423,10 +423,10 @@ class Timing:
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
             self._screen.running(f"{what}  starting {cell.name}", (), self._expected_seconds())
-            alive = [each.name for each, _ in ready]
             try:
                 spec = self._spec(cell, folder)
-                require_few_processes([self._jobs[name] for name in (*alive, cell.name)])
+                alive = [*(each for each, _ in ready), cell]
+                require_few_processes([self._jobs[each.name] for each in alive])
                 run = turns.start(spec, self._jobs[cell.name].processes)
             except Failure as failure:
                 if isinstance(failure, ResourceError) and ready:
