@@ -62,7 +62,7 @@ def poll_until(
 
 @contextmanager
 def telling(what: str) -> Iterator[None]:
-    """Say in one line on stderr what a block waits for, if it takes more than TELL_SECONDS."""
+    """Print `waiting for WHAT` on stderr as soon as the block has run for TELL_SECONDS."""
     line = f"waiting for {what}"
     timer = signals.later(TELL_SECONDS, lambda: print(line, file=sys.stderr, flush=True))
     try:

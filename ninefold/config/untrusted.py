@@ -144,9 +144,9 @@ def foreign_references(tree: Any, named: Any) -> list[str]:
 
 
 def foreign_arguments(tree: Mapping[str, Any], named: Any) -> list[tuple[str, Any]]:
-    """The arguments in `tree`, with their values, that neither conf/ nor `named`, the configuration
-    of this command, has there: keys as `_foreign_keys` says, and the texts that say where a logger
-    writes and where examples are cached.
+    """The (key, value) pairs of `tree`, a stored configuration, that neither conf/ nor `named`, the
+    configuration of this command, has at the same place: keys that `_foreign_keys` finds, and the
+    strings of loggers and of dataset.cache_dir, which may lead to another's server or file.
     """
     texts = [each for each in strings(tree) if _leads_elsewhere(*each)]
     if not tree["dataset"].get("cache"):  # nothing is written there

@@ -72,10 +72,10 @@ def start_importing(job: Checked) -> None:
 
 
 def require_few_processes(jobs: Sequence[Settled]) -> None:
-    """Raise ConfigError for a job that has too many processes or readers for this host.
+    """Raise ConfigError if a job has more processes or loader workers than this host may have.
 
-    Of several, which a study keeps alive together, ResourceError: some are to end first. Of ranks
-    that a launcher started only the readers are counted.
+    If several jobs together have, which a study keeps alive at once, raise ResourceError: start
+    fewer. Under torchrun or srun, which start the processes, only the workers are limited.
     """
     launcher, several = started_by(), len(jobs) > 1
     counts = [found(os.environ).local_world_size if launcher else job.processes for job in jobs]
