@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -192,7 +191,6 @@ def test_the_engine_is_read_without_configuration_processes_and_files() -> None:
     found, others = reachable(m for m in MODULES if m.startswith("engine/"))
     assert {m for m in found if not m.startswith("engine/")} <= UNDER_THE_ENGINE
     assert others == {"torch", "numpy"}
-    assert sum(MODULES[m].read_text().count("\n") for m in found) <= 5500
 
 
 def test_every_wait_in_a_loop_goes_through_the_function_that_has_a_deadline() -> None:
@@ -207,24 +205,6 @@ def test_hydra_and_omegaconf_are_known_only_where_configuration_is_composed_or_b
         if name.split(".")[0] in ("hydra", "omegaconf")
     }
     assert {m for m in knowing if m not in COMPOSING and package(m) not in COMPOSING} == set()
-
-
-# Lines that a package may have: what it does grows only by what it removes elsewhere.
-MOST_LINES = {
-    "api": 2684, "checkpoint": 1061, "config": 4093, "dataset": 3776, "engine": 2529,
-    "extensions": 7484, "launch": 2154, "logger": 200, "measure": 500, "model": 488, "ranks": 167,
-    "report": 5887, "stats": 1118, "study": 2343, "task": 536, "train": 2744, "ground": 3382,
-}  # fmt: skip
-
-
-def test_the_packages_stay_small_enough_to_find_things_in() -> None:
-    sources = {module: path.read_text() for module, path in MODULES.items()}
-    assert len([module for module in sources if "/" not in module]) <= 21
-    lines = Counter[str]()
-    for module, text in sources.items():
-        lines[module.partition("/")[0] if "/" in module else "ground"] += text.count("\n")
-    assert {name: n for name, n in lines.items() if n > MOST_LINES[name]} == {}
-    assert sum(text.count("fmt: skip") for text in sources.values()) <= 20
 
 
 def test_what_hydra_may_change_is_imported_in_one_module() -> None:

@@ -70,12 +70,11 @@ def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_of_it_is_a_
 
 
 @pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_page_of_the_site_has_one_title_is_short_and_tells_what_holds_today(page: Path) -> None:
+def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page: Path) -> None:
     text = page.read_text()
     prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", prose, re.MULTILINE)) == 1
     assert text.startswith("# ")
-    assert len(text.split()) <= 1500 or page.name == "keys.md"
     # Where something was tried, and before what: benchmarks/LOG.md.
     assert not re.findall(r"was tried|since then|until 20|loaded machine|of ours", text)
 
