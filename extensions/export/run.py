@@ -68,7 +68,7 @@ def export(wanted: Wanted) -> None:
     fp32 = Amp(dtype="float32")
     examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
     found.model.to(memory_format=getattr(torch, layout))
-    task = build.checked_task(found.job, found.model, examples, prepare, here)
+    task, _ = build.checked_task(found.job, found.model, examples, prepare, here)
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)
     source = graph.source(found.model, predicting, inputs, targets, prepare, wanted.prepare)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ninefold.api.capsule import load
 from ninefold.dataset import Examples, Split
-from ninefold.dataset.items import as_it_is, raised
+from ninefold.dataset.items import Items, as_it_is, raised
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
@@ -33,19 +33,6 @@ class Pair:
         return self.inputs[number], self.targets[number]
 
 
-class InputsAlone:
-    """Items without a target, for a `forward` that takes a whole batch as its input."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, number: int) -> tuple[Any]:
-        return (self.items[number],)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CallersDataset(Mapped):
     """Items of the caller's own datasets, which the network gets as they are.
@@ -53,7 +40,7 @@ class CallersDataset(Mapped):
     Without a test set the training examples stand for it: a study of times evaluates nothing.
 
     file, sha256: the objects, see `ninefold.api.capsule`.
-    whole: whether an item is the input, and has no target.
+    whole: whether an item is the one argument of the network, and has no target.
     """
 
     file: str
@@ -62,15 +49,14 @@ class CallersDataset(Mapped):
 
     def load(self, split: Split) -> Examples:
         data = self._data(split)
-        if not isinstance(data, Pair):
+        if self.whole or not isinstance(data, Pair):
             return super().load(split)
         return Examples(data.inputs, data.targets).first(self.limit_of(split))
 
     def item_shape(self) -> Tree:
         """As the first training item has it: channels are not moved."""
-        data = self._data("train")
         items = self._items("train")
-        inputs: Any = data[0] if isinstance(data[0], dict) else data[0][0]
+        inputs = items.returned_input()
         if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
             raise DataError(
                 "dataset",
@@ -102,10 +88,12 @@ class CallersDataset(Mapped):
                 )
         return AsItIs(layout)
 
+    def _items(self, split: Split, whole: bool = False) -> Items:
+        return super()._items(split, self.whole)
+
     def _node(self, split: Split) -> dict[str, Any]:
         """What errors call the data by: its class, in place of one that a configuration names."""
         built = self._built.get(split)
-        built = built.items if isinstance(built, InputsAlone) else built
         return {"_target_": "arrays" if isinstance(built, Pair) else type(built).__name__}
 
     def _data(self, split: Split) -> Any:
@@ -115,7 +103,7 @@ class CallersDataset(Mapped):
             data = given["train" if given["test"] is None else split]
             if not hasattr(type(data), "__getitem__"):
                 data = self._made(data, f"dataset.{split}")
-            self._built[split] = InputsAlone(data) if self.whole else data
+            self._built[split] = data
         return self._built[split]
 
     def _made(self, make: Any, field: str) -> Any:

@@ -25,6 +25,7 @@ from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError
 from ninefold.files import write_json, write_text
 from ninefold.places import option_files
+from ninefold.task.loss import require_untrained
 
 DIGITS = 12  # of a sha256, where a person sees it
 TARGET = "_target_: ninefold.api.parts."
@@ -151,6 +152,8 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
     for name, given in (("forward", forward), ("metric", metric)):
         if given is not None:
             _require_callable(name, given, f"{name}(...)")
+    for name, given in (("loss", loss), ("forward", forward), ("metric", metric)):
+        require_untrained(name, name_of(given), given)
     if forward is not None and metric is not None:
         raise ConfigError(
             "metric",

@@ -27,7 +27,9 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     file, sha256: the objects, see `ninefold.api.capsule`. name: of the model, for errors.
     Raises ConfigError if it is no network.
     """
+    seeded = torch.get_rng_state()
     given, forward = (load(file, sha256, part) for part in ("model", "forward"))
+    torch.set_rng_state(seeded)  # the import of a module may have drawn numbers
     found = given if isinstance(given, nn.Module) else given()
     if not isinstance(found, nn.Module):
         raise ConfigError(
@@ -49,8 +51,7 @@ class WithForward(nn.Module):
         super().__init__()
         self.model, self.function = model, function
 
-    def forward(self, *values: Any, **named: Any) -> Tensor:
-        batch = named or (values if len(values) > 1 else values[0])
+    def forward(self, batch: Any) -> Tensor:
         loss = self.function(self.model, batch)
         if not isinstance(loss, Tensor):
             raise ConfigError(
@@ -118,13 +119,13 @@ class CallersTask(nn.Module):
 
 
 def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> Any:
-    """What the caller's function `name`, one of the objects, makes of groups of parameters."""
+    """What the caller's function `name`, one of the objects, makes of the trained parameters."""
     return load(file, sha256, "optimizer")(parameters)
 
 
 @dataclass(frozen=True)
 class AsItIs:
-    """A `Preparation` without scaling and augmentation.
+    """A `Preparation` without scaling and augmentation; an input alone is its own target.
 
     memory_format: that images [n, c, h, w] get. Targets of int16, masks, become int64.
     """
@@ -139,6 +140,8 @@ class AsItIs:
     def __call__(self, inputs: Tree, targets: Tree, draw: None) -> tuple[Tree, Tree]:
         if isinstance(inputs, Tensor) and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=self.memory_format)
+        if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one
+            return inputs, inputs
         if isinstance(targets, Tensor) and targets.dtype == torch.int16:
             targets = targets.long()  # class numbers of pixels, which are kept in fewer bytes
         return inputs, targets

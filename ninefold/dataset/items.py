@@ -47,18 +47,21 @@ class Items:
         keys: Sequence[Key | Sequence[Key]] | None,
         field: str,
         target: str,
+        whole: bool = False,
     ) -> None:
         """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
         class, for errors.
 
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
+        whole: an item of any kind is the one argument of the network, without a target. A tuple of
+            one value or of numbers stays a tuple, as torch's default_collate has it.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
         parts = [[part] if isinstance(part, Key) else part for part in keys or ()]
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
-        self._field, self._target = field, target
+        self._field, self._target, self._whole = field, target, whole
         try:
             self._count = len(data)
         except Exception as error:
@@ -95,6 +98,12 @@ class Items:
         """Whether the input is one image or volume: bytes or floats with channels first."""
         kind = self.inputs
         return isinstance(kind, ArraySpec) and is_image(kind)
+
+    def returned_input(self) -> Any:
+        """The input of item 0 as the class returns it. Raises DataError."""
+        with generators(0, 0):
+            seed_by((0, 0))
+            return self._pair(0, self._raw(0))[0]
 
     def columns(self) -> tuple[Tree, Tree]:
         """Inputs and targets as lazy arrays, in trees like those of an item."""
@@ -230,6 +239,8 @@ class Items:
 
     def _pair(self, number: int, item: Any) -> tuple[Any, Any]:
         """Input and target of an item; of an unlabeled one NOTHING in place of a target."""
+        if self._whole:
+            return (item,), NOTHING
         if isinstance(item, Mapping) or (self._places and isinstance(item, tuple | list)):
             item = self._by_keys(number, item)
         elif self._keys is not None:
@@ -297,7 +308,8 @@ class Items:
         """`value` as a tree of arrays and PIL images: a dict, a tuple, or one of them alone."""
         if isinstance(value, Mapping) and value:
             return {str(k): self._structure(number, inner, str(k)) for k, inner in value.items()}
-        if isinstance(value, tuple | list) and any(map(is_several, value)):
+        several = isinstance(value, tuple) and self._whole and len(value) > 0
+        if several or (isinstance(value, tuple | list) and any(map(is_several, value))):
             parts = enumerate(value)
             return tuple(self._structure(number, inner, f"{name}[{n}]") for n, inner in parts)
         return value if isinstance(value, Image.Image) else self._array(number, value, name)

@@ -126,10 +126,12 @@ class Mapped(Dataset):
             )
         return dict(node)
 
-    def _items(self, split: Split) -> Items:
+    def _items(self, split: Split, whole: bool = False) -> Items:
+        """The checked items of a split. whole: see Items."""
         data, target = self._data(split), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
-        return Items(data, self.shape, numbers, self.keys, f"dataset.{split}", target)
+        field = f"dataset.{split}"
+        return Items(data, self.shape, numbers, self.keys, field, target, whole)
 
     def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""

@@ -50,7 +50,6 @@ class Unfinished(Exception):
     """An evaluation was interrupted on one of the processes."""
 
 
-@torch.no_grad()
 def evaluate(
     forward: nn.Module,
     source: Source,
@@ -62,8 +61,11 @@ def evaluate(
     context: RankContext,
     interrupted: Callable[[], bool] = lambda: False,
     names: Sequence[str] = (),
+    gradients: bool = False,
 ) -> Evaluation:
     """Measure `forward`, a wrapped objective, on all examples of `source`, for all processes.
+
+    gradients: whether the objective differentiates, so that gradients are enabled.
 
     Raises Unfinished on all processes if one was `interrupted`, which is asked before each batch,
     AssertionError unless each example was counted once, ConfigError or NumericsError if the task
@@ -75,13 +77,14 @@ def evaluate(
     sums: Tensor | None = None
     count = passes = 0
     stopped = False
-    with fork_rng(context):
+    with fork_rng(context), torch.set_grad_enabled(gradients):
         for inputs, targets in shard(source, batch_size, prepare, context):
             if not context.one_batch and interrupted():  # who share a batch stay together
                 stopped = True
                 break
             loss_of_batch, more = forward(inputs, targets, measure=True)
-            loss += loss_of_batch
+            loss += loss_of_batch.detach()
+            more = more.detach()
             with user_errors_as_config(task, "measure"):  # stack takes tensors of one shape only
                 sums = more if sums is None else torch.stack((sums, more)).sum(0)
             count += rows(inputs)
@@ -93,7 +96,7 @@ def evaluate(
             inputs, targets = next(shard(source, 1, prepare, RankContext(0, 1, context.device)))
             for _ in range(passes, least):
                 _, sums_of_batch = forward(inputs, targets, measure=True)
-            sums = torch.zeros_like(sums_of_batch) if sums is None else sums
+            sums = torch.zeros_like(sums_of_batch.detach()) if sums is None else sums
     forward.train(was_training)
     if context.one_batch and context.rank > 0:  # it has computed what rank 0 counts
         count, loss = 0, torch.zeros_like(loss)

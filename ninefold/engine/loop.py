@@ -156,4 +156,5 @@ def evaluate_on(run: Training, source: Source) -> Evaluation:
         parallel=run.parallel,
         context=run.context,
         interrupted=run.interrupted,
+        gradients=run.objective.differentiates,
     )

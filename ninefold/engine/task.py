@@ -101,12 +101,16 @@ class Objective(nn.Module):
 
     The loss is computed where the network runs, so that a strategy that uses several devices
     needs to move numbers only.
+
+    differentiates: whether it takes gradients itself, as a gradient penalty does, so that they are
+        enabled in evaluations too.
     """
 
-    def __init__(self, network: nn.Module, task: Task) -> None:
+    def __init__(self, network: nn.Module, task: Task, differentiates: bool = False) -> None:
         super().__init__()
         self.network = network
         self.task = task
+        self.differentiates = differentiates
 
     def forward(
         self, inputs: Tree, targets: Tree, measure: bool = False

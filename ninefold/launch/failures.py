@@ -103,6 +103,14 @@ KNOWN = (
         "an operation has no deterministic kernel",
         "choose another model or leave it out",
     ),
+    Known(  # as experts that no example of a process has chosen in this step
+        ("Expected to have finished reduction in the prior iteration",),
+        ConfigError,
+        "parallel.find_unused_parameters",
+        "false",
+        "a step gave some trained parameters no gradient, which DDP waits for",
+        "set it to true, or use these parameters in each step",
+    ),
     Known(
         ("torch._dynamo.exc.", "torch._inductor.exc."),
         ConfigError,

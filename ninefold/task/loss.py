@@ -6,9 +6,10 @@ import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from ninefold.errors import ConfigError
+from ninefold.task.trained import trained_in
 
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
@@ -28,13 +29,15 @@ def unreduced(loss: Loss | str) -> Loss:
 
 
 def require_untrained(field: str, target: str, built: object) -> None:
-    """Raise ConfigError if a loss or a task has parameters to train: only the network's are."""
-    parameters = built.named_parameters() if isinstance(built, nn.Module) else ()
-    if names := [name for name, value in parameters if value.requires_grad]:
+    """Raise ConfigError if a loss, a task or a function keeps parameters to train: only the
+    network's are trained.
+    """
+    if names := trained_in(built):
+        shown = ", ".join([*names[:3], *["..."] * (len(names) > 3)])
         raise ConfigError(
             field,
             target,
-            f"its parameters would not be trained; it has {', '.join(names)}; move them into the "
+            f"its parameters would not be trained; it has {shown}; move them into the "
             "network, or turn their requires_grad off",
         )
 

@@ -63,12 +63,15 @@ from ninefold.train.kernels import (
     require_one_device,
 )
 from ninefold.train.optimizer import (
+    UNFUSED,
+    fits_fused,
     name_parameters,
     parameter_groups,
     require_options,
     require_same_groups,
     returned_groups,
     start_momentum,
+    trained_parameters,
 )
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.trial import Trial
@@ -246,16 +249,18 @@ def training(
     task = built_task(job)
     trial = trial_of(job, kept_frozen(model, job.freeze), task, context)
     size = evaluation_batch(job.batch_size, input_values(job, dataset), context)
-    if evaluates:
-        trial.evaluation(test, plain)
+    differentiates = evaluates and trial.evaluation(test, plain)
     if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
         task.require_targets(train.targets)
-    trial.step(train, moved, job.seed, job.batch_size, job.accumulate)
+    parallel.require_used(trial.step(train, moved, job.seed, job.batch_size, job.accumulate))
+    mean_loss = None
+    if context.replicas > 1 and context.rank == 0:
+        mean_loss = trial.has_mean_loss(train, moved, job.seed)
     del trial  # its copies are as large as the network
     network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
     if mode is not None:
         network_in_dtype = Compiled(network_in_dtype, mode)
-    objective = Objective(network_in_dtype, task)
+    objective = Objective(network_in_dtype, task, differentiates)
     forward = parallel.wrap(objective, context)
     verify(amp, amp.grad_scaler(context.device), context.device)
     score, counted = scoring(task), counted_in(dataset, task, train)
@@ -263,6 +268,8 @@ def training(
     state.origin, state.task = origin, task
     require_same_groups(state.optimizer, parallel, context)
     seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)  # each its own dropout
+
+    unfused = [UNFUSED] * bool(job.optimizer.get("fused") and not fits_fused(model))
 
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
     if resume:
@@ -319,8 +326,9 @@ def training(
         layout=layout,
         loading=how,
         random_inputs=dataset.random_inputs,
+        mean_loss=mean_loss,
         counted=counted,
-        notes=[*state.origin, *frozen],
+        notes=[*state.origin, *frozen, *unfused],
     )
 
 
@@ -355,14 +363,13 @@ def checked_task(
     prepare: Preparation,
     context: RankContext,
     names: Sequence[str] = (),
-) -> Task:
-    """The job's task. Raises ConfigError if model, task and examples do not fit together.
+) -> tuple[Task, bool]:
+    """The job's task, and whether evaluations need gradients enabled.
 
-    names: of the classes.
+    names: of the classes. Raises ConfigError if model, task and examples do not fit together.
     """
     task = built_task(job)
-    trial_of(job, model, task, context).evaluation(examples, prepare, names)
-    return task
+    return task, trial_of(job, model, task, context).evaluation(examples, prepare, names)
 
 
 def model_name(job: DictConfig) -> str:
@@ -417,12 +424,17 @@ def initial_state(
     if per == "step" and "T_max" in scheduling:  # it counts epochs in conf/
         scheduling.T_max = max(1, scheduling.T_max * per_epoch - warmup)
     own: Any = None if groups is None else OmegaConf.to_container(groups, resolve=True)
-    if isinstance(own, dict):
+    parameters: Sequence[Any]
+    if own is None:
+        parameters = trained_parameters(model)
+    elif isinstance(own, dict):
         returned = make(own, "optimizer.groups", model, _partial_=False)
         parameters = returned_groups(model, returned, str(own["_target_"]), options.lr)
         own = [{key: group[key] for key in group if key != "params"} for group in parameters]
     else:
         parameters = parameter_groups(model, own)
+    if options.get("fused") and not fits_fused(model):
+        options.fused = False  # UNFUSED says so
     optimizer = make(options, "optimizer", parameters, _partial_=False)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(

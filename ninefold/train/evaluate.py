@@ -60,7 +60,9 @@ def evaluate(spec: RunSpec) -> None:
         )
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
-        task = build.checked_task(job, found.model, examples, prepare, context, names)
+        task, differentiates = build.checked_task(
+            job, found.model, examples, prepare, context, names
+        )
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(
@@ -72,6 +74,7 @@ def evaluate(spec: RunSpec) -> None:
             parallel=parallel,
             context=context,
             names=names,
+            gradients=differentiates,
         )
         if not math.isfinite(result.loss):
             raise NumericsError(

@@ -13,13 +13,25 @@ from torch import nn
 from ninefold.engine.parallel import Parallel, RankContext
 from ninefold.errors import ConfigError, suggestion
 
+UNFUSED = (
+    "optimizer.fused is false here: PyTorch's fused optimizers take floating point parameters, and "
+    "this network has complex ones."
+)
 SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
 
 
-def parameter_groups(
-    model: nn.Module, groups: Sequence[Mapping[str, Any]] | None
-) -> list[dict[str, Any]]:
-    """Return what torch's optimizers take: trained parameters of `model`, in groups with options.
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of `model` that are trained, as torch's optimizers take them."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def fits_fused(model: nn.Module) -> bool:
+    """Return whether torch's fused optimizers take the trained parameters: no complex ones."""
+    return all(parameter.is_floating_point() for parameter in trained_parameters(model))
+
+
+def parameter_groups(model: nn.Module, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return trained parameters of `model` as torch's optimizers take them, in groups with options.
 
     groups: each with `match`, a glob of parameter names, and options such as lr and weight_decay.
     A parameter belongs to the first group it matches, or to the default one, which comes first.
@@ -28,7 +40,7 @@ def parameter_groups(
     names = [name for name, _ in model.named_parameters()]
     left = {name: value for name, value in model.named_parameters() if value.requires_grad}
     found = []
-    for number, group in enumerate(groups or ()):
+    for number, group in enumerate(groups):
         glob = str(group["match"])
         matching = [name for name in left if fnmatchcase(name, glob)]
         if not matching:

@@ -73,6 +73,11 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *cuda_graph.notes(job.graph, context.device),
         *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
+    if run.mean_loss is False:
+        found.append(
+            "The loss of a batch is not the mean of the losses of its parts: this run trains on "
+            "other gradients than one process does."
+        )
     if context.local_size > job.threads:
         found.append(
             f"{context.local_size} processes have a CPU thread each, where one process "
@@ -114,6 +119,7 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         "loader_workers": run.loading.workers,
         "resident_bytes": run.loading.resident,
         "random_inputs": run.random_inputs,
+        "mean_loss": run.mean_loss,
         "batch_size": job.batch_size,
         "units": run.counted.name,
         "units_per_example": run.counted.per_example,

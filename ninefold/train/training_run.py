@@ -47,6 +47,7 @@ class TrainingRun(Training):
     layout: the memory format of inputs and weights, by torch's name.
     loading: how each training process reads its batches.
     random_inputs: whether the examples were drawn at random.
+    mean_loss: whether the loss of a batch is the mean of its halves'; None: it was not tried.
     counted: what a throughput is shown in.
     notes: sentences about where its weights come from and which are trained.
     left_out: checkpoints that were due while the one before was being written.
@@ -66,6 +67,7 @@ class TrainingRun(Training):
     layout: str
     loading: LoaderPlan
     random_inputs: bool = False
+    mean_loss: bool | None = None
     counted: Counted = IMAGES
     notes: Sequence[str] = ()
     left_out: int = 0

@@ -7,10 +7,12 @@ that is not, to the last bit.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean, variance
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,11 @@ from ninefold.model import not_a_tensor, picked
 from ninefold.tree import call, each, rows, shapes
 
 MORE = 64  # examples that `scores` is tried with, where it fails on two
+HALVED = 32  # examples whose loss is compared with that of their halves
+SMALL = 4  # of these, again
+DRAWS = 8  # times that a loss which draws random numbers is computed
+SAME_LOSS = 1e-3  # share of a loss up to which it is the same: rounding differs by batch size
+ERRORS = 7.0  # standard errors of the difference that draws of a mean do not reach: 1 in 100,000
 
 Batch = tuple[Any, Any]  # inputs and targets, prepared
 
@@ -58,14 +65,18 @@ class Trial:
 
     def step(
         self, train: Examples, prepare: Preparation, seed: int, batch_size: int, accumulate: int
-    ) -> None:
-        """Raise ConfigError if a training step cannot be taken: forward, loss and backward.
+    ) -> list[str]:
+        """Return the trained parameters without a gradient after a training step: they are unused.
 
-        Of two examples, and of one where a device computes one at a time.
+        A step of two examples, and of one where a device computes one at a time. If that leaves
+        parameters unused, as experts that none of two examples chooses, one of a whole batch.
+        Raises ConfigError if the step cannot be taken: forward, loss and backward.
         """
-        some = np.arange(min(2, len(train)))
-        (draw,) = prepare.draws(seed, 0, some[None], HostSource(train).shape, torch.device("cpu"))
-        two = prepare(*read(train, some), draw)
+
+        def batch_of(count: int) -> Batch:
+            return prepared(train, prepare, seed, np.arange(min(count, len(train))))
+
+        two = batch_of(2)
         micro_batch = batch_size // self.context.data_size // accumulate
         part = -(-micro_batch // len(self.context.devices))  # as torch.chunk has them
         alone = part == 1 or micro_batch % part == 1
@@ -88,22 +99,98 @@ class Trial:
                 f"a training step fails on examples of {shapes(batch[0])}; {found}; correct it, or "
                 "choose another model, task or dataset",
             ) from error
+        if self._unused() and micro_batch > 2:
+            with generators(0, 0), torch.enable_grad():
+                self._error_of_step(batch_of(micro_batch))
+        return self._unused()
 
-    def evaluation(self, test: Examples, prepare: Preparation, names: Sequence[str] = ()) -> None:
-        """Raise ConfigError if the network or the task's loss, `measure` or `scores` fails.
+    def has_mean_loss(self, train: Examples, prepare: Preparation, seed: int) -> bool | None:
+        """Return whether the loss of a batch is the mean of the losses of its halves.
 
-        `scores` may fail only because two examples are so few: it is then called on MORE of them
-        too, and a division by zero is no failure. names: of the classes.
+        Only then do several processes, with a part of each batch, train what one does. It is
+        computed in float32 and evaluation mode, of HALVED examples and of each SMALL ones of these:
+        where a loss weights its examples, few differ more in their weights. Of a loss that draws
+        random numbers, what DRAWS draws explain is no difference.
+        None: not known, as where the loss cannot be computed so.
         """
+        count = min(HALVED, len(train)) // 2 * 2
+        if count < 2:
+            return None
+        some = np.linspace(0, len(train) - 1, count).astype(np.int64)
+        whole = prepared(train, prepare, seed, some)
+        drawn = [self._halved(whole, draw) for draw in range(2)]
+        if not math.isfinite(drawn[0][0]):
+            return None
+        if drawn[0] != drawn[1]:
+            drawn += [self._halved(whole, draw) for draw in range(2, DRAWS)]
+            wholes, means = zip(*drawn, strict=True)
+            error = math.sqrt((variance(wholes) + variance(means)) / DRAWS)
+            return _are_same(fmean(wholes), fmean(means), ERRORS * error)
+        small = [
+            self._halved(each(lambda leaf, n=n: leaf[n : n + SMALL], whole), 0)
+            for n in range(0, count - SMALL + 1, SMALL)
+        ]
+        return all(_are_same(*pair) for pair in (drawn[0], *small) if math.isfinite(pair[0]))
+
+    def _halved(self, batch: Batch, draw: int) -> tuple[float, float]:
+        """The loss of a batch and the mean of its halves'; nan where it cannot be computed.
+
+        draw: the number that random generators are seeded by.
+        """
+        halves = [each(lambda leaf, n=n: leaf[n::2], batch) for n in (0, 1)]
+        with generators(0, draw), torch.enable_grad():  # a gradient penalty takes some
+            try:
+                return self._loss(batch), fmean(map(self._loss, halves))
+            except Exception:  # a detector has no loss in evaluation mode
+                return math.nan, math.nan
+
+    def evaluation(self, test: Examples, prepare: Preparation, names: Sequence[str] = ()) -> bool:
+        """Return whether an evaluation needs gradients enabled: the loss or the network takes some.
+
+        Raises ConfigError if the network or the task's loss, `measure` or `scores` fails. `scores`
+        may fail only because two examples are so few: it is then called on MORE of them too, and a
+        division by zero is no failure. names: of the classes.
+        """
+        try:
+            self._evaluation(test, prepare, names, gradients=False)
+        except ConfigError as failure:
+            if not _wants_gradients(failure):
+                raise
+            self._evaluation(test, prepare, names, gradients=True)
+            return True
+        return False
+
+    def _evaluation(
+        self, test: Examples, prepare: Preparation, names: Sequence[str], gradients: bool
+    ) -> None:
         failure: ConfigError | None = None
         for count in (2, MORE):
             some = np.linspace(0, len(test) - 1, min(count, len(test))).astype(np.int64)
-            with generators(0, 0), torch.no_grad():
+            with generators(0, 0), torch.set_grad_enabled(gradients):
                 failure = self._failure_of_scores(prepare(*read(test, some), None), names)
             if failure is None:
                 return
         if failure is not None and not isinstance(failure.__cause__, ArithmeticError):
             raise failure
+
+    def _unused(self) -> list[str]:
+        """The trained parameters without a gradient, after steps that were tried."""
+        try:
+            network, _ = self._copies
+        except Exception:
+            return []
+        trained = [each for each in network.named_parameters() if each[1].requires_grad]
+        unused = [name for name, parameter in trained if parameter.grad is None]
+        return unused if len(unused) < len(trained) else []  # no step was taken
+
+    def _loss(self, batch: Batch) -> float:
+        """The loss of a batch in evaluation mode. Raises whatever it raises."""
+        network, task = self._copies
+        if isinstance(task, nn.Module):
+            task.eval()
+        inputs, targets = self._placed(batch)
+        output = picked(call(network.eval(), inputs), self.part, self.name)
+        return float(task.loss(output, targets).detach())
 
     def _error_of_step(self, batch: Batch) -> Exception | None:
         """Why a training step fails; None: not known to."""
@@ -183,6 +270,22 @@ class Trial:
         wrong = f"its `{called}` fails in an evaluation, {which}example(s)"
         do = "correct it, or choose another task, model or dataset"
         return ConfigError("task", self.option, wrong, found, do)
+
+
+def _are_same(whole: float, mean: float, allowed: float = 0.0) -> bool:
+    """Whether a loss is the mean of the losses of its halves, but for rounding and `allowed`."""
+    return abs(whole - mean) <= max(SAME_LOSS * max(abs(whole), abs(mean)), allowed)
+
+
+def _wants_gradients(failure: ConfigError) -> bool:
+    """Whether what failed without gradients may have wanted some, as torch.autograd.grad does."""
+    return "does not require grad" in str(failure.__cause__)
+
+
+def prepared(train: Examples, prepare: Preparation, seed: int, some: Rows) -> Batch:
+    """These training examples as the first epoch prepares them, on the CPU."""
+    (draw,) = prepare.draws(seed, 0, some[None], HostSource(train).shape, torch.device("cpu"))
+    return prepare(*read(train, some), draw)
 
 
 def read(examples: Examples, some: Rows) -> Batch:

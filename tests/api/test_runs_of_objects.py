@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset, TensorDataset
 
 from ninefold.api import OPTIONS
 from ninefold.api.objects import gather
@@ -89,3 +92,141 @@ def test_objects_of_a_run_are_read_with_trust_and_not_without(shell: Shell) -> N
     ):
         refused(shell.run(*command), 3, field, hint="names the target ninefold.api")
     assert not canary.exists()
+
+
+ROWS = torch.rand(16, 6)
+
+
+def reconstruction(model: nn.Module, batch: Any) -> torch.Tensor:
+    return (model(batch[0]) - batch[0]).pow(2).sum()
+
+
+def lone_reconstruction(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    assert batch.shape[1:] == ROWS.shape[1:]
+    return (model(batch) - batch).pow(2).sum()
+
+
+def first_loss(shell: Shell, *given: Any, **named: Any) -> float:
+    """The loss of the first step, of all examples."""
+    words = written(shell.folder, *given, **named)
+    whole = ["batch_size=16", "max_steps=1", "log_every=1", "checkpoint.every=0"]
+    shell.train(*words, *SHORT[1:], *whole, "hydra.run.dir=run", code=0)
+    lines = (shell.folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return float(next(loss for line in lines if (loss := json.loads(line).get("loss"))))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "forward"),
+    [
+        (TensorDataset(ROWS), reconstruction),
+        (ROWS, lone_reconstruction),
+        (TensorDataset(ROWS, torch.arange(16.0)), reconstruction),
+    ],
+    ids=["a tuple of one", "a lone tensor", "a tuple of two"],
+)
+def test_forward_gets_the_batch_that_a_loop_of_ones_own_gets(
+    dataset: Any, forward: Any, shell: Shell
+) -> None:
+    torch.manual_seed(0)
+    network = nn.Linear(6, 6)
+    loss = first_loss(shell, network, dataset, None, forward=forward)
+    assert loss == pytest.approx(reconstruction(network, (ROWS,)).item(), rel=1e-5)
+
+
+class Numbers(Dataset[tuple[float, int]]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, number: int) -> tuple[float, int]:
+        return float(number), number % 3
+
+
+def by_number(model: nn.Module, batch: Any) -> torch.Tensor:
+    value, label = batch
+    assert value.shape == label.shape == (len(value),)
+    return nn.functional.cross_entropy(model(value[:, None]), label)
+
+
+def test_numbers_in_a_tuple_are_several_values_for_forward(shell: Shell) -> None:
+    assert first_loss(shell, nn.Linear(1, 3), Numbers(), None, forward=by_number) > 0
+
+
+def test_an_input_alone_is_its_own_target(shell: Shell) -> None:
+    torch.manual_seed(0)
+    network = nn.Linear(6, 6)
+    loss = first_loss(shell, network, ROWS, nn.functional.mse_loss)
+    assert loss == pytest.approx(nn.functional.mse_loss(network(ROWS), ROWS).item(), rel=1e-5)
+
+
+def decayed_by_shape(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    trained = [each for each in parameters if each.requires_grad]
+    assert trained == parameters
+    groups = [
+        {"params": [each for each in trained if each.ndim > 1], "weight_decay": 0.1},
+        {"params": [each for each in trained if each.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=1e-3)
+
+
+def half_frozen() -> nn.Module:
+    network = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    network[0].requires_grad_(False)
+    return network
+
+
+def test_an_optimizers_function_gets_the_trained_parameters(shell: Shell) -> None:
+    loss = nn.functional.mse_loss
+    assert first_loss(shell, half_frozen, ROWS, loss, optimizer=decayed_by_shape) > 0
+    saved = read(shell.folder / "run" / "checkpoints" / "last.pt")["optimizer"]["param_groups"]
+    assert [group["param_names"] for group in saved] == [["1.weight"], ["1.bias"]]
+
+
+class Complex(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 6, dtype=torch.complex64))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return (rows.to(torch.complex64) @ self.weight).abs()
+
+
+def test_complex_parameters_train_with_an_optimizer_that_is_not_fused(shell: Shell) -> None:
+    assert first_loss(shell, Complex, ROWS, nn.functional.mse_loss) > 0
+    found = json.loads((shell.folder / "run" / "result.json").read_text())
+    assert any(note.startswith("optimizer.fused is false here") for note in found["notes"])
+
+
+def penalized(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    (gradient,) = torch.autograd.grad(output.sum(), output, create_graph=True)
+    return nn.functional.mse_loss(output, target) + gradient.pow(2).mean()
+
+
+def test_a_loss_that_takes_gradients_is_evaluated_in_a_run_and_by_evaluate(shell: Shell) -> None:
+    pair = (ROWS, ROWS)
+    assert first_loss(shell, nn.Linear(6, 6), pair, penalized, test=pair) > 0
+    found = json.loads((shell.folder / "run" / "result.json").read_text())
+    evaluate = ["ckpt=run", "trust=true", "launch.inline=true", "hydra.run.dir=eval"]
+    shell.evaluate(*evaluate, code=0)
+    again = json.loads((shell.folder / "eval" / "evaluation.json").read_text())
+    assert again["loss"] == pytest.approx(found["test_loss"], rel=1e-6)
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.pooler = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layer(rows)
+        return found
+
+
+def test_parameters_without_gradients_are_told_before_ddp_takes_a_step(shell: Shell) -> None:
+    words = written(shell.folder, Pooled, (ROWS, ROWS), nn.functional.mse_loss)
+    ddp = ["parallel=ddp", "launch.cpu_processes=2", "batch_size=8", *SHORT[:3]]
+    done = shell.train(*words, *ddp, "hydra.run.dir=run")
+    told = "parallel.find_unused_parameters=false: a step gives 2 trained parameters no gradient"
+    refused(done, 2, told, hint="they are pooler.weight, pooler.bias; set it to true")
+    assert not (shell.folder / "run" / "metrics.jsonl").exists()
+    found = ["parallel.find_unused_parameters=true", "hydra.run.dir=other"]
+    shell.train(*words, *ddp, *found, code=0)

@@ -12,7 +12,7 @@ from torchvision.models import resnet18, resnet50
 
 from ninefold.errors import ConfigError
 from ninefold.train.freeze import freeze, kept_frozen
-from ninefold.train.optimizer import parameter_groups
+from ninefold.train.optimizer import parameter_groups, trained_parameters
 from tests.conftest import ROOT
 
 
@@ -21,8 +21,8 @@ def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike() -> None:
     assert freeze(model, ["layer1."]) == ["freeze: 6 of 12 parameters are not trained."]
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
     assert trained == ["layer10.weight", "layer10.bias"]
-    (group,) = parameter_groups(model, None)
-    assert [id(each) for each in group["params"]] == [id(p) for p in model["layer10"].parameters()]
+    kept = trained_parameters(model)
+    assert [id(each) for each in kept] == [id(p) for p in model["layer10"].parameters()]
     assert freeze(model, None) == freeze(model, []) == []
 
 

@@ -267,3 +267,89 @@ def test_float_targets_under_classification_are_told_before_the_first_step(
     )  # fmt: skip
     refused(done, 2, "task=classification: the targets are float32 [5]; a class number")
     assert not (shell.folder / "run" / "metrics.jsonl").exists()
+
+
+def cox(output: Tensor, target: Tensor) -> Tensor:
+    """The negative log partial likelihood: each event against all that lasted as long."""
+    time, score = target.float(), output[:, 0]
+    at_risk = time[None] >= time[:, None]
+    return -(score - torch.where(at_risk, score[None], -torch.inf).logsumexp(1)).mean()
+
+
+def nt_xent(output: Tensor, target: Tensor) -> Tensor:
+    """Each example's two views against those of all others in the batch."""
+    one, other = F.normalize(output[:, :2]), F.normalize(output[:, 2:4])
+    return F.cross_entropy(one @ other.T / 0.1, torch.arange(len(output)))
+
+
+def ignoring(output: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(output, torch.where(target == 3, -100, target), reduction="mean")
+
+
+def drawing(output: Tensor, target: Tensor) -> Tensor:
+    """As of a variational autoencoder: what it draws differs from call to call."""
+    return (output + torch.randn_like(output)).pow(2).sum(1).mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "mean"),
+    [
+        (F.cross_entropy, True),
+        (lambda output, target: F.cross_entropy(output, target, reduction="sum"), False),
+        (cox, False),
+        (nt_xent, False),
+        (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 1.0, 1.0, 1.0])), False),
+        (ignoring, False),
+        (drawing, True),
+        (lambda output, target: drawing(output, target) * len(target), False),
+        (lambda output, target: F.gaussian_nll_loss(*output.T[:2], output.T[2].exp()), True),
+    ],
+    ids=["mean", "sum", "Cox", "NT-Xent", "class weights", "-100", "draws", "drawn sum", "nll"],
+)
+def test_a_loss_that_is_no_mean_over_the_examples_of_a_batch_is_seen(loss: Any, mean: bool) -> None:
+    torch.manual_seed(0)
+    few = Examples(torch.rand(40, 1, 4, 4).numpy(), torch.randint(0, 5, (40,)).numpy())
+    assert trial(task=Own(loss=loss)).has_mean_loss(few, AsFloats(), 0) is mean
+
+
+class Experts(nn.Module):
+    """The first value of an example chooses its expert, and nothing needs the pooler."""
+
+    def __init__(self, pooler: bool) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(16, 5) for _ in range(3))
+        self.pooler = nn.Linear(5, 5) if pooler else None
+
+    def forward(self, images: Tensor) -> Tensor:
+        rows = images.flatten(1)
+        which = (3 * rows[:, 0]).long().clamp(max=2)
+        return torch.stack([self.experts[int(n)](row) for n, row in zip(which, rows, strict=True)])
+
+
+@pytest.mark.parametrize(("pooler", "unused"), [(True, ["weight", "bias"]), (False, [])])
+def test_parameters_that_a_whole_batch_does_not_use_are_named(
+    pooler: bool, unused: list[str]
+) -> None:
+    torch.manual_seed(0)
+    some = Examples(torch.rand(64, 1, 4, 4).numpy(), torch.randint(0, 5, (64,)).numpy())
+    found = trial(Experts(pooler)).step(some, AsFloats(), 0, 64, 1)
+    assert found == [f"pooler.{name}" for name in unused]
+
+
+def penalty(output: Tensor, target: Tensor) -> Tensor:
+    (found,) = torch.autograd.grad(output.sum(), output, create_graph=True)
+    return F.cross_entropy(output, target) + (found.norm(dim=1) - 1).pow(2).mean()
+
+
+def test_a_loss_that_takes_gradients_is_evaluated_with_gradients_enabled() -> None:
+    task = Own(loss=penalty)
+    tried = trial(task=task)
+    assert tried.evaluation(examples(65, INPUTS, TARGETS), AsFloats(), "abcde")
+    objective = Objective(Net(), task, differentiates=True)
+    found = evaluation.evaluate(
+        objective, HostSource(examples(4, INPUTS, TARGETS)), task=task, batch_size=2,
+        prepare=AsFloats(), parallel=Single("cpu"), context=RankContext(0, 1, CPU), gradients=True,
+    )  # fmt: skip
+    assert found.count == 4
+    assert all(parameter.grad is None for parameter in objective.parameters())
+    assert not trial().evaluation(examples(65, INPUTS, TARGETS), AsFloats(), "abcde")

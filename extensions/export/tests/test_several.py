@@ -60,7 +60,8 @@ def test_weights_have_the_names_of_the_network_that_forward_of_a_comparison_call
 
     network, file = kinds.Pair(), tmp_path / "model.safetensors"
     model = WithForward(network, lambda inner, batch: inner(*batch)["sum"])
-    inputs, prepare = (torch.randn(4, 6), torch.randn(4, 6)), AsItIs(torch.contiguous_format)
+    batch = torch.randn(4, 6), torch.randn(4, 6)
+    inputs, prepare = (batch,), AsItIs(torch.contiguous_format)
     found = graph.source(model, model, inputs, torch.ones(4), prepare, False)
     file.write_bytes(FORMATS["safetensors"].made(found, {}))
     network.load_state_dict(load_file(file))

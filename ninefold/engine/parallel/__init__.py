@@ -104,6 +104,13 @@ class Parallel(ABC):
         `model` stays the module whose state_dict is saved.
         """
 
+    def require_used(self, unused: Sequence[str]) -> None:
+        """Raise ConfigError if a step must give each trained parameter a gradient, and did not.
+
+        unused: names of the trained parameters that got none when a step was tried.
+        """
+        return  # most strategies wait for no gradient
+
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         """A context for forward and backward of one micro-batch; `last`: the batch's last one."""
         return nullcontext()

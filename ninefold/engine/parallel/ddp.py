@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -50,6 +51,16 @@ class DDP(Group):
                 **buffers,
             ),
         )
+
+    def require_used(self, unused: Sequence[str]) -> None:
+        if unused and not (self.find_unused_parameters or self.static_graph):
+            shown = ", ".join([*unused[:3], *["..."] * (len(unused) > 3)])
+            raise ConfigError(
+                "parallel.find_unused_parameters",
+                "false",
+                f"a step gives {len(unused)} trained parameters no gradient, which DDP waits for; "
+                f"they are {shown}; set it to true, or freeze them",
+            )
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:
         assert isinstance(wrapped, DDPWhileTraining)
