@@ -12,10 +12,11 @@ from hydra import version
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn, run_job
-from hydra.errors import SearchPathException
+from hydra.errors import ConfigCompositionException, SearchPathException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from ninefold.config import own_keys
 from ninefold.config.hydra_internal import (
     Callbacks,
     ConfigLoaderImpl,
@@ -37,10 +38,13 @@ class Composition:
         singleton HydraConfig, which Hydra sets only while a run's function is called. So it is
         refused here, and ${hydra.job.name} is the way to write it in settings of Hydra's.
     context: Hydra's loader, which composes each run of a sweep, and the callbacks of the user.
+    own: overrides of a sweep that are of some of its options alone, see `own_keys`: `config` is
+        without them.
     """
 
     config: DictConfig
     context: HydraContext
+    own: tuple[str, ...] = ()
 
     @property
     def sweeps(self) -> bool:
@@ -55,7 +59,7 @@ class Composition:
         """Those of the command, without Hydra's own settings; as written, references too."""
         given = OmegaConf.to_container(self.config.hydra.overrides.task, resolve=False)
         assert isinstance(given, list)
-        return [str(text) for text in given]
+        return [*(str(text) for text in given), *self.own]
 
     def params(self) -> list[str]:
         """What the settings of the sweeper sweep, as overrides: overlays of experiments/ do."""
@@ -117,18 +121,26 @@ def compose(command: str, flags: Namespace) -> Composition:
         )
 
     tried = RunMode.MULTIRUN if likely_a_sweep(flags) else RunMode.RUN
-    config = composed(tried)
+    own: tuple[str, ...] = ()
+    try:
+        config = composed(tried)
+    except ConfigCompositionException:
+        own = tuple(filter(own_keys.is_own, given))
+        if tried == RunMode.RUN or not own:
+            raise
+        given = [text for text in given if text not in own]
+        config = composed(tried)
     said = config.hydra.mode
     mode = RunMode.MULTIRUN if flags.multirun else said or RunMode.RUN
     if said not in (None, mode):
         warnings.warn("-m replaces hydra.mode=RUN by hydra.mode=MULTIRUN", stacklevel=2)
     if mode != tried:
         config = composed(mode)  # a sweep may leave out an option that each run is to have
-    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed(given), mode, from_shell=True)
+    ConfigLoaderImpl.validate_sweep_overrides_legal(parsed([*given, *own]), mode, from_shell=True)
     if said != mode:
         config.hydra.mode = mode
         config.hydra.overrides.hydra.append(f"hydra.mode={mode.name}")
-    return Composition(config, HydraContext(hydra.config_loader, Callbacks(config)))
+    return Composition(config, HydraContext(hydra.config_loader, Callbacks(config)), own)
 
 
 def _hydra(command: str, flags: Namespace) -> Hydra:

@@ -16,7 +16,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
-from ninefold.config import fingerprint, rules
+from ninefold.config import fingerprint, own_keys, rules
 from ninefold.config.composition import Composition, flags_of
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked, check
@@ -80,7 +80,8 @@ def planned(composition: Composition) -> PlannedStudy:
     # the time of its first use, so this comes before the configurations of the runs.
     folder = Path(os.path.abspath(config.hydra.sweep.dir))
     given = composition.parsed([*composition.params(), *composition.overrides()])
-    (jobs,) = BasicSweeper.split_arguments(given, None)
+    (split,) = BasicSweeper.split_arguments(given, None)
+    jobs = own_keys.of_options(split, composition.choice)
     compose = plan.Composer(composition.context.config_loader, config)
     launcher = composition.choice("hydra/launcher") or "basic"
     if launcher == "basic":

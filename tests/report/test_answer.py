@@ -17,7 +17,7 @@ from ninefold.report import progress, settled, write
 from ninefold.report.answer.answer import build, evidence_of, train_command
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import excluded, recommend
+from ninefold.report.answer.recommend import UNSCALED, excluded, recommend
 from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.wording import chips, lead
 from ninefold.report.answer.wording import reasons as reasons_of
@@ -42,6 +42,7 @@ from tests.report.studies import (
     DP,
     NONE,
     NONE_AUTOCAST,
+    NONE_SCALER,
 )
 from tests.report.test_report import entry, facts_of, failure, result, sweep
 
@@ -375,6 +376,45 @@ def test_a_cell_that_failed_or_computes_something_else_is_not_recommended() -> N
     ):
         assert recommend(known).cell == DDP
         assert said in reasons(known)
+
+
+def in_fp16(accuracy: Mapping[Cell, float] | None = None) -> list[Run]:
+    """The runs of three precisions on a GPU, of which the one without a GradScaler is fastest."""
+    seconds = {NONE: 5.0, NONE_AUTOCAST: 3.0, NONE_SCALER: 3.2}
+    return [
+        replace(
+            run,
+            devices=["NVIDIA H200"],
+            dtype="float32" if run.cell == NONE else "float16",
+            grad_scaler=run.cell == NONE_SCALER,
+        )
+        for run in runs_of(seconds, accuracy, noise=0.002)
+    ]
+
+
+def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_allow_it() -> None:
+    timed = [run for run in in_fp16() if run.timed]
+    known = evidence(timed)
+    assert recommend(known).cell == NONE_SCALER
+    assert excluded(NONE_AUTOCAST, known) == UNSCALED
+    assert "Not named without a score: small gradients of float16 underflow" in reasons(known)
+    for verdict, named in (("within rounding", NONE_AUTOCAST), ("not the same", NONE_SCALER)):
+        row = {"cell": NONE_AUTOCAST, "verdict": verdict, "sentence": "It underflows."}
+        assert recommend(evidence(timed, numerics={"rows": [row]})).cell == named
+    assert recommend(evidence(in_fp16())).cell == NONE_AUTOCAST
+    assert recommend(evidence(in_fp16({NONE_AUTOCAST: -2.0}))).cell == NONE_SCALER
+
+
+def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_faster() -> None:
+    runs = [
+        replace(run, mean_loss=False if run.replicas == 2 else None) for run in runs_of(SECONDS)
+    ]
+    known = evidence([run for run in runs if run.timed])
+    assert recommend(known).cell == NONE_AUTOCAST
+    told = [said for said in caveats(known, EMPTY) if "not the mean of the losses" in said]
+    assert len(told) == 1
+    assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]
+    assert recommend(evidence(runs)).cell == DDP_AUTOCAST  # its scores are safe
 
 
 def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch() -> None:

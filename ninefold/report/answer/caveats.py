@@ -75,6 +75,13 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"what {label(PLAIN)} does: {others_are}, "
             "not another way of doing this one."
         )
+    if other := evidence.other_losses():
+        found.append(
+            "The loss of a batch is not the mean of the losses of its parts (a sum, weights, or a "
+            "comparison of examples): each process has a part, so that "
+            f"{_simplest_first(evidence, other)} {plural(other, 'trains', 'train')} on other "
+            "gradients than one process does. These are times of another experiment."
+        )
     if batch_norm := evidence.batch_norm():
         chunked = [evidence.chunked(cell) for cell in batch_norm]
         whole = ["parallel.chunks=1"] * any(chunked)

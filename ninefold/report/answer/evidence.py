@@ -145,6 +145,29 @@ class Evidence:
             if row.get("verdict") == OTHER and not row.get("by_design")
         }
 
+    def unscaled(self) -> list[Cell]:
+        """Return the cells in float16 without a GradScaler, whose small gradients may underflow.
+
+        Without those whose first steps were compared with the baseline's and are within rounding.
+        """
+        kept = {row["cell"] for row in self._rows_of_numerics() if row.get("verdict") != OTHER}
+        return [
+            cell
+            for cell in self.cells
+            if cell not in kept
+            and any(
+                run.dtype == "float16" and not run.grad_scaler for run in self.group.completed(cell)
+            )
+        ]
+
+    def other_losses(self) -> list[Cell]:
+        """Return the cells whose replicas take a part of a loss that is no mean of its parts."""
+        return [
+            cell
+            for cell in self.cells
+            if any(run.mean_loss is False for run in self.group.completed(cell))
+        ]
+
     def batch_norm(self) -> list[Cell]:
         """Return the cells whose batch norm differs by design: only their score can judge."""
         return [row["cell"] for row in self._rows_of_numerics() if row.get("by_design")]

@@ -21,6 +21,7 @@ from ninefold.study_record import StudyRecord
 NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
+UNSCALED, OTHER_LOSS = "float16 without a GradScaler", "loss of a part of the batch"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,13 @@ def excluded(cell: Cell, evidence: Evidence) -> str | None:
     plain = evidence.redundant_scaler_of.get(cell)
     if plain is not None and plain not in evidence.failed:
         return NEEDLESS
-    return OTHER_NUMERICS if cell in evidence.other_numerics() else None
+    if cell in evidence.other_numerics():
+        return OTHER_NUMERICS
+    if evidence.scored:  # then the scores judge
+        return None
+    if cell in evidence.unscaled():
+        return UNSCALED
+    return OTHER_LOSS if cell in evidence.other_losses() else None
 
 
 def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[Cell], Standing]:

@@ -11,7 +11,9 @@ from ninefold.report.answer.recommend import (
     NEEDLESS,
     NO_RUNS,
     NOTHING_SAFE,
+    OTHER_LOSS,
     OTHER_NUMERICS,
+    UNSCALED,
     Recommendation,
     excluded,
 )
@@ -410,6 +412,15 @@ def _exclusions(evidence: Evidence) -> list[str]:
         elif reason == OTHER_NUMERICS:
             text = f"{name} is left out: its first steps do not compute the same."
             said.append(f"{text} {evidence.other_numerics()[cell]}".strip())
+    for kind, text in (
+        (
+            UNSCALED,
+            "Not named without a score: small gradients of float16 underflow without a GradScaler",
+        ),
+        (OTHER_LOSS, "Not named without a score, as the loss of a part of a batch is another one"),
+    ):
+        if cells := [cell for cell, reason in why.items() if reason == kind]:
+            said.append(f"{text}: {evidence.labels(cells)}.")
     if needless := [cell for cell, reason in why.items() if reason == NEEDLESS]:
         names = evidence.labels(needless)
         said.append(f"Never named, as only float16 needs a GradScaler: {names}.")

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ninefold.config.own_keys import is_own
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
 from ninefold.score import ACCURACY, SHARE, Score
+
+Own = set[tuple[str | None, str]]  # options, and overrides of keys that only they have
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class _Key:
         said = (score.name, score.unit, score.better)
         return (self.dataset or "", self.model or "", *size, *said)
 
-    def fits(self, run: Run) -> bool:
+    def fits(self, run: Run, own: Own) -> bool:
         """Return whether a run that may not know all its conditions contradicts none of these.
 
         Its epochs are not compared: a run that ended early may record those it completed. Nor is
@@ -121,21 +124,42 @@ class _Key:
         same = all(mine in (None, own) for mine, own in known)
         same = same and run.own_batch in (None, self.batch_size)
         if run.overrides:
-            alike = run.settings == self.settings
+            alike = _settings(run, own) == self.settings
         else:
             alike = set(run.settings) <= set(self.settings)
         return same and alike
 
 
-def _key(run: Run, epochs: float | None) -> _Key:
+def _key(run: Run, epochs: float | None, own: Own) -> _Key:
     return _Key(
         run.dataset,
         run.model,
         run.own_batch,
         epochs,
-        run.settings,
+        _settings(run, own),
         replace(run.scoring, margin=None),
     )
+
+
+def _settings(run: Run, own: Own) -> tuple[str, ...]:
+    """What was set apart from the cell, and from what is `own` to its strategy or precision."""
+    return tuple(text for text in run.settings if not {(run.parallel, text), (run.amp, text)} & own)
+
+
+def _own_settings(runs: Sequence[Run]) -> Own:
+    """The settings of a strategy or precision that others have no key for, with its name.
+
+    Only where all of its runs have them: then they are a part of what it is in this study.
+    """
+    found: Own = set()
+    for axis in ("parallel", "amp"):
+        texts: dict[str, set[str]] = {}
+        for run in runs:
+            said = {text for text in run.settings if text.startswith(f"{axis}.") and is_own(text)}
+            option = getattr(run, axis)
+            texts[option] = said & texts.get(option, said)
+        found |= {(option, text) for option, said in texts.items() for text in said}
+    return found
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
@@ -145,27 +169,28 @@ def groups(runs: Sequence[Run]) -> list[Group]:
     contradict and that has no completed run of its cell and seed, or round if it is a timing run.
     """
     named = [run for run in runs if run.parallel and run.amp and run.counts]
+    own = _own_settings([run for run in named if run.ok])
     found: dict[_Key, list[Run]] = {}
     for run in sorted(named, key=lambda run: run.timed):
         if run.ok:
-            key = _key(run, run.to_train)
+            key = _key(run, run.to_train, own)
             if run.timed and run.score is None:  # it was not evaluated: the score's name is another
                 key = next((k for k in found if replace(k, scoring=key.scoring) == key), key)
             found.setdefault(key, []).append(run)
     # Those that know most come first, so that those that know less find a group to join.
     bad = [run for run in named if not run.ok]
     for run in sorted(bad, key=lambda run: (run.dataset, run.model, run.batch_size).count(None)):
-        fitting = [key for key in found if key.fits(run)]
+        fitting = [key for key in found if key.fits(run, own)]
         for key in fitting:
-            own = (
+            rivals = (
                 other
                 for other in found[key]
                 if (other.cell, other.timed, other.place) == (run.cell, run.timed, run.place)
             )
-            if not any(other.ok for other in own):
+            if not any(other.ok for other in rivals):
                 found[key].append(run)
         if not fitting:
-            found[_key(run, None)] = [run]
+            found[_key(run, None, own)] = [run]
     shared = set.intersection(*(set(key.settings) for key in found)) if found else set()
     scores = {key.scoring for key in found}
     return [

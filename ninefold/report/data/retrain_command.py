@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.config.overlay import can_be_repeated
+from ninefold.config.own_keys import fits
 from ninefold.places import PROGRAMS
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.overlay import overlay_words
@@ -47,7 +48,11 @@ def of_cells(runs: Sequence[Run], sweep: StudyRecord, own: bool) -> Words:
         batch = sweep.overlays.get(name, {}).get("values", {}).get("batch_size")
         if chosen and sweep.scaling == "weak" and batch is not None:
             chosen["batch_size"] = str(batch)
-        kept = [word for word in words if _key(word) not in keys]
+        kept = [
+            word
+            for word in words
+            if _key(word) not in keys and fits(word, keys.get(_key(word).partition(".")[0]))
+        ]
         found[str(run.cell)] = [*kept, *(f"{key}={value}" for key, value in chosen.items())]
     return found
 

@@ -1,0 +1,59 @@
+"""Overrides of keys that some options of a group have and others lack, in a sweep over these.
+
+`parallel=none,ddp parallel.find_unused_parameters=true` sets the key of ddp; none has no such key.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+
+from ninefold.files import read_text
+from ninefold.places import option_files
+
+
+def is_own(text: str) -> bool:
+    """Return whether an override sets a key that some options of its group have and others lack."""
+    having = {option: fits(text, option) for option in _options(_key(text).partition(".")[0])}
+    return text[:1] not in "+~" and any(having.values()) and not all(having.values())
+
+
+def fits(text: str, option: str | None) -> bool:
+    """Return whether an option of a group has the key of an override; one of a user's own may."""
+    group, _, name = _key(text).partition(".")
+    keys = _options(group).get(option or "")
+    return keys is None or name.partition(".")[0] in keys
+
+
+def of_options(
+    jobs: Sequence[Sequence[str]], choice: Callable[[str], str | None]
+) -> list[list[str]]:
+    """Return the overrides of the jobs of a sweep, each without the keys that its options lack.
+
+    A key that no job's option has stays, so that it is refused. choice: the option of a group that
+    a job does not choose itself.
+    """
+
+    def fitting(text: str, job: Sequence[str]) -> bool:
+        group = _key(text).partition(".")[0]
+        chosen = [word.partition("=")[2] for word in job if _key(word) == group]
+        return fits(text, chosen[-1] if chosen else choice(group))
+
+    own = {text for job in jobs for text in job if is_own(text)}
+    own = {text for text in own if any(text in job and fitting(text, job) for job in jobs)}
+    return [[text for text in job if text not in own or fitting(text, job)] for job in jobs]
+
+
+def _key(text: str) -> str:
+    """The key of an override, as `parse.key_of`, whose module imports Hydra: reports do without."""
+    return text.lstrip("+~").partition("=")[0]
+
+
+@functools.cache
+def _options(group: str) -> dict[str, set[str]]:
+    """The keys of each option of a group in conf/; none of what is no name of a group."""
+    if not group.isidentifier():
+        return {}
+    texts = {path.stem: read_text(path) for path in option_files(group)}
+    return {name: {*re.findall(r"^(\w+):", text, re.MULTILINE)} for name, text in texts.items()}
