@@ -67,6 +67,8 @@ class StudyRecord:
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
     timing_groups: groups that a timing round had at most, as not all cells could be alive at once.
+    timing_threads: CPU threads of all processes of a timing run together, where one was tried and
+        is faster than those of the configuration; None: it was not.
     timing_ended: why there are no more timing rounds, see study.timing; None: there are.
     untimed: cells that are not timed as time is short, each with the one whose work it repeats.
     """
@@ -91,6 +93,7 @@ class StudyRecord:
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
     timing_groups: int = 1
+    timing_threads: int | None = None
     timing_ended: str | None = None
     untimed: dict[str, str] = field(default_factory=dict)
 

@@ -94,7 +94,9 @@ class Timing:
         self._stretch_seconds = 0.0  # of all of these
         self._named_cell: str | None = None  # by the latest look
         self._settled = False  # whether it found the answer
-        self._tried_one_thread = bool(recording.timing)  # whether a process has, see `one_thread`
+        self._tried_one_thread = bool(
+            recording.timing
+        )  # whether a process has, see `choose_threads`
         self._extended = False  # whether there was one more round than fits into the budget
         self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
         self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
@@ -420,6 +422,9 @@ class Timing:
         ready: Runs = []
         free: int | None = None
         most = 0.0
+        if not self._tried_one_thread:  # what it finds is for all
+            first = next((cell for cell in left if self._has_one_process(cell, folder)), left[0])
+            left.insert(0, left.pop(left.index(first)))
         while left and (free is None or free >= RESERVE * most):
             cell = left[0]
             self._screen.running(f"{what}  starting {cell.name}", (), self._expected_seconds())
@@ -435,6 +440,9 @@ class Timing:
             else:
                 ready.append((cell, run))
                 self._tried_one_thread |= run.spec.tries_one_thread
+                if run.one_thread is not None:
+                    self._recording.timing_threads = 1
+                    self._screen.note(run.one_thread)
                 self._note_work(cell, run)
                 if free is not None and run.free is not None:
                     most = max(most, free - run.free)
@@ -456,15 +464,26 @@ class Timing:
     def _spec(self, cell: PlannedCell, folder: Path) -> RunSpec:
         """What the processes of a cell run. Raises the first failure of its job."""
         own = folder / cell.folder
-        own.mkdir(parents=True, exist_ok=True)
-        if cell.name not in self._jobs:
-            job = ready_or_failure(self._plan.job(cell, 0), own)
-            self._jobs[cell.name] = job
-        job = self._jobs[cell.name]
+        job = self._job(cell, own)
         tries = job.processes == 1 and not self._tried_one_thread
-        spec = spec_of(job, own, command="time", quiet=True, tries_one_thread=tries)
+        threads = self._recording.timing_threads
+        how = {"command": "time", "quiet": True, "tries_one_thread": tries, "threads": threads}
+        spec = spec_of(job, own, **how)
         write_job(spec, job)
         return spec
+
+    def _job(self, cell: PlannedCell, folder: Path) -> Settled:
+        """The job of a cell, whose first run is in `folder`. Raises its first failure."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if cell.name not in self._jobs:
+            self._jobs[cell.name] = ready_or_failure(self._plan.job(cell, 0), folder)
+        return self._jobs[cell.name]
+
+    def _has_one_process(self, cell: PlannedCell, folder: Path) -> bool:
+        try:
+            return self._job(cell, folder / cell.folder).processes == 1
+        except Failure:  # reported when it is the cell's turn
+            return False
 
     def _drop(self, cell: PlannedCell, failure: Failure, folder: Path) -> None:
         """Report and record a failure of a cell, which is not timed any more."""

@@ -34,7 +34,7 @@ from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train.run import announce, conditions, facts, in_epochs
 from ninefold.train.training_run import TrainingRun
-from ninefold.train.warmup import one_thread
+from ninefold.train.warmup import choose_threads
 from ninefold.tree import Tree
 
 WARM_UP_SECONDS = 1.0  # of warm-up steps, after which two of them suffice
@@ -54,7 +54,8 @@ def take_turns(spec: RunSpec) -> None:
     """
     launcher = spec.launcher
     assert launcher is not None
-    with without_files(spec, Stop()) as run:
+    threads = {} if spec.threads is None else {"threads": spec.threads}
+    with without_files(spec, Stop(), threads) as run:
         context = run.context
         notes = facts(spec, run)
         if context.rank == 0:
@@ -63,11 +64,11 @@ def take_turns(spec: RunSpec) -> None:
         step = repeated(run, stepper(run))
         run.warmup.enough = WARM_UP_SECONDS
         run.before_training(step)
-        if spec.tries_one_thread:
-            notes += one_thread(run, step, run.warmup.compiles)
+        said = choose_threads(run, step, run.warmup.compiles) if spec.tries_one_thread else None
+        notes += filter(None, [said])
         batches = endless(run)
         steps = 0
-        launcher.send(ready(run))
+        launcher.send({**ready(run), "one_thread": said})
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])

@@ -25,7 +25,7 @@ from ninefold.tree import Tree
 MIN_STEPS, MAX_STEPS = 3, 20  # that are tried with one CPU thread, and with several
 TRIED_SECONDS = 0.5  # after which there are no more than the least
 MAX_TRIED_SECONDS = 2.0  # after which one with each suffices
-MUCH_FASTER = 2  # times, from which on the one thread is recommended
+FASTER = 1.1  # times, from which on one thread is taken: less may be noise of so few steps
 
 
 @dataclass(kw_only=True)
@@ -98,16 +98,18 @@ def slowest(run: Training, seconds: float) -> float:
     return float(gather(found, run.parallel, run.context).max())
 
 
-def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
-    """A sentence if one CPU thread makes steps of this process at least MUCH_FASTER times as fast.
+def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
+    """Go on with one CPU thread, and return a sentence on it, if steps are faster with it.
 
-    Small networks and busy machines make threads wait for each other. The steps alternate, and are
-    undone. compiles: whether the network is compiled.
+    Small networks and busy machines make threads wait for each other. The steps with one and with
+    all threads alternate, and are undone. compiles: whether the network is compiled.
+    None: they are not faster by FASTER, or it was not tried: of a process that has one thread, or
+    has peers.
     """
     threads = torch.get_num_threads()
     alone = run.context.world_size == 1 and run.context.device.type == "cpu"
     if threads == 1 or not alone or compiles:  # to another number it would be compiled anew
-        return []
+        return None
     before = run.state.capture(run.parallel, run.context)
     seconds: dict[int, list[float]] = {threads: [], 1: []}
     with contextlib.closing(first_batches(run.batches)) as batches:
@@ -121,15 +123,16 @@ def one_thread(run: Training, step: Step, compiles: bool) -> list[str]:
             enough = tried > TRIED_SECONDS and number >= 2 * MIN_STEPS - 1
             if count == 1 and (enough or tried > MAX_TRIED_SECONDS):
                 break
-    torch.set_num_threads(threads)
     run.state.restore(before, run.parallel, run.context)
     several, one = (median(each) for each in seconds.values())
-    if several < MUCH_FASTER * one:
-        return []
-    return [
-        f"One CPU thread is faster here: a step took {_milliseconds(one)} with threads=1, and "
-        f"{_milliseconds(several)} with threads={threads}. {ONE_THREAD}"
-    ]
+    if several < FASTER * one:
+        torch.set_num_threads(threads)
+        return None
+    torch.set_num_threads(1)
+    return (
+        f"One CPU thread is faster here: a step took {_milliseconds(one)} with it, and "
+        f"{_milliseconds(several)} with {threads}. {ONE_THREAD}"
+    )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,9 @@ def test_plain_words_are_always_repeated_and_the_cells_values_stand_for_an_exper
     folder = study(tmp_path, words, study="ours", overlays={"none-fp32": of_cell})
     shown = train_of(report.write(folder))
     assert shown[2:] == ["parallel=none", "amp=fp32", "batch_size=8", *words]
+    sweep = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps({**sweep, "timing_threads": 1}))
+    assert train_of(report.write(folder))[-1] == "threads=1"  # as all were timed
 
 
 def test_folders_are_named_so_that_the_command_works_but_not_published(

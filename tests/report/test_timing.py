@@ -17,7 +17,6 @@ from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from ninefold.report.data.turns import count_turns
-from ninefold.result import ONE_THREAD
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 from tests.report.test_report import entry, result
 
@@ -272,14 +271,9 @@ def test_beside_other_programs_a_study_goes_on_after_two_repetitions(
     assert report.timing(study(tmp_path / "quiet", far, rounds=2), "best").settled
 
 
-def test_an_answer_says_with_several_threads_where_one_is_much_faster(tmp_path: Path) -> None:
-    note = "One CPU thread is faster here: a step took 0.1 s with threads=1. "
-    far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
-    told = study(tmp_path / "told", far, rounds=1, notes=[note + ONE_THREAD])
-    use = "Use one process in autocast: 2.0"
-    assert read(told).answer.lead.startswith(f"With several threads: {use}")
-    both = study(tmp_path / "both", notes=[note + ONE_THREAD], others=0.7, turn_others=[0.7] * 5)
-    assert read(both).answer.lead.startswith(f"Under load, with several threads: {use}")
+def test_an_answer_under_load_says_so_first(tmp_path: Path) -> None:
+    busy = study(tmp_path, others=0.7, turn_others=[0.7] * 5)
+    assert read(busy).answer.lead.startswith("Under load: Use one process in autocast: 2.0")
 
 
 def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(

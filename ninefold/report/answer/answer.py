@@ -167,6 +167,8 @@ def train_command(recording: Recording, cell: Cell, typed: str | None = None) ->
         return None
     if words and not of_ours(words, recording.sweep):
         overlay = None
+    if (threads := recording.sweep.timing_threads) is not None:  # those of the times
+        words = [*(word for word in words if not word.startswith("threads=")), f"threads={threads}"]
     return command(words, overlay, typed or trained_with(recording.sweep.command))
 
 

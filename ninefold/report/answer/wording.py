@@ -36,7 +36,6 @@ from ninefold.report.numbers import (
     within_margin,
 )
 from ninefold.report.stats.measures import BYTES
-from ninefold.result import ONE_THREAD
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
@@ -51,12 +50,10 @@ WRAPS = {
 
 
 def lead(found: Recommendation) -> str:
-    """Return the answer in at most 14 words, after up to five on what it holds under or with."""
-    said, notes = _lead(found), [note for run in found.evidence.group.runs for note in run.notes]
-    under = ["under load"] * found.evidence.turns.swamped
-    under += ["with several threads"] * any(note.endswith(ONE_THREAD) for note in notes)
-    if under and said.startswith(("Use ", "Only ")):
-        return f"{capitalized(', '.join(under))}: {said}"
+    """Return the answer in at most 14 words, after two on the load that it holds under."""
+    said = _lead(found)
+    if found.evidence.turns.swamped and said.startswith(("Use ", "Only ")):
+        return f"Under load: {said}"
     return said
 
 
