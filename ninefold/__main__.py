@@ -14,7 +14,7 @@ from ninefold import places
 # What each takes, and is for: all that is printed without one.
 COMMANDS = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
-    "compare": "[KEY=VALUE ...]: which of nine configurations trains fastest on this machine?",
+    "compare": "[KEY=VALUE ...]: which configuration trains fastest on this machine?",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER: write the report of a study",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
@@ -22,7 +22,6 @@ COMMANDS = {
 }
 # Arguments of Hydra with which a command shows something and runs nothing.
 SHOWING = ("--cfg", "--help", "--hydra-help", "--info")
-COMPARED = ("parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]")
 
 
 def main() -> NoReturn:
@@ -94,15 +93,17 @@ def none_of_them(word: str, asks: bool = False) -> int:
 
 
 def compared(arguments: Sequence[str]) -> list[str]:
-    """The arguments of the train command that compares the nine cells, as `arguments` change it."""
-    from ninefold.config.parse import key_of
+    """The arguments of the train command that compares `axes`, as `arguments` change them."""
+    from ninefold.compared import axes
+    from ninefold.config.parse import key_and_value
 
-    given = {key_of(word) for word in arguments}
+    given = dict(map(key_and_value, arguments))
     shows = any(word in ("-c", "-h", "-i") or word.startswith(SHOWING) for word in arguments)
     if shows or "experiments" in given:
         return list(arguments)
     sweeps = {"-m", "--multirun"} & {*arguments}
-    cells = [word for word in COMPARED if key_of(word) not in given]
+    wanted = {**axes(given.get("device", "auto")), "study.ask": "[time]", "study.control": "true"}
+    cells = [f"{key}={value}" for key, value in wanted.items() if key not in given]
     return [*([] if sweeps else ["-m"]), *cells, *arguments]
 
 

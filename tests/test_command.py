@@ -14,7 +14,7 @@ from ninefold import __main__ as command
 from ninefold.config import options
 from tests.conftest import ROOT, Shell, only_run, result
 
-CELLS = ["parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "study.ask=[time]"]
+CELLS = ["parallel=none,ddp", "amp=fp32,bf16", "study.ask=[time]", "study.control=true"]
 
 
 def test_it_imports_nothing_of_others_and_of_its_own_only_where_its_files_are() -> None:
@@ -28,10 +28,10 @@ def test_it_imports_nothing_of_others_and_of_its_own_only_where_its_files_are() 
     assert names == {"ninefold", "ninefold.places"}
 
 
-def test_compare_is_a_sweep_of_the_nine_cells_unless_the_arguments_say_otherwise() -> None:
+def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherwise() -> None:
     assert command.compared([]) == ["-m", *CELLS]
     assert command.compared(["model=mlp"]) == ["-m", *CELLS, "model=mlp"]
-    assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], CELLS[2], "-m", "amp=fp32"]
+    assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], *CELLS[2:], "-m", "amp=fp32"]
     assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
 
 
@@ -61,7 +61,7 @@ def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_b
         found = composition.compose("train", composition.flags_of(given))
         assert found.sweeps
         assert checks.of_a_sweep(found) == []
-        assert len(sweep.planned(found).plan.cells) in (4, 9)
+        assert len(sweep.planned(found).plan.timed) == 5
     for line in lines[lines.index("What to compare and for how long:") + 1 :]:
         if key := re.match(r"  ([a-z_.]+)=", line):
             assert key[1].startswith("hydra.") or options.find(key[1]), line

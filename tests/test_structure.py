@@ -23,7 +23,18 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 GROUND = {
-    *("errors", "files", "machine", "places", "process", "progress", "ranks", "result", "score"),
+    *(
+        "compared",
+        "errors",
+        "files",
+        "machine",
+        "places",
+        "process",
+        "progress",
+        "ranks",
+        "result",
+        "score",
+    ),
     *("secrets", "signals", "study_record", "tree", "types"),
 }
 # What each package, or module directly in ninefold/, may import: packages, or single modules.

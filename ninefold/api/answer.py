@@ -63,6 +63,7 @@ class Answer:
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}
         group = report.groups[0] if report.groups else None
         self._table = None if group is None else results(group)
+        self._control = group.control if group else ""
         self.cells = {} if group is None else _cells(group)
         self.pairs = [] if group is None else _pairs(group)
 
@@ -149,12 +150,14 @@ class Answer:
         if self._table is not None:
             said += ["", *lines(self._table, len(self._table.rows), len(self._table.columns)), ""]
         said += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
+        said += [f"control: {self._control}"] * bool(self._control)
         said += [f"caveat: {caveat}" for caveat in self.caveats]
         said += [f"{name}: {command}" for name, command in self._commands]
         return "\n".join([*said, f"report: {reports.place(self.folder)}"])
 
     def _repr_html_(self) -> str:
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]
+        said += [("Control", self._control)] * bool(self._control)
         said += [("Keep in mind", caveat) for caveat in self.caveats]
         notes = "".join(f"<li>{name}: {escape(text)}</li>" for name, text in said)
         picture = ""

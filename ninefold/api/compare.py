@@ -18,6 +18,7 @@ from ninefold.api import show as shown
 from ninefold.api.answer import Answer
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
+from ninefold.compared import axes
 from ninefold.errors import ConfigError, Failure, ResourceError, suggestion
 from ninefold.files import read_text
 from ninefold.ranks import started_by
@@ -54,8 +55,8 @@ def compare(
     forward: Callable[[Any, Any], Any] | None = None,
     batch_size: int | None = None,
     optimizer: str | Callable[[Any], Any] = "adamw",
-    parallel: str | Sequence[str] = ("none", "dp", "ddp"),
-    amp: str | Sequence[str] = ("fp32", "autocast", "scaler"),
+    parallel: str | Sequence[str] | None = None,
+    amp: str | Sequence[str] | None = None,
     minutes: float = 2.0,
     at_most: float | None = None,
     ask: str | Sequence[str] = "time",
@@ -80,6 +81,9 @@ def compare(
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, bf16, autocast, scaler.
+        None: what differs on this machine and is safe without a score. On a CPU none and ddp in
+        fp32 and bf16; on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp
+        only on several.
     minutes: of timing, for all configurations together. A second repetition is made even if it ends
         up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
@@ -99,9 +103,11 @@ def compare(
     _require_possible()
     if at_most is not None:
         check_number("at_most", at_most, MAX_TIME)
-    parallel, amp, ask = (
-        [each] if isinstance(each, str) else each for each in (parallel, amp, ask)
-    )
+    ask = [ask] if isinstance(ask, str) else ask
+    compared = axes(device)
+    for axis, given in (("parallel", parallel), ("amp", amp)):
+        if given is not None:
+            compared[axis] = given if isinstance(given, str) else ",".join(given)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
     try:
@@ -115,8 +121,7 @@ def compare(
         ) from error
     chosen = {
         **options,
-        "parallel": ",".join(parallel),
-        "amp": ",".join(amp),
+        **compared,
         "scheduler": "none",
         "batch_size": 64,
         **objects.loader,
@@ -124,6 +129,7 @@ def compare(
         "launch.cpu_processes": processes,
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
+        "study.control": "true",
         "hydra.sweep.dir": _value(str(place)),
     }
     if batch_size is not None:

@@ -223,6 +223,9 @@ class StudyKeys(Section, kw_only=True):
     pairs: Literal["best", "all"] = "best"
     """What the speed comparison decides. best: the fastest; others are eliminated. all: every
     pair."""
+    control: bool = False
+    """Whether the first configuration is timed twice, the second time as parallel=control: an A/A
+    control."""
     time_budget: Duration = 3
     """Minutes of the speed comparison. A second repetition is always made, up to 30 s over
     budget."""

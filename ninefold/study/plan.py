@@ -27,6 +27,7 @@ from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
+BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
 
@@ -59,6 +60,7 @@ class Plan:
     """The cells and seeds of a sweep's jobs, and the order in which they are run.
 
     cells: in the command's order.
+    control: a copy of the first of them that is timed and not trained; None: not asked for.
     seeds: of the rounds, by number; as many as there may be.
     stages: counts of rounds after which, with repeats=auto, the results are looked at.
     looks: how many stages there are.
@@ -78,9 +80,15 @@ class Plan:
         if self._scales and "parallel" in self.swept:
             composed = _possible(composed)
         self.cells = [self._cell(each, config, study) for each, config in composed.items()]
+        self.control = _copied(self.cells[0]) if study["control"] and self.compares_cells else None
         self.seeds, self.stages = _repeated(_seeds(jobs, list(composed.values())), study["repeats"])
         self.looks = len(self.stages)
         self._require_folders()
+
+    @property
+    def timed(self) -> list[PlannedCell]:
+        """Its cells, and their control."""
+        return [*self.cells, *filter(None, [self.control])]
 
     @property
     def compares(self) -> bool:
@@ -172,6 +180,14 @@ class Plan:
         if config.parallel.get("max_processes") == 1 and are_digits(own.get(PROCESSES)):
             del own[PROCESSES]
         return {**axes, **{key: own[key] for key in own if key in self.swept and key not in axes}}
+
+
+def _copied(cell: PlannedCell) -> PlannedCell | None:
+    """The A/A control of `cell`; None of a cell that is no single process."""
+    if cell.keys["parallel"] != BASELINE:
+        return None
+    others = tuple(text for text in cell.overrides if key_of(text) != "parallel")
+    return PlannedCell({**cell.keys, "parallel": CONTROL}, (*others, f"parallel={CONTROL}"))
 
 
 def subdir(config: DictConfig) -> str:

@@ -155,6 +155,9 @@ class Study:
         """Make the planned runs that are still missing."""
         self._recording.write()
         self._screen.begin([cell.name for cell in self._plan.cells])
+        if self._timing is not None and (control := self._plan.control) is not None:
+            first = self._plan.cells[0].name
+            self._screen.note(f"and {control.name}, a copy of {first}: the A/A control")
         try:
             self._update()
             if self._timing is not None:

@@ -79,7 +79,7 @@ class Timing:
         self._plan, self._recording, self._settings = plan, recording, settings
         self._screen, self._failed = screen, failed
         self._budget = 60.0 * settings["time_budget"]  # seconds
-        self._cells = [cell for cell in plan.cells if cell.name not in recording.untimed]
+        self._cells = [cell for cell in plan.timed if cell.name not in recording.untimed]
         self._jobs: dict[str, Settled] = {}
         self._log = TurnLog()
         self._turns: dict[str, Turn] = {}  # the next one of each cell
@@ -370,7 +370,7 @@ class Timing:
         given share of all rounds. own: seconds of the round that are not training.
         """
         first: dict[tuple[str, ...], str] = {}
-        for cell in sorted(cells, key=self._plan.cells.index):
+        for cell in [each for each in self._plan.cells if each in cells]:
             first.setdefault(tuple(v for k, v in cell.keys.items() if k != "amp"), cell.name)
         wanted = {*first.values(), *(cell.name for cell in cells if cell.name == self._named_cell)}
         planned = planned_seconds(self._budget, own, self._left)
@@ -455,7 +455,7 @@ class Timing:
         keys = dict(cell.keys)
         parallel, _ = keys.pop("parallel"), keys.pop("amp")
         work = (None if run.alone else parallel, *run.computes, *sorted(keys.items()))
-        order = [each.name for each in self._plan.cells]
+        order = [each.name for each in self._plan.timed]
         first = min(cell.name, self._first_to_do.get(work, cell.name), key=order.index)
         for name in {cell.name, self._first_to_do.get(work, cell.name)} - {first}:
             self._repeats[name] = first

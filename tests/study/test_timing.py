@@ -215,6 +215,22 @@ def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
     assert sweep["timing_threads"] == (1 if told else None)
 
 
+def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(
+    timed: Shell,
+) -> None:
+    given = ["study.control=true", "study.ask=[time,accuracy]", "max_steps=2", "parallel=none,ddp"]
+    done = timed.train(*study(*given))
+    assert done.returncode == 0, done.stderr
+    assert "\nand control-fp32, a copy of none-fp32: the A/A control\n" in done.stdout
+    assert "\ncontrol: A/A check " in done.stdout
+    found = turns(timed.folder)
+    assert set(found) == {"none-fp32", "ddp-fp32", "control-fp32"}
+    assert {each["no_op"] for each in found["control-fp32"]} == {True}
+    trained = [path.parent.name for path in timed.folder.glob("study/*/result.json")]
+    assert trained
+    assert not any("control" in name for name in trained)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "strategies"),

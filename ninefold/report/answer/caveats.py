@@ -28,7 +28,14 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     """Return what limits the answer."""
     label = evidence.label
     notes = dict.fromkeys(note for run in evidence.group.runs for note in run.notes)
-    found = [note for note in notes if note.endswith(ONE_THREAD)][:1]
+    found = []
+    if other := evidence.other_losses():
+        found.append(
+            "The loss of a batch is not the mean of the losses of its parts (a sum, weights, or a "
+            "comparison of examples): each process has a part, so that "
+            f"{_simplest_first(evidence, other)} {plural(other, 'trains', 'train')} on other "
+            "gradients than one process does. These are times of another experiment."
+        )
     found += [note for note in notes if note.startswith(ON_GPU)]
     found += [
         _not_steady(each, evidence) for each in evidence.comparison.steady if each.state == FAILED
@@ -63,10 +70,13 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         )
     if evidence.group.timing:
         found += _state_of_machine(evidence, others(sweep.timing))
+    found += [note for note in notes if note.endswith(ONE_THREAD)][:1]
     if sweep.untimed:
+        names = sorted(sweep.untimed)
         found.append(
-            f"Time was short: {listed_and(sorted(sweep.untimed))} were not timed. They only repeat "
-            f"the work of {listed_and(sorted(set(sweep.untimed.values())))}."
+            f"Time was short: {listed_and(names)} {plural(names, 'was', 'were')} not timed, as "
+            f"{plural(names, 'it only repeats', 'they only repeat')} the work of "
+            f"{listed_and(sorted(set(sweep.untimed.values())))}."
         )
     if different := list(evidence.other_numerics()):
         others_are = plural(different, "it is another experiment", "they are other experiments")
@@ -74,13 +84,6 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
             f"{_simplest_first(evidence, different)} {plural(different, 'does', 'do')} not compute "
             f"what {label(PLAIN)} does: {others_are}, "
             "not another way of doing this one."
-        )
-    if other := evidence.other_losses():
-        found.append(
-            "The loss of a batch is not the mean of the losses of its parts (a sum, weights, or a "
-            "comparison of examples): each process has a part, so that "
-            f"{_simplest_first(evidence, other)} {plural(other, 'trains', 'train')} on other "
-            "gradients than one process does. These are times of another experiment."
         )
     if batch_norm := evidence.batch_norm():
         chunked = [evidence.chunked(cell) for cell in batch_norm]

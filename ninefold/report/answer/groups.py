@@ -15,7 +15,7 @@ from ninefold.report.answer.tree import (
     Group,
     MeasureInfo,
 )
-from ninefold.report.answer.wording import check
+from ninefold.report.answer.wording import check, control_text
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others
@@ -55,6 +55,7 @@ def describe(
         settings=evidence.settings,
         target=evidence.target,
         check=check(evidence),
+        control=control_text(evidence),
         numerics=evidence.numerics,
         curves=_curves(evidence),
         score=group.score,

@@ -175,7 +175,7 @@ class Group:
     timing_rounds: from which the times are, where cells were timed in turns.
     others: share of the CPU time that other programs used during these turns; None: not known.
     turns_left_out: share of the study's turns that do not count, as something disturbed them.
-    check: what the control says, and what follows, in sentences.
+    check: what the control says, and what follows, in sentences. control: the first part of it.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
     """
@@ -195,6 +195,7 @@ class Group:
     turns_left_out: float = 0.0
     order: int = 0
     asks_time: bool = True
+    control: str = ""
 
     @property
     def shown(self) -> list[CellReport]:

@@ -329,25 +329,33 @@ def reasons_of_scores(evidence: Evidence) -> list[str]:
     return said + _exclusions(evidence)
 
 
-def check(evidence: Evidence) -> str:
-    """Return what the A/A control says of the measurement of time, and what follows."""
-    if not evidence.asks_time:
-        return ""
-    control = evidence.comparison.control
+def control_text(evidence: Evidence) -> str:
+    """Return what the A/A control says of the measurement of time; empty where there is none."""
+    control = evidence.comparison.control if evidence.asks_time else None
     if control is None:
-        return (
-            "No two configurations do the same work here, so nothing checks the measurement itself."
-        )
+        return ""
     doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
-    same = _same(evidence)
-    noisy = f" (too noisy for {same})" if control.state not in (PASSED, FAILED) else ""
+    noisy = f" (too noisy for {_same(evidence)})" if control.state not in (PASSED, FAILED) else ""
     text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
     text += percent_longer(control.ratio)
     if control.low is not None and control.high is not None:
         low, high = (number(100 * (end - 1), 1, sign=True) for end in (control.low, control.high))
         text += f" (95 % interval {low} % to {high} %)"
+    return text
+
+
+def check(evidence: Evidence) -> str:
+    """Return what the A/A control says, and what follows."""
+    if not evidence.asks_time:
+        return ""
+    control, text = evidence.comparison.control, control_text(evidence)
+    if control is None:
+        return (
+            "No two configurations do the same work here, so nothing checks the measurement itself."
+        )
     if control.resolution is None:
         return f"{text}; too few repetitions: only ratios beyond 3 count as a difference."
+    same = _same(evidence)
     follows = {
         PASSED: f", within {same}.",
         FAILED: f", not within {same}: something besides the configurations changes the times.",

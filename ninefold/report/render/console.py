@@ -20,6 +20,8 @@ def console_text(report: Report) -> str:
         said += ["", *lines(results(report.groups[0]), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
     if others := len(report.groups) - 1:
         said.append(f"{counted(others, 'further table')} in the report")
+    if report.groups and (control := report.groups[0].control):
+        said.append(f"control: {one_line(control)}")
     if bad:
         said.append(f"{len(bad)} of {counted(report.runs, 'run')} are not ok")
     caveats = [f"caveat: {one_line(caveat)}" for caveat in answer.caveats[:_CAVEATS]]

@@ -1,0 +1,42 @@
+"""What `ninefold compare` compares by default: what differs here, and is safe without a score."""
+
+from __future__ import annotations
+
+import os
+
+from ninefold import machine
+
+BF16_FROM = (8, 0)  # compute capability of GPUs with bfloat16 and TF32
+
+
+def axes(device: str) -> dict[str, str]:
+    """Return the strategies and the precisions that are compared on `device` unless others are
+    asked for, as overrides have them.
+
+    device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs.
+    """
+    gpus = 0 if device == "cpu" or not machine.gpu_models() else _count_gpus()
+    return of(
+        min(gpus, 1) if ":" in device else gpus, machine.compute_capability() if gpus else None
+    )
+
+
+def of(gpus: int, capability: tuple[int, int] | None) -> dict[str, str]:
+    """Return the axes of a machine with so many GPUs. capability: the lowest of theirs, if known.
+
+    DataParallel is left out: on one device it repeats none, and on several DDP is faster. So is
+    float16 without a GradScaler, which only a score could allow.
+    """
+    strategies = "none" if gpus == 1 else "none,ddp"
+    if not gpus:
+        return {"parallel": strategies, "amp": "fp32,bf16"}
+    modern = capability is not None and capability >= BF16_FROM
+    return {"parallel": strategies, "amp": "fp32,tf32,bf16" if modern else "fp32,scaler"}
+
+
+def _count_gpus() -> int:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
