@@ -182,6 +182,8 @@ class Command:
         config, callbacks = composition.config, composition.context.callbacks
         if job.resume is not None:
             composition.go_on_in(job.resume)
+        else:
+            composition.set_folder(str(config.hydra.run.dir))
         name = config.hydra.job.config_name
         announce(config.hydra.run.dir)
         callbacks.on_run_start(config=config, config_name=name)

@@ -9,7 +9,9 @@
 
 from pathlib import Path
 
-# In the folder of a comparison: its objects, what to know of them, and the options that name them.
+# In the folder of a comparison: its objects, what to know of them, the arguments of its command,
+# and the options that name the objects.
 FILE = Path("given") / "objects.bin"
 NOTES = Path("given") / "notes.json"
+COMMAND = Path("given") / "command.json"
 OPTIONS = "conf"

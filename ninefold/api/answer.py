@@ -17,7 +17,7 @@ from ninefold.api.tables import data_frame, html_table
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group
-from ninefold.report.data.cell import PLAIN
+from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import capitalized
 from ninefold.report.render.results import results
@@ -34,16 +34,17 @@ Row = dict[str, Any]
 class Answer:
     """The answer of a study in `folder`, or of a recorded result, as it is there now.
 
-    best: the configuration that it names, such as "ddp-autocast", also where it is not decided;
-        None where it names none.
+    best: the configuration that it names, also where it is not decided, with its `parallel` and
+        `amp`; its text is such as ddp-bf16. None where it names none.
     settled: whether `best` is shown to be the one, so that more runs could not change the answer.
     chance: the confidence, 0 to 1, that `best` is within report.same (2 %) of the fastest; None
         where none is claimed.
     sentence: the answer, in at most 14 words. caveats: what limits it.
     failed: what went wrong, by configuration.
     train: the command that trains with it, for a shell in this folder; None without one.
-    cells: of each configuration the seconds per epoch (mean, low, high: 95 % interval), their ratio
-        to none-fp32's (below 1 is faster) and its verdict, the peak memory in bytes, the score.
+    cells: by the text of each configuration the seconds per epoch (mean, low, high: 95 % interval),
+        their ratio to none-fp32's (below 1 is faster) and its verdict, the peak memory in bytes,
+        the score.
     pairs: of each two configurations the ratio of seconds, second / first, interval and verdict.
     """
 
@@ -55,7 +56,7 @@ class Answer:
             self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
         self._read = reports.read(self.folder, "python -m ninefold train", own)
         report, answer = self._read.report, self._read.report.answer
-        self.best = None if answer.cell is None else str(answer.cell)
+        self.best = answer.cell if isinstance(answer.cell, Cell) else None
         self.chance = answer.chance
         self.settled = self._read.settled
         self.sentence = answer.lead
@@ -90,6 +91,16 @@ class Answer:
             return page
         shutil.copytree(page.parent, path, dirs_exist_ok=True)
         return Path(path) / page.name
+
+    def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
+        """Go on with the comparison for so many minutes more, and return its answer.
+
+        show: whether to show the progress. Raises what `ninefold.compare` does, and ConfigError of
+        a study that it did not begin.
+        """
+        from ninefold.api.compare import resume  # which returns an Answer
+
+        return resume(self.folder, minutes, show)
 
     def rows(self) -> list[Row]:
         """One row for each time slice of a timing run, and for each full training run.

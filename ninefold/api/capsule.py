@@ -57,7 +57,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         plain = type(obj) in (np.ndarray, np.memmap) and obj.dtype.kind in "biufc"
         if plain and obj.nbytes >= LARGE:
             path = self._folder / f"array-{len(list(self._folder.glob('*.npy')))}.npy"
-            with open(path, "xb", opener=_private) as file:
+            with open(path, "xb", opener=private) as file:
                 np.save(file, obj)
             return _mapped, (str(path),)
         return super().reducer_override(obj)
@@ -93,7 +93,7 @@ def write(path: Path, parts: Mapping[str, Any], names: Mapping[str, str]) -> str
     os.chmod(path.parent, 0o700)
     pickled = {part: _pickled(parts[part], part, names[part], path.parent) for part in parts}
     data = pickle.dumps({"versions": versions(), "path": folders(), "parts": pickled})
-    with open(path, "xb", opener=_private) as file:
+    with open(path, "xb", opener=private) as file:
         file.write(data)
     return hashlib.sha256(data).hexdigest()
 
@@ -134,7 +134,7 @@ def load(file: str, sha256: str, part: str) -> Any:
     sha256: of the file, as the configuration has it. Raises Failure.
     """
     try:
-        data = _read(file)
+        data = read(file)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("it is not the file that was written for this configuration")
         content = pickle.loads(data)
@@ -167,7 +167,7 @@ def load(file: str, sha256: str, part: str) -> Any:
         ) from error
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
     """The content of a file that nobody else can have written."""
     with open(path, "rb", opener=lambda name, flags: opener(name, flags | os.O_NOFOLLOW)) as file:
         found = os.fstat(file.fileno())
@@ -178,7 +178,8 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-def _private(path: str, flags: int) -> int:
+def private(path: str, flags: int) -> int:
+    """Open a file as only this user can read it."""
     return opener(path, flags, 0o600)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -13,16 +14,17 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ninefold.api import FILE, OPTIONS, child
+from ninefold.api import COMMAND, FILE, OPTIONS, capsule, child
 from ninefold.api import show as shown
 from ninefold.api.answer import Answer
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
 from ninefold.compared import axes
-from ninefold.errors import ConfigError, Failure, ResourceError, suggestion
-from ninefold.files import read_text
+from ninefold.errors import ConfigError, Failure, ResourceError, error_text, suggestion
+from ninefold.files import read_json, read_text
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
+from ninefold.study_record import StudyRecord
 from ninefold.types import MAX_TIME
 
 LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
@@ -59,9 +61,11 @@ def compare(
     amp: str | Sequence[str] | None = None,
     minutes: float = 2.0,
     at_most: float | None = None,
-    ask: str | Sequence[str] = "time",
+    ask: str | Sequence[str] | None = None,
     seeds: int = 3,
+    epochs: int | None = None,
     processes: int = 2,
+    threads: int | None = None,
     device: str = "auto",
     folder: str | Path | None = None,
     overrides: Sequence[str] = (),
@@ -87,12 +91,15 @@ def compare(
     minutes: of timing, for all configurations together. A second repetition is made even if it ends
         up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
-    ask: time, or time and accuracy, which trains each configuration once per seed.
-    seeds: full training runs of each configuration, for accuracy.
+    ask: time, or time and accuracy, which trains each configuration once per seed. None: time, and
+        accuracy where `test` is given.
+    seeds, epochs: full training runs of each configuration, for accuracy, and their length; None:
+        the epochs of conf/train.yaml.
     processes: of ddp and the like on a CPU; on GPUs there is one for each.
+    threads: CPU threads of all processes together; None: all cores, or one where that is faster.
     device: auto, cpu, cuda.
     folder: a new one for all files of the comparison; None: outputs/compare/TIME.
-    overrides: further keys, as on the command line (docs/reference/keys.md), such as "epochs=3".
+    overrides: further keys, as on the command line (docs/reference/keys.md): "compile=true".
     show: whether to show the progress.
 
     Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and if none
@@ -103,6 +110,8 @@ def compare(
     _require_possible()
     if at_most is not None:
         check_number("at_most", at_most, MAX_TIME)
+    if ask is None:
+        ask = ["time"] if test is None else ["time", "accuracy"]
     ask = [ask] if isinstance(ask, str) else ask
     compared = axes(device)
     for axis, given in (("parallel", parallel), ("amp", amp)):
@@ -134,13 +143,42 @@ def compare(
     }
     if batch_size is not None:
         chosen["batch_size"] = batch_size
+    chosen |= {k: n for k, n in (("epochs", epochs), ("threads", threads)) if n is not None}
     if isinstance(optimizer, str):
         chosen["optimizer"] = optimizer
     if "accuracy" in ask:
         chosen["seed"] = f"range(0,{seeds})"
     words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
+    with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
+        json.dump(command, file)
     return _run(command, place, at_most, show)
+
+
+def resume(folder: Path, minutes: float, show: bool) -> Answer:
+    """Go on with the comparison in `folder` for so many minutes of timing; return its answer.
+
+    Raises what `compare` does, and ConfigError if the folder holds none of this user.
+    """
+    try:
+        command = json.loads(capsule.read(str(folder / COMMAND)))
+        spent = StudyRecord.of(read_json(folder / STUDY)).timing_seconds / 60
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "folder",
+            folder,
+            f"no comparison of yours can be resumed there; {error_text(error)}; one that "
+            "ninefold.compare began is needed; compare again",
+        ) from error
+    budget = f"study.time_budget={spent + minutes:g}"
+    return _run(_resuming(command, folder, budget), folder, None, show)
+
+
+def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
+    """The arguments that resume the comparison that `command` began. more: in place of its own."""
+    left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
+    words = [word for word in command if not word.startswith(left_out)]
+    return [*words, *more, f"study.resume={_value(str(place))}"]
 
 
 def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
@@ -225,8 +263,12 @@ def _go_on(command: Sequence[str], place: Path) -> str:
     """The command that resumes a comparison, or begins it if it was stopped before that."""
     if not (place / STUDY).exists():
         return shlex.join(["python", *child.TRAIN, *command])
-    words = [word for word in command if not word.startswith("hydra.sweep.dir=")]
-    return shlex.join(["python", *child.TRAIN, *words, f"study.resume={_value(str(place))}"])
+    words = (
+        command
+        if any(word.startswith("study.resume=") for word in command)
+        else _resuming(command, place)
+    )
+    return shlex.join(["python", *child.TRAIN, *words])
 
 
 def _last_line(path: Path) -> str:

@@ -90,6 +90,10 @@ class Composition:
         """Have the run resume the one in `folder`, and write there."""
         with read_write(self.config), open_dict(self.config):
             self.config.resume = folder
+        self.set_folder(folder)
+
+    def set_folder(self, folder: str) -> None:
+        """Have the run write to `folder`: a name with ${now:} would be another at each look."""
         with read_write(self.config.hydra), open_dict(self.config.hydra):
             self.config.hydra.run.dir = folder
 

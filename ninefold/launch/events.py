@@ -36,6 +36,11 @@ def connect() -> None:
     signals.follow_parent(int(parent))
 
 
+def heard() -> bool:
+    """Whether a caller listens, which reads the answer from the study's folder itself."""
+    return _Caller.pipe is not None
+
+
 def shows() -> bool:
     """Whether the caller shows how far a study is."""
     return _Caller.screen

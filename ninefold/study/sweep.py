@@ -200,8 +200,9 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
             "runs": runs,
         }
         write_json(folder / study_record.FILE, redacted(content))
-    print(report.write(folder, own=True))
-    print(f"report {report.place(folder)}", flush=True)
+    said = report.write(folder, own=True)
+    if not events.heard():
+        print(f"{said}\nreport {report.place(folder)}", flush=True)
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:

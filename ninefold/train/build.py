@@ -6,13 +6,14 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import nn
 
@@ -44,6 +45,7 @@ from ninefold.measure.devices import Load
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
+from ninefold.places import option_files
 from ninefold.result import option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
@@ -113,8 +115,34 @@ def network(job: DictConfig) -> nn.Module:
 
 def built_network(job: DictConfig) -> nn.Module:
     """The job's model, with weights drawn from torch's generator: none are fetched."""
-    model: nn.Module = make(initial.without_fetching(containers(job.model.net)), "model.net")
+    node = initial.without_fetching(_without_defaults_of_another(job, containers(job.model.net)))
+    model: nn.Module = make(node, "model.net")
     return model
+
+
+def _without_defaults_of_another(job: DictConfig, node: dict[str, Any]) -> dict[str, Any]:
+    """`model.net` without the arguments of the option's own network that another does not take.
+
+    So `model.net._target_=mine.Net` suffices. What a command sets to another value is passed on.
+    """
+    for path in option_files("model", str(job.choices.get("model"))):
+        option: Any = OmegaConf.load(path)
+        own = option.get("net") or {}
+        if own.get("_target_") == node["_target_"]:
+            continue
+        try:
+            taken = signature(get_object(node["_target_"])).parameters
+        except Exception:  # it cannot be imported, or is written in C: building it tells
+            continue
+        if any(each.kind == Parameter.VAR_KEYWORD for each in taken.values()):
+            continue
+        defaults = containers(OmegaConf.merge(job, {"model": {"net": own}}).model.net)
+        node = {
+            key: value
+            for key, value in node.items()
+            if key.startswith("_") or key in taken or defaults.get(key, ...) != value
+        }
+    return node
 
 
 def containers(node: DictConfig) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 import ninefold
+from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell, wait_until
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ def compare(**named):
     few = {"parallel": ("none", "ddp"), "amp": ("fp32",), "processes": 2, "minutes": 0.02}
     return ninefold.compare(Net, Rows(), loss, **{**few, "folder": "made", **named})
 """
-SHOWN = "answer = compare()\nprint('best', answer.best, answer.best in answer.cells)\n"
+SHOWN = "answer = compare()\nprint('best', answer.best, str(answer.best) in answer.cells)\n"
 IN_A_THREAD = (
     "def called():\n    print('best', compare(show=False).best)\n"
     "thread = threading.Thread(target=called)\nthread.start()\nthread.join()\n"
@@ -88,7 +89,7 @@ def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: 
     assert not shell.survivors()
     rows = ninefold.Answer(shell.folder / "made").rows()
     assert {row["round"] for row in rows} in ({0, 1}, {0})  # one decides a factor
-    assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32"}
+    assert {row["cell"] for row in rows} == {"none-fp32", "ddp-fp32", "control-fp32"}
     assert all(row["seconds"] > 0 for row in rows)
 
 
@@ -98,7 +99,8 @@ def test_a_cell_that_fails_does_not_end_the_others(shell: Shell) -> None:
     done = shell.run(*as_file(shell, code), env=environment())
     assert done.returncode == 0, done.stderr
     answer = ninefold.Answer(shell.folder / "made")
-    assert answer.best == "none-fp32"
+    assert answer.best is not None
+    assert (answer.best.parallel, answer.best.amp) == ("none", "fp32")
     assert list(answer.failed) == ["none-autocast"]
     line = DEFINED.splitlines().index('            raise TypeError("not under autocast")') + 1
     assert f"{shell.folder}/script.py:{line}" in answer.failed["none-autocast"]
@@ -220,6 +222,18 @@ try:
 except KeyboardInterrupt as error:
     print("interrupted", error, flush=True)
 """
+
+
+def test_an_answer_goes_on_for_some_minutes_more_and_no_strangers_does(shell: Shell) -> None:
+    code = f"{DEFINED}first = compare()\nprint(len(first.rows()))\n"
+    code += "more = first.resume(minutes=0.1)\nprint(len(more.rows()))\n"
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    before, after = map(int, done.stdout.split()[-2:])
+    assert after > before
+    (shell.folder / "made" / "given" / "command.json").chmod(0o666)
+    with pytest.raises(ConfigError, match=r"no comparison of yours can be resumed there; .*others"):
+        ninefold.Answer(shell.folder / "made").resume()
 
 
 def test_ctrl_c_before_a_comparison_has_begun_says_the_command_that_begins_it(shell: Shell) -> None:

@@ -62,7 +62,7 @@ CELLS = [
     "before = state()\nanswer = compare('first')\nanswer",
     "from hydra.core.global_hydra import GlobalHydra\n"
     "assert state() == before\nassert not GlobalHydra.instance().is_initialized()\n"
-    "assert answer.best in answer.cells\nframe = answer.to_frame()\n"
+    "assert str(answer.best) in answer.cells\nframe = answer.to_frame()\n"
     "set(zip(frame.cell, frame['round']))",
     # Another class of the same name, in an async cell.
     "import asyncio\nclass Net(Net):\n    def forward(self, rows):\n"
