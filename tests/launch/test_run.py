@@ -12,7 +12,7 @@ import struct
 import subprocess
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -382,6 +382,20 @@ def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_tor
     finally:
         os.close(master)
         process.wait(timeout=60)
+
+
+def test_the_folder_that_a_terminal_is_told_at_the_start_is_that_of_the_run(shell: Shell) -> None:
+    master, slave = pty.openpty()
+    words = ["max_steps=1", "~logger.tensorboard", "launch.inline=true"]
+    process = shell.start(TRAIN, *words, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    shown = b""
+    with suppress(OSError):  # the terminal's other side is closed
+        while block := os.read(master, 4096):
+            shown += block
+    assert process.wait(timeout=60) == 0
+    told = shown.decode().partition("starting, in ")[2].split()[0]
+    assert (shell.folder / told / "result.json").exists()
 
 
 def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:

@@ -237,3 +237,26 @@ def test_the_printed_command_of_a_study_of_ones_own_code_works_pasted(
     assert (
         "train.py --config-dir mine/conf " in (shell.folder / "study/report/report.md").read_text()
     )
+
+
+PLAIN = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, hidden=16):
+        super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+"""
+
+
+def test_a_network_of_ones_own_needs_none_of_the_arguments_of_the_option_it_replaces(
+    shell: Shell,
+) -> None:
+    (shell.folder / "mynet.py").write_text(PLAIN)
+    given = ["model.net._target_=mynet.Net", "max_steps=2", "logger=quiet", "launch.inline=true"]
+    path = {"PYTHONPATH": str(shell.folder)}
+    shell.train(*given, "+model.net.hidden=8", "hydra.run.dir=run", env=path, code=0)
+    weights = read(shell.folder / "run" / "checkpoints" / "last.pt")["model"]
+    assert weights["1.weight"].shape == (8, 64)
+    done = shell.train(*given, "model.net.width=8", "hydra.run.dir=other", env=path)
+    refused(done, 2, "model.net=mynet.Net: it cannot be built so", hint="argument 'width'")
