@@ -95,6 +95,7 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
     usual = page(recording("nine_way"))
     visit = reader.open(usual)
     assert visit.page.locator("h1").inner_text() == "nine_way"
+    assert visit.page.locator("#answer .matrix td:visible").count() == 9
     assert visit.page.locator("#answer .plot circle:visible").count() == 6
     assert visit.page.locator("#phases .bar:visible").count() == 6
     assert visit.page.locator("#curves polyline:visible").count() == 6 * 5 + 5

@@ -14,11 +14,13 @@ from ninefold.report.answer.tree import (
     Figures,
     Group,
     MeasureInfo,
+    Published,
 )
 from ninefold.report.answer.wording import check
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.data.published import PublishedTable, published_table
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import others
+from ninefold.report.data.rounds import others, untimed
 from ninefold.report.stats.measures import (
     BYTES,
     SCORE_KEY,
@@ -47,6 +49,7 @@ def describe(
     """
     group = evidence.group
     measures = _measures(evidence)
+    table = published_table(group.runs[0].study)
     return Group(
         title=one_line(group.title),
         measures=[info for info, _ in measures],
@@ -63,7 +66,21 @@ def describe(
         turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
+        untimed=untimed(recording.sweep),
+        published=_published(table, group.scoring.scale),
+        published_by=table.source,
     )
+
+
+def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
+    """A published table as figures like ours: its times as ratios to the baseline's."""
+    plain = table.minutes.get(PLAIN)
+    speeds = {cell: plain / minutes for cell, minutes in table.minutes.items() if plain}
+    return {
+        cell: Published(speeds.get(cell), None if score is None else scale * score)
+        for cell in sorted({*speeds, *table.scores}, key=plainness)
+        for score in [table.scores.get(cell)]
+    }
 
 
 def _cell(

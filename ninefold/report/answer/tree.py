@@ -152,6 +152,14 @@ class CellReport:
 
 
 @dataclass(frozen=True)
+class Published:
+    """What was published of one configuration. speed: times as fast as the baseline."""
+
+    speed: float | None
+    score: float | None
+
+
+@dataclass(frozen=True)
 class Curve:
     """The evaluations of one run: points of [epoch, seconds, score]."""
 
@@ -178,6 +186,8 @@ class Group:
     check: what the control says, and what follows, in sentences.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
+    untimed: cells that were not timed as time was short, each with the one whose work it repeats.
+    published: what another one's table has of these cells, and published_by: whose it is.
     """
 
     title: str
@@ -195,6 +205,9 @@ class Group:
     turns_left_out: float = 0.0
     order: int = 0
     asks_time: bool = True
+    untimed: Mapping[Cell, Cell] = field(default_factory=dict)
+    published: Mapping[Cell, Published] = field(default_factory=dict)
+    published_by: str = ""
 
     @property
     def shown(self) -> list[CellReport]:

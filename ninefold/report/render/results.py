@@ -94,11 +94,11 @@ def results(group: Group) -> Table:
     units = {info.key: info.unit for info in group.measures}
     known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
     columns: dict[str, Show] = {
-        f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
+        f"s/epoch{', ± 95 %' * any(known)}": figures_of(group, SECONDS.key, spread=True),
         f"times as fast, {group.settings.confidence:.3g} % interval": _speed,
-        ", ".join(filter(None, (group.score, group.unit))): _score(group),
-        "memory, MiB": _of(group, BYTES.key, 2.0**-20),
-        units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
+        ", ".join(filter(None, (group.score, group.unit))): scores_of(group),
+        "memory, MiB": figures_of(group, BYTES.key, 2.0**-20),
+        units.get(THROUGHPUT.key) or "images/s": figures_of(group, THROUGHPUT.key),
     }
     if scores_alone(group):  # they come first
         time, _, score, *others = columns.items()
@@ -112,8 +112,8 @@ def results(group: Group) -> Table:
     return filled(replace(table, styles=[style(cell) for cell in cells]))
 
 
-def _of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
-    """How a measure is shown. spread: with half of its 95 % interval."""
+def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
+    """Return how a measure is shown. spread: with half of its 95 % interval."""
     units = {info.key: info.unit for info in group.measures}
     means = [mean * factor for cell in group.shown if (mean := _mean(cell, key)) is not None]
     decimals = 0 if units.get(key) in ("bytes", "images") else decimals_of("", means)
@@ -145,7 +145,8 @@ def _speed(cell: CellReport) -> Field:
     return Field(number(found.value, 2), ends, None if reason(cell) else word(found.verdict))
 
 
-def _score(group: Group) -> Show:
+def scores_of(group: Group) -> Show:
+    """Return how the score is shown, with its difference to the baseline's."""
     figures = [found for cell in group.shown if (found := cell.measures.get(SCORE_KEY))]
     decimals = decimals_of_score(
         group.unit, [found.mean for found in figures], [found.sd for found in figures]

@@ -15,6 +15,7 @@ from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
+from ninefold.report.render.matrix import markdown_matrix, matrix
 from ninefold.report.render.tables import GLYPHS, code, markdown, plain
 from ninefold.score import PHASES
 
@@ -39,7 +40,8 @@ def page(report: Report) -> str:
 
 def report_text(report: Report) -> str:
     """Return the text of report.md; the same report gives the same bytes."""
-    text = _render("report.md.j2", **_shown(report), markdown=markdown)
+    shown = _shown(report)
+    text = _render("report.md.j2", **shown, markdown=markdown, markdown_matrix=markdown_matrix)
     return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n")
 
 
@@ -60,13 +62,14 @@ def _shown(report: Report) -> dict[str, Any]:
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
-    plots = [plot(group, report) for group in groups]
+    drawn = [(matrix(group), plot(group, report)) for group in groups]
     first = found[0] if found else []
     return {
         "report": report,
-        "plot": plots[0] if plots else None,
+        "matrix": drawn[0][0] if drawn else None,
+        "plot": drawn[0][1] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
-        "parts": list(zip(groups, plots, found, strict=True))[1:],
+        "parts": list(zip(groups, drawn, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),
     }
 
