@@ -605,7 +605,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
     done = shell.train(
         "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
         "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
-        "hydra.sweep.dir=sweep",
+        "hydra.sweep.dir=sweep", "study.repeats=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = (

@@ -113,16 +113,17 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
     if not found:
         return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
     first = found[0]
-    said = caveats.caveats(first, recording.sweep)
-    if len(found) > 1:
+    other = _other_answer(recording, found)
+    by_value = other.by_value if other else None
+    said = [*(other.caveats if other else ()), *caveats.caveats(first, recording.sweep)]
+    if len(found) > 1 and by_value is None:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    other = _other_answer(recording, found)
     answer = replace(other or _own_answer(first, recommend(first), recording), caveats=said)
-    if other and not other.decided:
+    if other and not other.decided and by_value is None:
         answer = replace(answer, surer=of_time(first, recording))
     cell = answer.cell
-    if not answer.decided or not isinstance(cell, Cell):
+    if not (answer.decided or by_value) or not isinstance(cell, Cell):
         return answer
     overlay = overlay_of(recording, cell)
     train = train_command(recording, cell, typed)

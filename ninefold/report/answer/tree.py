@@ -48,12 +48,18 @@ class Surer:
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """A table that an answer rests on, as text; about: what it shows."""
+    """A table that an answer rests on, as text; about: what it shows.
+
+    whole: whether it has a row for each group, so that no group has a table or a picture of its
+        own. best: what the row of the best is called; None where none is set apart.
+    """
 
     title: str
     about: str
     columns: list[str]
     rows: list[list[str]]
+    whole: bool = False
+    best: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ class Answer:
     code: list[str] = field(default_factory=list)
     surer: Surer | None = None
     table: AnswerTable | None = None
+
+    @property
+    def by_value(self) -> AnswerTable | None:
+        """The table of a plain sweep, which stands for those of all its groups."""
+        return self.table if self.table and self.table.whole else None
 
 
 @dataclass(frozen=True)

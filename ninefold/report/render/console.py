@@ -6,7 +6,7 @@ from ninefold.errors import one_line
 from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import counted
 from ninefold.report.render.matrix import matrix, matrix_lines
-from ninefold.report.render.results import results
+from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
 
 CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 30, 9, 4
@@ -19,7 +19,7 @@ def console_text(report: Report) -> str:
     """Return what the console shows: the answer, its tables, one command; few lines."""
     answer, bad = report.answer, [run for run in report.runs if run.status != "ok"]
     said, below = [f"answer: {one_line(answer.lead)}"], list[str]()
-    if others := len(report.groups) - 1:
+    if (others := len(report.groups) - 1) and not answer.by_value:
         below.append(f"{counted(others, 'further table')} in the report")
     if bad:
         below.append(f"{len(bad)} of {counted(report.runs, 'run')} are not ok")
@@ -32,7 +32,10 @@ def console_text(report: Report) -> str:
     elif answer.surer:
         takes = answer.surer.takes and f" ({answer.surer.takes})"
         below.append(f"to be surer{takes}: {answer.surer.command}")
-    if report.groups:
+    if answer.by_value:
+        table = table_of_answer(answer.by_value)
+        said += ["", *lines(table, CONSOLE_ROWS, len(table.columns)), ""]
+    elif report.groups:
         if found := matrix(report.groups[0]):
             said += ["", *matrix_lines(found, CONSOLE_WIDTH)]
         room = CONSOLE_LINES - len([*said, *below]) - 4  # a heading, empty lines, the report's path

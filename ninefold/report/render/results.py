@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Compared, Figures, Group
+from ninefold.report.answer.tree import AnswerTable, CellReport, Compared, Figures, Group
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     between,
@@ -110,6 +110,14 @@ def results(group: Group) -> Table:
     ]
     table = table_of("Results", ["configuration"], list(columns), rows)
     return filled(replace(table, styles=[style(cell) for cell in cells]))
+
+
+def table_of_answer(found: AnswerTable) -> Table:
+    """Return the table of an answer to another question."""
+    first, *others = found.columns
+    table = table_of(found.title, [first], others, found.rows)
+    styles = ["named" if row[0] == found.best else "" for row in found.rows]
+    return filled(replace(table, styles=styles))
 
 
 def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:

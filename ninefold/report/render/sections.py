@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Group, MeasureInfo, Report
+from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
 from ninefold.report.data.cell import BASELINE, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import (
@@ -29,7 +29,7 @@ from ninefold.report.numbers import (
     unit_of_difference,
 )
 from ninefold.report.render.figures import Bar, Panel, curves, phases
-from ninefold.report.render.results import about, name_of, ordered, results
+from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
@@ -80,7 +80,7 @@ def of_group(group: Group, report: Report) -> list[Section]:
         _check(group),
         _further(group),
         _phases(group),
-        _answer_table(report) if group is report.groups[0] else None,
+        answer_table(report.answer) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group),
@@ -180,12 +180,13 @@ def _phases(group: Group) -> Section | None:
     return Section("phases", "Where time goes", about, bars=bars, tables=[table])
 
 
-def _answer_table(report: Report) -> Section | None:
-    if (found := report.answer.table) is None:
+def answer_table(answer: Answer) -> Section | None:
+    """Return the table that an answer rests on; that of a plain sweep is not folded."""
+    if (found := answer.table) is None:
         return None
-    first, *others = found.columns
-    table = filled(table_of(found.title, [first], others, found.rows))
-    return Section("answer-table", found.title, found.about, tables=[table])
+    table = table_of_answer(found)
+    folded = not found.whole
+    return Section("answer-table", found.title, found.about, tables=[table], folded=folded)
 
 
 def _curves(group: Group) -> Section | None:

@@ -48,7 +48,7 @@ def report_text(report: Report) -> str:
 def figure(report: Report) -> str | None:
     """Return figure.svg: the plot of the first group; None where there is nothing to draw."""
     drawn = plot(report.groups[0], report) if report.groups else None
-    if drawn is None:
+    if drawn is None or report.answer.by_value:
         return None
     text = _render("plot.svg.j2", plot=drawn, alone=True)
     return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)  # not all programs know CSS variables
@@ -59,6 +59,8 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
+    if report.answer.by_value:
+        return _shown_by_value(report)
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
@@ -66,11 +68,26 @@ def _shown(report: Report) -> dict[str, Any]:
     first = found[0] if found else []
     return {
         "report": report,
+        "by_value": None,
         "matrix": drawn[0][0] if drawn else None,
         "plot": drawn[0][1] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),
+    }
+
+
+def _shown_by_value(report: Report) -> dict[str, Any]:
+    """The same for a plain sweep: one table instead of one for each group."""
+    table = sections.answer_table(report.answer)
+    return {
+        "report": report,
+        "by_value": table,
+        "matrix": None,
+        "plot": None,
+        "sections": sections.of_answer(report),
+        "parts": [],
+        "study": sections.of_study(report, len(report.groups)),
     }
 
 
