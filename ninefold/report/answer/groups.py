@@ -31,6 +31,7 @@ from ninefold.report.stats.measures import (
     of_throughput,
 )
 from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OPEN
 
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
@@ -66,6 +67,7 @@ def describe(
         turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
+        scaling=group.scaling,
         untimed=untimed(recording.sweep),
         published=_published(table, group.scoring.scale),
         published_by=table.source,
@@ -103,6 +105,7 @@ def _cell(
         repeats=evidence.no_op_of[cell] if why == COPY else None,
         speed=evidence.speed(cell),
         role=_role(found, cell) if compares else "",
+        against=_against(found, cell) if compares else "",
         excluded=why,
     )
 
@@ -115,6 +118,18 @@ def _role(found: Recommendation, cell: Cell) -> str:
     if cell in found.may_be and not found.decided:
         return "open"
     return "behind" if cell in found.out else "out"
+
+
+def _against(found: Recommendation, cell: Cell) -> str:
+    evidence, best = found.evidence, found.cell
+    if not evidence.asks_time or best is None or cell not in evidence.seconds:
+        return ""
+    if cell == best:
+        return "named" if found.decided else OPEN
+    verdict = evidence.verdict(best, cell)
+    if cell in found.out or (verdict == "slower" and cell not in found.may_be):
+        return "slower"
+    return verdict if found.decided and verdict in ("tie", "faster") else OPEN
 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:

@@ -142,6 +142,9 @@ class CellReport:
     repeats: the configuration whose work it does under another name; None: it does its own.
     role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
         is shown not to be; "out" for another reason; "" where times were not asked for.
+    against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
+        "faster" (then its score is not shown to be kept), or "open"; while none is recommended,
+        "slower" than one that may be, or "open". Empty where times were not asked for.
     excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
         time counts.
     status: of the first run that did not end well, None where all did.
@@ -159,6 +162,7 @@ class CellReport:
     repeats: Cell | None = None
     speed: Compared | None = None
     role: str = ""
+    against: str = ""
     excluded: str | None = None
 
 
@@ -197,6 +201,7 @@ class Group:
     check: what the control says, and what follows, in sentences.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
+    scaling: how the batch grows with the processes that the study swept, strong or weak; else None.
     untimed: cells that were not timed as time was short, each with the one whose work it repeats.
     published: what another one's table has of these cells, and published_by: whose it is.
     """
@@ -216,6 +221,7 @@ class Group:
     turns_left_out: float = 0.0
     order: int = 0
     asks_time: bool = True
+    scaling: str | None = None
     untimed: Mapping[Cell, Cell] = field(default_factory=dict)
     published: Mapping[Cell, Published] = field(default_factory=dict)
     published_by: str = ""

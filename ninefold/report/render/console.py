@@ -9,7 +9,7 @@ from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
 
-CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 30, 9, 4
+CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 30, 9, 5
 CONSOLE_WIDTH = 80  # of the matrix: a terminal may be no wider
 LEAST_ROWS = 3  # of the table, below a large matrix
 _CAVEATS = 3  # on the console

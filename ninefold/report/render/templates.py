@@ -32,7 +32,6 @@ def page(report: Report) -> str:
         **_shown(report),
         environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
         phases=PHASES,
-        alone=False,
         glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
     )
@@ -47,10 +46,10 @@ def report_text(report: Report) -> str:
 
 def figure(report: Report) -> str | None:
     """Return figure.svg: the plot of the first group; None where there is nothing to draw."""
-    drawn = plot(report.groups[0], report) if report.groups else None
+    drawn = plot(report.groups[0]) if report.groups else None
     if drawn is None or report.answer.by_value:
         return None
-    text = _render("plot.svg.j2", plot=drawn, alone=True)
+    text = _render("figure.svg.j2", plot=drawn, title=report.title)
     return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)  # not all programs know CSS variables
 
 
@@ -64,7 +63,7 @@ def _shown(report: Report) -> dict[str, Any]:
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
-    drawn = [(matrix(group), plot(group, report)) for group in groups]
+    drawn = [(matrix(group), plot(group)) for group in groups]
     first = found[0] if found else []
     return {
         "report": report,
