@@ -159,8 +159,9 @@ def of_seconds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[M
     They have no verdict: times of full runs were not interleaved.
     """
     found = {id(cell): cell.measures[SECONDS.key] for cell in cells if SECONDS.key in cell.measures}
-    plain = next((cell for cell in cells if cell.cell == PLAIN and id(cell) in found), None)
-    base = found[id(plain)].mean if plain else None
+    plain = [cell for cell in cells if cell.cell == PLAIN and id(cell) in found]
+    known = [each for cell in (*plain, *cells) if (each := found.get(id(cell))) and each.mean]
+    base = known[0].mean if known else None
     if group.scaling is None or not base:
         return None
     text, same = figures_of(group, SECONDS.key), 1 + group.settings.same
@@ -173,8 +174,8 @@ def of_seconds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[M
         seconds = Compared(each.mean, low, each.high, "")
         return _mark(seconds, f"{text(cell).text} s", "out" if reason(cell) else "even", place)
 
-    known = [Compared(each.mean, each.low, each.high, "") for each in found.values() if each.mean]
-    return _chart("← seconds an epoch", known, (base / same, base, base * same), cells, mark, True)
+    drawn = [Compared(each.mean, each.low, each.high, "") for each in known if each.mean]
+    return _chart("← seconds an epoch", drawn, (base / same, base, base * same), cells, mark, True)
 
 
 def of_scores(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:

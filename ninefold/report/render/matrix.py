@@ -77,7 +77,7 @@ def matrix(group: Group) -> Matrix | None:
 def _about(group: Group) -> str:
     said = ["seconds an epoch"]
     if any(cell.speed for cell in group.cells):
-        said.append(f"times as fast as {BASELINE} (above 1 is faster)")
+        said.append(f"speedup over {BASELINE} (above 1 is faster)")
     if group.scored:
         said.append(group.score)
     text = f"In each cell: {', '.join(said)}."
