@@ -138,6 +138,9 @@ def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
     sign = -1 if by_time else scoring.sign
     if not means:
         return None
+    if not swept:  # as of a search, whose values have no order
+        ranked = sorted(seconds, key=lambda name: -sign * means.get(name, -sign * math.inf))
+        seconds = {name: seconds[name] for name in ranked}
     return Sweep(
         seconds,
         scores,

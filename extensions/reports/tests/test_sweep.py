@@ -97,10 +97,12 @@ def test_a_value_whose_run_failed_keeps_its_row(tmp_path: Path) -> None:
 
 def test_a_long_search_shows_its_best_values(tmp_path: Path) -> None:
     runs = [result(accuracy=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
-    found = built(recorded(sweep(tmp_path, *runs)))
+    found = built(recorded(sweep(tmp_path / "many", *runs)))
     assert [row[0] for row in rows_of(found)] == [f"optimizer.lr={n}" for n in range(59, 9, -1)]
     assert found.answer.table is not None
     assert "10 further values are left out." in found.answer.table.about
+    few = built(recorded(sweep(tmp_path / "few", *runs[:9])))
+    assert [row[0] for row in rows_of(few)] == [f"optimizer.lr={n}" for n in range(8, -1, -1)]
 
 
 def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path: Path) -> None:
     (folder / "sweep.json").write_text(json.dumps(content | {"rounds": []}))
     found = built(recorded(folder))
     assert found.answer.lead == "model=mlp is the fastest: 1.00 s per epoch."
-    assert [row[1] for row in rows_of(found)] == ["×0.50 slower", "the best"]
+    assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
 
 
 def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell: Shell) -> None:

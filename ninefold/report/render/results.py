@@ -191,11 +191,17 @@ def _mean(cell: CellReport, key: str) -> float | None:
     return None if found is None else found.mean
 
 
+def _compared_with(group: Group) -> str:
+    if any(cell.role == "named" for cell in group.cells):
+        return "the verdict against the recommended one"
+    return "what may be the fastest is too close to call"
+
+
 def about(group: Group) -> str:
     """Return what the fields of the table of results are, in two sentences."""
     settings, said = group.settings, []
     if any(cell.speed for cell in group.shown):
-        said.append(f"speedup is over {BASELINE}, the verdict against the recommended one")
+        said.append(f"speedup is over {BASELINE}, {_compared_with(group)}")
     if group.timing_rounds:
         said.append(f"times are of {counted(group.timing_rounds, 'repetition')} in time slices")
     text = f"{capitalized('; '.join(said))}." if said else ""
