@@ -9,7 +9,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 PATTERNS = (
-    *("conf/**/*.yaml", "experiments/*.yaml"),  # no recordings
+    *("conf/**/*.yaml", "experiments/*.yaml", "experiments/*/published.csv"),
     *("extensions/*.py", "extensions/*/*.py", "extensions/*/conf/*/*.yaml"),  # no tests
     "extensions/*/*.txt",
     "extensions/*/inject/*.py",

@@ -24,7 +24,7 @@ def test_a_command_does_not_keep_the_failures_of_its_runs_and_so_their_models(
 
 @pytest.mark.slow
 def test_a_study_that_is_resumed_with_nothing_left_to_run_writes_its_report(shell: Shell) -> None:
-    sweep = ["-m", "amp=fp32", "seed=0", "max_steps=2", "logger=quiet"]
+    sweep = ["-m", "amp=fp32", "seed=0,1", "max_steps=2", "logger=quiet"]
     assert shell.train(*sweep, "hydra.sweep.dir=study").returncode == 0
     report = shell.folder / "study" / "report"
     shutil.rmtree(report)

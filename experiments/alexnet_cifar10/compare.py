@@ -8,7 +8,6 @@ clock times 20; a difference is ours minus published.
 
 from __future__ import annotations
 
-import csv
 import sys
 from pathlib import Path
 
@@ -16,8 +15,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence  # noqa: E402
-from ninefold.report.data.cell import Cell  # noqa: E402
+from ninefold.report.data.cell import Cell, plainness  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
+from ninefold.report.data.published import PublishedTable, published_table  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
 from ninefold.report.numbers import MISSING, number  # noqa: E402
 from ninefold.report.render.tables import grid  # noqa: E402
@@ -44,27 +44,27 @@ def main(arguments: list[str]) -> int:
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
     evidence = gather_evidence(group, (), StudyRecord(), None)
-    with (HERE / "published.csv").open(newline="") as file:
-        print(grid(HEADER, [_row(evidence, cell) for cell in csv.DictReader(file)]))
+    table = published_table(HERE.name)
+    cells = dict.fromkeys([*table.minutes, *table.scores])
+    print(grid(HEADER, [_row(evidence, cell, table) for cell in sorted(cells, key=plainness)]))
     print(f"\nOurs: {group.title}.\n{LIMITS}")
     return 0
 
 
-def _row(evidence: Evidence, published: dict[str, str]) -> list[str]:
-    cell = Cell(published["parallel"], published["amp"])
+def _row(evidence: Evidence, cell: Cell, table: PublishedTable) -> list[str]:
     seconds = estimate(SECONDS.values(evidence.group).get(cell, {})).mean
     ours = None if seconds is None else seconds * EPOCHS / 60
     score = estimate(evidence.scores.get(cell, {})).mean
-    minutes, accuracy = published["minutes"], published["accuracy"]
-    percent = 100 * float(accuracy) if accuracy else None
+    minutes, accuracy = table.minutes.get(cell), table.scores.get(cell)
+    percent = None if accuracy is None else 100 * accuracy
     points = None
     if score is not None and percent is not None and evidence.group.epochs == EPOCHS:
         points = score - percent
     return [
         str(cell),
-        minutes or "not given",
+        "not given" if minutes is None else f"{minutes:g}",
         MISSING if ours is None else f"{ours:.2f}",
-        MISSING if ours is None or not minutes else number(ours - float(minutes), 1, sign=True),
+        MISSING if ours is None or minutes is None else number(ours - minutes, 1, sign=True),
         "not given" if percent is None else f"{percent:.2f}",
         MISSING if score is None else f"{score:.2f}",
         MISSING if points is None else number(points, 2, sign=True),

@@ -1,1 +1,1 @@
-"""Answers on more processes and on larger batches, for studies that swept these."""
+"""Answers on more processes, larger batches and other values, for studies that swept these."""

@@ -8,12 +8,16 @@ from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import Answer
 from ninefold.report.data.recording import Recording
 
-from . import batches, scaling
+from . import batches, scaling, sweep
 
 
 def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
-    """Return the answer of a study of processes or of batch sizes, None for another one.
+    """Return the answer of a study of processes, batch sizes or other values; None for another.
 
     found: the evidence of all groups, as the report takes it.
     """
-    return scaling.answer(recording, found[0]) or batches.answer(found)
+    if scaled := scaling.answer(recording, found[0]):
+        return scaled
+    if not any(each.timed for each in found):  # without times batch sizes are values as others
+        return sweep.answer(recording, found) or batches.answer(found)
+    return batches.answer(found) or sweep.answer(recording, found)

@@ -13,7 +13,7 @@ from ninefold.report.data.recording import Recording
 from ninefold.report.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.render.tables import word
 
-UNTIMED = "No verdict on more processes: times were not interleaved."
+UNTIMED = "Times of full training runs were not interleaved: the direction is no verdict."
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,11 @@ class Series:
     """The cells of one strategy and precision, the fewest processes first.
 
     base: what they are compared with: none in the same precision, else the fewest processes.
+    base_step: the seconds of its step.
     """
 
     base: Cell
+    base_step: float
     points: list[Point]
 
     @property
@@ -68,7 +70,8 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         return None
     table, kind = _table(found, evidence), str(evidence.group.scaling)
     if not evidence.timed:
-        return Answer(UNTIMED, False, None, None, [], [], [], table=table)
+        lead = _direction(found, kind)
+        return Answer(lead, False, None, None, [], [UNTIMED], [], table=table)
     reasons = [
         f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
         for each in found
@@ -89,6 +92,22 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
     return Answer(lead, named is not None, named, None, chips, reasons, [], table=table)
 
 
+def _direction(found: Sequence[Series], kind: str) -> str:
+    """Return what the times look like, in at most 14 words, where nothing is shown."""
+    several = [
+        (each.base_step / point.step * (point.ideal if kind == "weak" else 1.0), point)
+        for each in found
+        for point in each.points
+        if point.processes > 1 and point.step
+    ]
+    if not several:
+        return "No answer: no speed-up of more processes is known."
+    speed, best = max(several, key=lambda each: each[0])
+    looks = "faster" if speed > 1 else "slower"
+    name = f"{best.cell.parallel} x{best.processes}"
+    return f"More processes look {looks}: {name} is {number(speed, 2)} times as fast."
+
+
 def series_of(recording: Recording, evidence: Evidence) -> list[Series]:
     """Return the series of a group whose processes were swept, those of one number left out."""
     if evidence.group.scaling is None:
@@ -105,7 +124,8 @@ def series_of(recording: Recording, evidence: Evidence) -> list[Series]:
 def _series(cells: Sequence[Cell], evidence: Evidence, cores: int | None) -> Series:
     plain = Cell(PLAIN.parallel, cells[0].amp)
     base = plain if step_seconds(evidence.group, plain) is not None else cells[0]
-    return Series(base, [_point(cell, base, evidence, cores) for cell in cells])
+    step = step_seconds(evidence.group, base) or 0.0
+    return Series(base, step, [_point(cell, base, evidence, cores) for cell in cells])
 
 
 def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Point:

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 from ninefold.config import resume, rules, search_path
 from ninefold.places import ROOT
 
+MAX_VALUES = 64  # characters of values in the name of a folder
+
 
 def register() -> None:
     """Register the resolvers with OmegaConf, and with Hydra where it looks for options.
@@ -24,7 +26,7 @@ def register() -> None:
         "sweep_folder": lambda resumed, study, time: (
             resumed or f"outputs/{file_name(study or 'sweep')}/{time}"
         ),
-        "cell_name": lambda *parts: file_name("_".join(map(str, parts))),
+        "cell_name": lambda *parts: run_name(*parts),
         "run_folder": _run_folder,
         "hydra_folder": lambda resumed: None if _resumes(resumed) else ".hydra",
     }
@@ -36,6 +38,16 @@ def file_name(text: str) -> str:
     """`text` as the name of a single folder, without separators or a leading dot."""
     name = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:64]
     return name if rules.NAME.fullmatch(name) else f"_{name[1:]}"
+
+
+def run_name(*parts: object, values: str = "") -> str:
+    """The name of a run's folder in a sweep; values: what it has of what was swept besides."""
+    name = file_name("_".join(map(str, parts)))
+    plain = re.sub(r"[^A-Za-z0-9._=-]+", "_", values)[:MAX_VALUES]
+    if not plain:
+        return name
+    before, _, seed = name.rpartition("_")
+    return f"{before}_{plain}_{seed}"
 
 
 def _run_folder(resumed: str | None) -> str:

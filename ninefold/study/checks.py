@@ -48,6 +48,7 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         or not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or overrides.unusable("hydra.sweep.dir", config.hydra.sweep.dir)
+        or nothing_swept(config, [*params, *given], sweeper)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
@@ -63,6 +64,27 @@ def _asked(composition: Composition) -> dict[str, Any]:
         "hydra/launcher": composition.choice("hydra/launcher"),
         "started_by": started_by(),
     }
+
+
+def nothing_swept(
+    config: DictConfig, overrides: Sequence[Override], sweeper: object
+) -> list[Failure]:
+    """That a sweep has one value for every key; none if it asks for a study with keys of its own.
+
+    A sweeper that is not a list of values has them elsewhere.
+    """
+    swept = any(override.is_sweep_override() for override in overrides)
+    asks = "study" in config and changed_of_study(config, DEFAULTS)
+    if swept or asks or sweeper not in LISTS:
+        return []
+    return [
+        ConfigError(
+            "hydra.mode",
+            "MULTIRUN",
+            "no key has several values; a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1; name "
+            "several, or leave out -m for a single run",
+        )
+    ]
 
 
 def odd_options(overrides: Sequence[Override]) -> list[Failure]:

@@ -20,6 +20,7 @@ from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import key_and_value, key_of, parsed
+from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
@@ -27,6 +28,7 @@ from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
+AXES = ("parallel", "amp")
 BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
 Compose = Callable[[Sequence[str]], DictConfig]
@@ -134,8 +136,17 @@ class Plan:
         return config
 
     def folder_name(self, cell: PlannedCell, number: int, run: int) -> str:
-        """The folder of the run of `cell` in round `number` if it is the study's `run`th."""
-        return subdir(self.config(self.overrides(cell, number), run))
+        """The folder of the run of `cell` in round `number` if it is the study's `run`th.
+
+        It has the values that the study swept, unless the user names folders.
+        """
+        config = self.config(self.overrides(cell, number), run)
+        name, axes = subdir(config), [cell.keys["parallel"], cell.keys["amp"]]
+        parts = (run, *axes, f"seed{config.seed}")
+        if name != run_name(*parts):
+            return name
+        values = [f"{key}={value}" for key, value in cell.keys.items() if key not in AXES]
+        return run_name(*parts, values=",".join(values))
 
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""
@@ -176,7 +187,7 @@ class Plan:
     def _keys(self, config: DictConfig, overrides: Sequence[str]) -> dict[str, str]:
         own = dict(key_and_value(text) for text in overrides)
         choices = config.hydra.runtime.choices
-        axes = {axis: str(choices.get(axis)) for axis in ("parallel", "amp")}
+        axes = {axis: str(choices.get(axis)) for axis in AXES}
         if config.parallel.get("max_processes") == 1 and are_digits(own.get(PROCESSES)):
             del own[PROCESSES]
         return {**axes, **{key: own[key] for key in own if key in self.swept and key not in axes}}

@@ -14,7 +14,7 @@ from ninefold.errors import ConfigError
 from ninefold.progress import duration
 from ninefold.result import Result
 from ninefold.score import SHARE
-from ninefold.study.plan import Plan, PlannedCell
+from ninefold.study.plan import AXES, Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
@@ -216,10 +216,11 @@ class Study:
         is moved to superseded/.
         """
         recording, overrides = self._recording, self._plan.overrides(cell, entry.round)
+        planned = len(entry.runs)
         if index == len(entry.runs):
             number = recording.number(entry, index)
             entry.runs.append(self._plan.folder_name(cell, entry.round, number))
-        else:
+        if index < planned or cell.keys.keys() > set(AXES):  # Hydra names others itself
             overrides.append(f"hydra.sweep.subdir={quoted(entry.runs[index])}")
         name = entry.runs[index]
         run = self.folder / name

@@ -29,6 +29,7 @@ from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
+from ninefold.report.render.results import results
 from ninefold.result import ON_GPU
 from ninefold.stats.counted_turns import TakenTurn
 from ninefold.study_record import StudyRecord
@@ -168,6 +169,25 @@ def report_of(runs: Sequence[Run], **environment: Any) -> Report:
 
 def answer_of(runs: Sequence[Run], **environment: Any) -> Answer:
     return report_of(runs, **environment).answer
+
+
+def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is() -> None:
+    runs = runs_of({NONE: 5.0, DDP: 2.0, NONE_AUTOCAST: 2.5, DDP_AUTOCAST: 2.001})
+    found = report_of(runs)
+    assert found.answer.lead == "Use ddp, fp32: 2.48 times as fast as none, fp32."
+    table = results(found.groups[0])
+    titles = [column.title for column in table.columns]
+    verdict, speedup = titles.index("verdict"), titles.index("speedup, 99.3 % interval")
+    words = {row[0].text: row[verdict].word for row in table.rows}
+    assert {name: word and word.text for name, word in words.items()} == {
+        "ddp, fp32": "use this", "ddp, autocast": "as fast", "none, autocast": "slower",
+        "none, fp32": "slower",
+    }  # fmt: skip
+    assert all(row[speedup].word is None for row in table.rows)
+    undecided = report_of(runs_of({NONE: 5.0, DDP: 2.0, NONE_AUTOCAST: 2.05}, noise=0.05))
+    assert undecided.answer.lead.startswith("Not decided")
+    cells = {cell.cell: cell.against for cell in undecided.groups[0].cells}
+    assert cells == {NONE: "slower", DDP: "open", NONE_AUTOCAST: "open"}
 
 
 NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
@@ -645,7 +665,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
     done = shell.train(
         "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
         "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
-        "hydra.sweep.dir=sweep",
+        "hydra.sweep.dir=sweep", "study.repeats=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = (

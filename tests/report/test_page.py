@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -94,8 +95,10 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
 ) -> None:
     usual = page(recording("nine_way"))
     visit = reader.open(usual)
-    assert visit.page.locator("h1").inner_text() == "nine_way"
-    assert visit.page.locator("#answer .plot circle:visible").count() == 6
+    title = "convnet on digits, Intel(R) Xeon(R) Processor (2 cores), 2026-11-25"
+    assert visit.page.locator("h1").inner_text() == title
+    assert visit.page.locator("#answer .matrix td:visible").count() == 9
+    assert visit.page.locator("#answer .plot circle:visible").count() == 6 * 2
     assert visit.page.locator("#phases .bar:visible").count() == 6
     assert visit.page.locator("#curves polyline:visible").count() == 6 * 5 + 5
     assert (visit.said, visit.asked) == ([], [])
@@ -103,6 +106,61 @@ def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
     visit.page.evaluate("fetch('https://example.org/').catch(() => 0)")
     assert [said for said in visit.said if "Content Security Policy" in said], visit.said
     assert len(usual.encode()) < 150_000
+
+
+# Of each configuration in a plot: how far apart its label, its mark and its value are, in lines;
+# whether its value lies over a band.
+ROWS = """() => {
+  const box = it => it.getBoundingClientRect();
+  const middle = it => (box(it).top + box(it).bottom) / 2;
+  const bands = [...document.querySelectorAll(".forest rect")].map(box);
+  const over = it => bands.some(band => band.right > box(it).left && band.left < box(it).right
+    && band.bottom > box(it).top && band.top < box(it).bottom);
+  return [...document.querySelectorAll(".forest .label")].flatMap(label => {
+    const chart = label.nextElementSibling, value = chart.nextElementSibling;
+    const off = [chart, value].map(it => Math.abs(middle(it) - middle(label)));
+    return Math.max(...off) > 12 || over(value) || over(label) ? [label.textContent] : []; }); }"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band(
+    reader: Reader, width: int
+) -> None:
+    visit = reader.open(page(recording("nine_way")), width=width)
+    assert visit.page.locator(".forest .label:visible").count() == 6
+    assert visit.page.evaluate(ROWS) == []
+    assert visit.page.evaluate(OVERLAID) == []
+    assert visit.page.evaluate(SIDEWAYS) == 0
+
+
+def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentences(
+    reader: Reader,
+) -> None:
+    visit = reader.open(page(recording("nine_way")))
+    summaries = visit.page.locator("summary").all_inner_texts()
+    assert summaries[0].endswith("the same work took 1.2 % longer; noise floor 11.3 %")
+    assert [text for text in summaries if text.startswith("Every pair")] == [
+        "Every pair 13 of 15 differ in time; 0 of 15 differ in accuracy"
+    ]
+    assert [text for text in summaries if len(text.split()) < 4] == []
+    for place in (".plot figcaption", "#results .about"):
+        said = visit.page.locator(place).first.inner_text()
+        assert len(re.findall(r"\.(?: |$)", said)) <= 3, said  # with the group's conditions
+        assert len(said.split()) < 45, said
+
+
+def test_what_is_too_close_to_call_is_gray_and_hollow(reader: Reader) -> None:
+    visit = reader.open(page(recording("camvid_cpu", "*_turns")))
+    found = visit.page.evaluate(
+        """() => [...document.querySelectorAll(".forest .label")].map(label => {
+          const dot = label.nextElementSibling.querySelector("circle");
+          const color = it => getComputedStyle(it).stroke;
+          return [label.querySelector(".more").textContent, color(dot.parentElement),
+                  getComputedStyle(dot).fill]; })"""
+    )
+    gray, paper = "rgb(92, 97, 107)", "rgb(255, 255, 255)"
+    assert found[:2] == [["too close to call", gray, paper]] * 2
+    assert {(note, stroke) for note, stroke, _ in found[2:4]} == {("slower", "rgb(27, 29, 34)")}
 
 
 def test_text_from_outside_is_shown_and_does_nothing(reader: Reader) -> None:
@@ -157,5 +215,5 @@ def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader, tmp_path
         assert report.answer.lead in text, name
         assert not {"None", "nan", "Undefined"} & set(text.split()) - {"None,"}, name
         if name == "a search":
-            assert "12 conditions were run. 8 of them are shown above" in text
+            assert visit.page.locator("#answer tbody tr:visible").count() == 12
         visit.page.close()

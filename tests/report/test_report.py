@@ -267,7 +267,9 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path: 
     shown = report.write(sweep(tmp_path, *(result(way, amp) for way in ways for amp in amps)))
     lines = shown.splitlines()
     assert len(lines) <= CONSOLE_LINES - 1  # the path of the report follows
-    assert len([line for line in lines if re.match(r"\w+, \w+ ", line)]) == 9
+    assert len([line for line in lines if re.match(r"\w+, \w+ ", line)]) >= 3
+    few = report.write(sweep(tmp_path / "few", *(result("none", amp) for amp in amps)))
+    assert len([line for line in few.splitlines() if re.match(r"\w+, \w+ ", line)]) == 5
     surer = console_text(recording("camvid_cpu", "*_turns"))
     assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
 
@@ -280,8 +282,9 @@ def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:
     names = [text for text in texts if text.startswith(("n & <b>, ", "ddp, ", "dp, "))]
     assert [name.replace("n & <b>", "none") for name in names] == [
         "none, fp32", "none, autocast (bf16)", "ddp, fp32", "ddp, autocast (bf16)",
-        "none, scaler (bf16) scaler not needed", "ddp, scaler (bf16) scaler not needed",
+        "none, scaler (bf16)", "ddp, scaler (bf16)",
     ]  # fmt: skip
+    assert texts.count("scaler not needed") == 2
     assert "href" not in drawn
 
 
@@ -337,8 +340,7 @@ def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_pat
     paths = ("init=/data/a/best.pt", "init=/data/b/best.pt")
     runs = [result(seed=seed, overrides=[path]) for seed in range(2) for path in paths]
     text = tables_of(sweep(tmp_path, *runs))
-    assert "init=.../best.pt. " in text
-    assert "init=.../best.pt#2. " in text
+    assert re.findall(r"\| \**(init=\S+?)\** ", text) == ["init=.../best.pt", "init=.../best.pt#2"]
     assert "/data" not in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from ninefold import report
 from ninefold.report.answer.answer import evidence_of
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording, record
-from ninefold.reports.scaling import Series, series_of
+from ninefold.report.render.figures import plot
+from ninefold.reports.scaling import UNTIMED, Series, series_of
 from ninefold.reports.tests.made import STEPS, reported, timed
 
 ALPHA = 2e-4  # seconds of a message, to each of the other processes
@@ -132,7 +134,7 @@ def test_a_scaling_study_answers_in_its_own_words(
     assert (answer.lead, answer.cell, answer.decided) == (lead, named, named is not None)
 
 
-def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
+def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict() -> None:
     found = planted()
     whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
@@ -142,8 +144,20 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
     assert reported(replace(found, runs=apart)).answer.surer is None
-    assert answer.lead == "No verdict on more processes: times were not interleaved."
-    assert (answer.decided, answer.reasons) == (False, [])
+    assert re.fullmatch(
+        r"More processes look faster: ddp x4 is 2\.\d+ times as fast\.", answer.lead
+    )
+    assert not answer.decided
+    assert answer.reasons == [UNTIMED]
+    drawn = plot(reported(replace(found, runs=whole)).groups[0])
+    assert drawn is not None
+    assert [chart.title for chart in drawn.charts] == ["← seconds an epoch", "accuracy, points →"]
+    shown = [row.marks[0].text for row in drawn.rows]
+    assert shown[0].endswith(" s")
+    assert drawn.rows[0].label == "none, fp32"
+    slow = planted(alpha=0.1)
+    slower = [replace(run, turns=None, taken=[], accuracy=0.9) for run in slow.runs]
+    assert reported(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
     assert answer.table is not None
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
     assert answer.table.rows[-1] == [

@@ -10,7 +10,7 @@ from typing import Any
 from ninefold.errors import one_line
 from ninefold.places import EXTENSIONS
 from ninefold.report.answer import caveats, wording
-from ninefold.report.answer.conditions import conditions, machine
+from ninefold.report.answer.conditions import conditions, machine, title
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.recommend import Recommendation, recommend
@@ -23,7 +23,6 @@ from ninefold.report.answer.tree import (
 )
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.environment import values
 from ninefold.report.data.overlay import left_out
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.retrain_command import (
@@ -36,7 +35,6 @@ from ninefold.report.data.retrain_command import (
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
-from ninefold.report.numbers import listed
 from ninefold.report.stats import numerics
 
 
@@ -63,7 +61,6 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     found: evidence of all groups, as `evidence_of` returns it. typed: what is typed for `train`,
     quoted; None: what the study's command had.
     """
-    studies = values(recording.environment.get("study"))
     sweep = recording.sweep
     question, command = sweep.question, sweep.command
     said = conditions(recording.runs, recording.environment)
@@ -81,7 +78,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     ]
     return Report(
         format=FORMAT,
-        title=one_line(listed(studies)) if studies else "Runs",
+        title=title(recording.environment),
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),
         conditions=[one_line(phrase) for phrase in said],
@@ -113,16 +110,17 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
     if not found:
         return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
     first = found[0]
-    said = caveats.caveats(first, recording.sweep)
-    if len(found) > 1:
+    other = _other_answer(recording, found)
+    by_value = other.by_value if other else None
+    said = [*(other.caveats if other else ()), *caveats.caveats(first, recording.sweep)]
+    if len(found) > 1 and by_value is None:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    other = _other_answer(recording, found)
     answer = replace(other or _own_answer(first, recommend(first), recording), caveats=said)
-    if other and not other.decided:
+    if other and not other.decided and by_value is None:
         answer = replace(answer, surer=of_time(first, recording))
     cell = answer.cell
-    if not answer.decided or not isinstance(cell, Cell):
+    if not (answer.decided or by_value) or not isinstance(cell, Cell):
         return answer
     overlay = overlay_of(recording, cell)
     train = train_command(recording, cell, typed)

@@ -52,6 +52,19 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     return phrases
 
 
+def title(environment: Mapping[str, Any]) -> str:
+    """Return which model was trained on what, on which machine, and when."""
+    about = environment.get("environment") or {}
+    models, datasets = values(environment.get("model")), values(environment.get("dataset"))
+    names = listed(list(dict.fromkeys(environment.get("devices") or [])))
+    if names == "cpu":
+        cores = listed(values(about.get("cores")))
+        names = listed(values(about.get("cpu"))) or "a CPU"
+        names += f" ({cores} cores)" if cores else ""
+    trained = " on ".join(filter(None, (listed(models), listed(datasets))))
+    return one_line(", ".join(filter(None, (trained, names, _date(about))))) or "Runs"
+
+
 def machine(runs: Sequence[Run], environment: Mapping[str, Any]) -> str:
     """Return the conditions that are about the machine, as a sentence."""
     about = environment.get("environment") or {}

@@ -14,11 +14,13 @@ from ninefold.report.answer.tree import (
     Figures,
     Group,
     MeasureInfo,
+    Published,
 )
 from ninefold.report.answer.wording import check, control_text
-from ninefold.report.data.cell import Cell
+from ninefold.report.data.cell import PLAIN, Cell, plainness
+from ninefold.report.data.published import PublishedTable, published_table
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.rounds import others
+from ninefold.report.data.rounds import others, untimed
 from ninefold.report.stats.measures import (
     BYTES,
     SCORE_KEY,
@@ -29,6 +31,7 @@ from ninefold.report.stats.measures import (
     of_throughput,
 )
 from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import OPEN
 
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
@@ -47,6 +50,7 @@ def describe(
     """
     group = evidence.group
     measures = _measures(evidence)
+    table = published_table(group.runs[0].study)
     return Group(
         title=one_line(group.title),
         measures=[info for info, _ in measures],
@@ -64,7 +68,22 @@ def describe(
         turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
+        scaling=group.scaling,
+        untimed=untimed(recording.sweep),
+        published=_published(table, group.scoring.scale),
+        published_by=table.source,
     )
+
+
+def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
+    """A published table as figures like ours: its times as ratios to the baseline's."""
+    plain = table.minutes.get(PLAIN)
+    speeds = {cell: plain / minutes for cell, minutes in table.minutes.items() if plain}
+    return {
+        cell: Published(speeds.get(cell), None if score is None else scale * score)
+        for cell in sorted({*speeds, *table.scores}, key=plainness)
+        for score in [table.scores.get(cell)]
+    }
 
 
 def _cell(
@@ -87,6 +106,7 @@ def _cell(
         repeats=evidence.no_op_of[cell] if why == COPY else None,
         speed=evidence.speed(cell),
         role=_role(found, cell) if compares else "",
+        against=_against(found, cell) if compares else "",
         excluded=why,
     )
 
@@ -99,6 +119,18 @@ def _role(found: Recommendation, cell: Cell) -> str:
     if cell in found.may_be and not found.decided:
         return "open"
     return "behind" if cell in found.out else "out"
+
+
+def _against(found: Recommendation, cell: Cell) -> str:
+    evidence, best = found.evidence, found.cell
+    if not evidence.asks_time or best is None or cell not in evidence.seconds:
+        return ""
+    if cell == best:
+        return "named" if found.decided else OPEN
+    verdict = evidence.verdict(best, cell)
+    if cell in found.out or (verdict == "slower" and cell not in found.may_be):
+        return "slower"
+    return verdict if found.decided and verdict in ("tie", "faster") else OPEN
 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:

@@ -48,12 +48,18 @@ class Surer:
 
 @dataclass(frozen=True)
 class AnswerTable:
-    """A table that an answer rests on, as text; about: what it shows."""
+    """A table that an answer rests on, as text; about: what it shows.
+
+    whole: whether it has a row for each group, so that no group has a table or a picture of its
+        own. best: what the row of the best is called; None where none is set apart.
+    """
 
     title: str
     about: str
     columns: list[str]
     rows: list[list[str]]
+    whole: bool = False
+    best: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ class Answer:
     code: list[str] = field(default_factory=list)
     surer: Surer | None = None
     table: AnswerTable | None = None
+
+    @property
+    def by_value(self) -> AnswerTable | None:
+        """The table of a plain sweep, which stands for those of all its groups."""
+        return self.table if self.table and self.table.whole else None
 
 
 @dataclass(frozen=True)
@@ -131,6 +142,9 @@ class CellReport:
     repeats: the configuration whose work it does under another name; None: it does its own.
     role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
         is shown not to be; "out" for another reason; "" where times were not asked for.
+    against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
+        "faster" (then its score is not shown to be kept), or "open"; while none is recommended,
+        "slower" than one that may be, or "open". Empty where times were not asked for.
     excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
         time counts.
     status: of the first run that did not end well, None where all did.
@@ -148,7 +162,16 @@ class CellReport:
     repeats: Cell | None = None
     speed: Compared | None = None
     role: str = ""
+    against: str = ""
     excluded: str | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published of one configuration. speed: times as fast as the baseline."""
+
+    speed: float | None
+    score: float | None
 
 
 @dataclass(frozen=True)
@@ -178,6 +201,9 @@ class Group:
     check: what the control says, and what follows, in sentences. control: the first part of it.
     order: the place of this group where groups are sorted by their conditions, from 0.
     asks_time: whether its times tell which cell is the fastest, as those of turns do.
+    scaling: how the batch grows with the processes that the study swept, strong or weak; else None.
+    untimed: cells that were not timed as time was short, each with the one whose work it repeats.
+    published: what another one's table has of these cells, and published_by: whose it is.
     """
 
     title: str
@@ -196,6 +222,10 @@ class Group:
     order: int = 0
     asks_time: bool = True
     control: str = ""
+    scaling: str | None = None
+    untimed: Mapping[Cell, Cell] = field(default_factory=dict)
+    published: Mapping[Cell, Published] = field(default_factory=dict)
+    published_by: str = ""
 
     @property
     def shown(self) -> list[CellReport]:

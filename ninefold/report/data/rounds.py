@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
-from ninefold.result import PROCESSES, TIMING
+from ninefold.result import PROCESSES, TIMING, cell_name
 from ninefold.study_record import Round, StudyRecord
 
 STOPPED = ("preempted", "unfinished")  # the status of runs that resuming the study would complete
@@ -41,6 +42,21 @@ def others(rounds: Sequence[Round]) -> float | None:
     """
     known = [entry.others for entry in rounds if entry.counted and entry.others is not None]
     return fmean(known) if known else None
+
+
+def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
+    """Return the cells that a study left out of its time slices, each with the one it repeats."""
+    cells = {
+        cell_name(keys): Cell(keys["parallel"], keys["amp"], int(count) if count else None)
+        for keys in sweep.planned_cells
+        if keys.get("parallel") and keys.get("amp")
+        for count in [keys.get(PROCESSES) if sweep.scaling else None]
+    }
+    return {
+        cells[name]: cells[base]
+        for name, base in sweep.untimed.items()
+        if name in cells and base in cells
+    }
 
 
 def name_of(run: Run, sweep: StudyRecord) -> str | None:

@@ -5,32 +5,42 @@ from __future__ import annotations
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import counted
-from ninefold.report.render.results import results
+from ninefold.report.render.matrix import matrix, matrix_lines
+from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines
 
-CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 25, 9, 4
+CONSOLE_LINES, CONSOLE_ROWS, CONSOLE_COLUMNS = 30, 9, 5
+CONSOLE_WIDTH = 80  # of the matrix: a terminal may be no wider
+LEAST_ROWS = 3  # of the table, below a large matrix
 _CAVEATS = 3  # on the console
 
 
 def console_text(report: Report) -> str:
-    """Return what the console shows: the answer, one table, one command; few lines."""
+    """Return what the console shows: the answer, its tables, one command; few lines."""
     answer, bad = report.answer, [run for run in report.runs if run.status != "ok"]
-    said = [f"answer: {one_line(answer.lead)}"]
-    if report.groups:
-        said += ["", *lines(results(report.groups[0]), CONSOLE_ROWS, CONSOLE_COLUMNS), ""]
-    if others := len(report.groups) - 1:
-        said.append(f"{counted(others, 'further table')} in the report")
+    said, below = [f"answer: {one_line(answer.lead)}"], list[str]()
+    if (others := len(report.groups) - 1) and not answer.by_value:
+        below.append(f"{counted(others, 'further table')} in the report")
     if report.groups and (control := report.groups[0].control):
-        said.append(f"control: {one_line(control)}")
+        below.append(f"control: {one_line(control)}")
     if bad:
-        said.append(f"{len(bad)} of {counted(report.runs, 'run')} are not ok")
+        below.append(f"{len(bad)} of {counted(report.runs, 'run')} are not ok")
     caveats = [f"caveat: {one_line(caveat)}" for caveat in answer.caveats[:_CAVEATS]]
     if more := len(answer.caveats) - len(caveats):
         caveats.append(f"{counted(more, 'more caveat')} in the report")
-    said += caveats
+    below += caveats
     if answer.train:
-        said.append(f"train with it: {answer.train}")
+        below.append(f"train with it: {answer.train}")
     elif answer.surer:
         takes = answer.surer.takes and f" ({answer.surer.takes})"
-        said.append(f"to be surer{takes}: {answer.surer.command}")
-    return "\n".join(said)
+        below.append(f"to be surer{takes}: {answer.surer.command}")
+    if answer.by_value:
+        table = table_of_answer(answer.by_value)
+        said += ["", *lines(table, CONSOLE_ROWS, len(table.columns)), ""]
+    elif report.groups:
+        if found := matrix(report.groups[0]):
+            said += ["", *matrix_lines(found, CONSOLE_WIDTH)]
+        room = CONSOLE_LINES - len([*said, *below]) - 4  # a heading, empty lines, the report's path
+        rows = max(LEAST_ROWS, min(CONSOLE_ROWS, room))
+        said += ["", *lines(results(report.groups[0]), rows, CONSOLE_COLUMNS), ""]
+    return "\n".join([*said, *below])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Compared, Group, Report
+from ninefold.report.answer.tree import CellReport, Compared, Group
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.numbers import (
     MISSING,
@@ -23,12 +23,14 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.results import (
     difference_of,
+    figures_of,
     name_of,
     ordered,
     reason,
     scores_alone,
-    speed_of,
+    scores_of,
     style,
+    verdict_of,
 )
 from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SCORE_KEY, SECONDS
@@ -36,38 +38,50 @@ from ninefold.score import PHASES
 
 REACH = 2.5  # how far beyond the values an interval is drawn
 LETTERS = 34  # of a configuration's name in a plot
+TICKS_APART = 40  # percent of a chart between two ticks
 MAX_POINTS = 150  # of one curve: more cannot be seen in a panel
 Place = Callable[[float], float]
 
 
+class Mark(NamedTuple):
+    """A value in a chart. state: good, bad, open, out or even. at, low, high: places, or None."""
+
+    text: str
+    state: str
+    at: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
 class Row(NamedTuple):
-    """A configuration in a plot. at, low, high: places; None where there is none."""
+    """A configuration in a plot, with a mark in each chart. note: why it is out, or its verdict."""
 
     label: str
-    text: str
-    reason: str
-    verdict: str
-    state: str
+    note: str
     style: str
-    at: float | None
-    low: float | None
-    high: float | None
+    marks: list[Mark]
+
+
+class Chart(NamedTuple):
+    """One column of a plot. band: around `even`, where nothing differs, what counts as equal."""
+
+    title: str
+    ticks: list[tuple[float, str]]
+    even: float
+    band: tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """Each configuration against the baseline, with its interval: a forest plot.
+    """Each configuration against the baseline, with its intervals: a forest plot.
 
-    band: around `even`, where nothing differs, what counts as equal.
+    charts: of the speeds, and beside them of the scores where these are known.
     """
 
-    title: str
     about: str
     caption: str
+    charts: list[Chart]
     rows: list[Row]
-    ticks: list[tuple[float, str]]
-    even: float
-    band: tuple[float, float]
 
 
 class Bar(NamedTuple):
@@ -95,55 +109,152 @@ class Panel(NamedTuple):
     lines: list[Line]
 
 
-def plot(group: Group, report: Report) -> Plot | None:
-    """Return the plot of a group, of its speeds or of its scores; None without a value."""
-    scores = scores_alone(group)
-    found = [
-        (cell, difference_of(cell, group) if scores else speed_of(cell)) for cell in ordered(group)
-    ]
-    same, margin = 1 + group.settings.same, group.settings.margin
-    even, band = 1.0, (1 / same, same)
-    if scores:
-        even, band = 0.0, (-margin, 0.0) if group.better == "more" else (0.0, margin)
-    drawn = [each for _, each in found if each is not None]
-    if not drawn:
+def plot(group: Group) -> Plot | None:
+    """Return the plot of a group, of its speeds and its scores; None without a value."""
+    cells = ordered(group)
+    columns = [of_scores(cells, group)]
+    if not scores_alone(group):
+        scored = columns[0] if any(cell.seeds for cell in cells) and len(cells) > 1 else None
+        columns = [of_speeds(cells, group) or of_seconds(cells, group), scored]
+    found = [column for column in columns if column is not None]
+    if not found or columns[0] is None:
         return None
-    values = [each.value for each in drawn]
-    limits = [end for each in drawn for end in (each.low, each.high) if end is not None]
-    low, high = _ends(values, limits, band, log=not scores)
-    place = _scale(low, high, log=not scores)
-
-    def row(cell: CellReport, each: Compared | None) -> Row:
-        name = _fitting(name_of(cell))
-        if each is None:
-            why = reason(cell) or "not known"
-            return Row(name, MISSING, why, "", "open", "out", None, None, None)
-        text = difference(each.value, group.unit) if scores else number(each.value, 2)
-        text = "0" if scores and cell.cell == PLAIN else text
-        told = word(each.verdict)
-        places = [None if end is None else place(end) for end in (each.value, each.low, each.high)]
-        return Row(name, typeset(text), reason(cell), *told, style(cell), *places)
-
-    rows = [row(*each) for each in found]
-    title = f"times as fast as {BASELINE}"
-    if scores:
-        title = f"{group.score}, difference to {BASELINE}"
-        title += f", {unit}" if (unit := unit_of_difference(group.unit)) else ""
-    told = "; ".join(f"{row.label} {row.text}, {row.reason or row.verdict}" for row in rows)
-    arrow = "←" if scores and group.better == "less" else "→"
+    rows = [
+        Row(
+            _fitting(name_of(cell)),
+            _note(cell, group),
+            style(cell),
+            [marks[n] for _, marks in found],
+        )
+        for n, cell in enumerate(cells)
+    ]
+    about = "; ".join(
+        f"{row.label} {', '.join(mark.text for mark in row.marks)}{row.note and f', {row.note}'}"
+        for row in rows
+    )
+    titles = " and ".join(chart.title for chart, _ in found)
     return Plot(
-        f"{title} {arrow}",
-        f"{capitalized(title)}: {told}.",
-        _caption(group, report),
-        rows,
-        [(place(tick), typeset(f"{tick:.10g}")) for tick in round_numbers(low, high, not scores)],
-        place(even),
-        (place(band[0]), place(band[1])),
+        f"{capitalized(titles)}: {about}.", _caption(group), [chart for chart, _ in found], rows
     )
 
 
-def _caption(group: Group, report: Report) -> str:
-    """What is better, of how many runs, on which machine."""
+def of_speeds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+    """Return the chart of the speeds over the baseline, and a mark for each configuration."""
+    same = 1 + group.settings.same
+
+    def mark(cell: CellReport, place: Place) -> Mark:
+        if cell.speed is None:
+            return Mark(MISSING, "out")
+        word = verdict_of(cell)
+        state = "out" if reason(cell) else word.state if word else "even"
+        return _mark(cell.speed, number(cell.speed.value, 2), state, place)
+
+    known = [cell.speed for cell in cells if cell.speed]
+    return _chart(f"speedup over {BASELINE} →", known, (1 / same, 1.0, same), cells, mark, log=True)
+
+
+def of_seconds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+    """Return the chart of the seconds of an epoch, of a study of processes without speeds.
+
+    They have no verdict: times of full runs were not interleaved.
+    """
+    found = {id(cell): cell.measures[SECONDS.key] for cell in cells if SECONDS.key in cell.measures}
+    plain = [cell for cell in cells if cell.cell == PLAIN and id(cell) in found]
+    known = [each for cell in (*plain, *cells) if (each := found.get(id(cell))) and each.mean]
+    base = known[0].mean if known else None
+    if group.scaling is None or not base:
+        return None
+    text, same = figures_of(group, SECONDS.key), 1 + group.settings.same
+
+    def mark(cell: CellReport, place: Place) -> Mark:
+        each = found.get(id(cell))
+        if each is None or each.mean is None:
+            return Mark(MISSING, "out")
+        low = None if each.low is None else max(each.low, each.mean / REACH)
+        seconds = Compared(each.mean, low, each.high, "")
+        return _mark(seconds, f"{text(cell).text} s", "out" if reason(cell) else "even", place)
+
+    drawn = [Compared(each.mean, each.low, each.high, "") for each in known if each.mean]
+    return _chart("← seconds an epoch", drawn, (base / same, base, base * same), cells, mark, True)
+
+
+def of_scores(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Mark]] | None:
+    """Return the chart of the differences of the scores to the baseline's, and the marks."""
+    margin, differ = group.settings.margin, {id(c): difference_of(c, group) for c in cells}
+    score = scores_of(group)
+    band = (-margin, 0.0, 0.0) if group.better == "more" else (0.0, 0.0, margin)
+
+    def mark(cell: CellReport, place: Place) -> Mark:
+        found = differ[id(cell)]
+        if found is None:
+            return Mark(MISSING, "out")
+        state = "out" if reason(cell) else word(found.verdict).state or "even"
+        if not scores_alone(group):  # the answer is in the other chart
+            state = {"good": "even"}.get(state, state)
+        text = difference(found.value, group.unit)
+        if cell.cell == PLAIN:
+            text = with_unit(score(cell).text, group.unit)
+        return _mark(found, text, state, place)
+
+    known = [each for each in differ.values() if each is not None]
+    unit = unit_of_difference(group.unit)
+    arrow = "←" if group.better == "less" else "→"
+    name = f"{group.score}, difference to {BASELINE}" if scores_alone(group) else group.score
+    title = f"{name}{unit and f', {unit}'} {arrow}"
+    return _chart(title, known, band, cells, mark, log=False)
+
+
+def _mark(found: Compared, text: str, state: str, place: Place) -> Mark:
+    places = [None if end is None else place(end) for end in (found.value, found.low, found.high)]
+    return Mark(typeset(text), state, *places)
+
+
+def _chart(
+    title: str,
+    known: Sequence[Compared],
+    band: tuple[float, float, float],
+    cells: Sequence[CellReport],
+    mark: Callable[[CellReport, Place], Mark],
+    log: bool,
+) -> tuple[Chart, list[Mark]] | None:
+    """A chart of values and their intervals. band: its ends, and between them where all is even."""
+    if not known:
+        return None
+    limits = [end for each in known for end in (each.low, each.high) if end is not None]
+    low, high = _ends([each.value for each in known], limits, (band[0], band[2]), log)
+    place = _scale(low, high, log)
+    chart = Chart(
+        title,
+        [
+            (place(tick), typeset(f"{tick:.10g}"))
+            for tick in apart(round_numbers(low, high, log), band[1], place)
+        ],
+        place(band[1]),
+        (place(band[0]), place(band[2])),
+    )
+    return chart, [mark(cell, place) for cell in cells]
+
+
+def apart(ticks: Sequence[float], first: float, place: Place) -> list[float]:
+    """Return the ticks whose numbers have room on a phone; `first` is kept if it is one."""
+    kept: list[float] = []
+    for tick in sorted(ticks, key=lambda tick: tick != first):
+        if all(abs(place(tick) - place(other)) >= TICKS_APART for other in kept):
+            kept.append(tick)
+    return sorted(kept)
+
+
+def _note(cell: CellReport, group: Group) -> str:
+    """Why a configuration is out, or else its verdict where that is not told by its place."""
+    if scores_alone(group):
+        found = difference_of(cell, group)
+        return reason(cell) or (word(found.verdict).text if found else "")
+    verdict = verdict_of(cell)
+    return reason(cell) or (verdict.text if verdict else "")
+
+
+def _caption(group: Group) -> str:
+    """What is drawn, of how many runs, in two sentences."""
     settings, scores = group.settings, scores_alone(group)
     confidence, band = settings.confidence, f"equal within {100 * settings.same:g} %"
     if scores:
@@ -154,13 +265,13 @@ def _caption(group: Group, report: Report) -> str:
     key = SCORE_KEY if scores else SECONDS.key
     found = [each for cell in group.shown if (each := cell.measures.get(key))]
     count = counted(max((each.n for each in found), default=0), unit)
-    better = "Left" if scores and group.better == "less" else "Right"
     if group.turns_left_out and not scores:
         share = max(1, round(100 * group.turns_left_out))
         count += f" without {share} % of the time slices, which were disturbed"
+    untimed = "" if group.asks_time or scores else "Times were not interleaved: no verdict."
     return (
-        f"{better} is better. {count}; lines: {confidence:.3g} % intervals; band: {band}; "
-        f"hollow: open; struck out: left out. {report.machine.rstrip('.')}."
+        f"{count}; lines are {confidence:.3g} % intervals, the band is {band}. "
+        f"{untimed or 'Hollow: too close to call; struck out: left out.'}"
     )
 
 

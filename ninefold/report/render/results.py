@@ -7,23 +7,30 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import CellReport, Compared, Figures, Group
+from ninefold.report.answer.tree import AnswerTable, CellReport, Compared, Figures, Group
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     between,
     capitalized,
+    counted,
     decimals_of,
     decimals_of_score,
     difference,
     number,
-    plural,
     within_margin,
 )
-from ninefold.report.render.tables import NONE, Field, Table, filled, table_of, word
+from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.stats.verdicts import OPEN
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
-BEHIND = "behind"
+_AGAINST = {  # how the time compares with the recommended one's
+    "named": Word("use this", "good"),
+    "slower": Word("slower", ""),
+    "tie": Word("as fast", "even"),
+    "faster": Word("faster", ""),
+    OPEN: Word("too close to call", "open"),
+}
 Show = Callable[[CellReport], Field]
 
 
@@ -44,8 +51,8 @@ def ordered(group: Group) -> list[CellReport]:
 
 
 def scores_alone(group: Group) -> bool:
-    """Whether a study asked for scores and not for times."""
-    return not group.asks_time and group.scored
+    """Whether a study asked for scores and not for times, as one of processes always does."""
+    return not group.asks_time and group.scored and group.scaling is None
 
 
 def name_of(cell: CellReport) -> str:
@@ -63,12 +70,9 @@ def style(cell: CellReport) -> str:
     return "named" if cell.role == "named" else "out" * bool(reason(cell))
 
 
-def speed_of(cell: CellReport) -> Compared | None:
-    """Return how many times as fast as the baseline a configuration is, as it is shown."""
-    speed = cell.speed
-    if speed and cell.role == BEHIND and word(speed.verdict).state == "open":
-        return replace(speed, verdict=BEHIND)
-    return speed
+def verdict_of(cell: CellReport) -> Word | None:
+    """Return how the time of a configuration compares with the recommended one's."""
+    return None if reason(cell) or not cell.against else _AGAINST[cell.against]
 
 
 def difference_of(cell: CellReport, group: Group) -> Compared | None:
@@ -94,14 +98,15 @@ def results(group: Group) -> Table:
     units = {info.key: info.unit for info in group.measures}
     known = [half_of(found) for cell in group.shown if (found := cell.measures.get(SECONDS.key))]
     columns: dict[str, Show] = {
-        f"s/epoch{', ± 95 %' * any(known)}": _of(group, SECONDS.key, spread=True),
-        f"times as fast, {group.settings.confidence:.3g} % interval": _speed,
-        ", ".join(filter(None, (group.score, group.unit))): _score(group),
-        "memory, MiB": _of(group, BYTES.key, 2.0**-20),
-        units.get(THROUGHPUT.key) or "images/s": _of(group, THROUGHPUT.key),
+        f"s/epoch{', ± 95 %' * any(known)}": figures_of(group, SECONDS.key, spread=True),
+        f"speedup, {group.settings.confidence:.3g} % interval": _speed,
+        "verdict": _verdict,
+        ", ".join(filter(None, (group.score, group.unit))): scores_of(group),
+        "memory, MiB": figures_of(group, BYTES.key, 2.0**-20),
+        units.get(THROUGHPUT.key) or "images/s": figures_of(group, THROUGHPUT.key),
     }
     if scores_alone(group):  # they come first
-        time, _, score, *others = columns.items()
+        time, _, _, score, *others = columns.items()
         columns = dict([score, time, *others])
     cells = ordered(group)
     rows = [
@@ -112,8 +117,16 @@ def results(group: Group) -> Table:
     return filled(replace(table, styles=[style(cell) for cell in cells]))
 
 
-def _of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
-    """How a measure is shown. spread: with half of its 95 % interval."""
+def table_of_answer(found: AnswerTable) -> Table:
+    """Return the table of an answer to another question."""
+    first, *others = found.columns
+    table = table_of(found.title, [first], others, found.rows)
+    styles = ["named" if row[0] == found.best else "" for row in found.rows]
+    return filled(replace(table, styles=styles))
+
+
+def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
+    """Return how a measure is shown. spread: with half of its 95 % interval."""
     units = {info.key: info.unit for info in group.measures}
     means = [mean * factor for cell in group.shown if (mean := _mean(cell, key)) is not None]
     decimals = 0 if units.get(key) in ("bytes", "images") else decimals_of("", means)
@@ -138,14 +151,19 @@ def half_of(found: Figures) -> float | None:
 
 
 def _speed(cell: CellReport) -> Field:
-    found = speed_of(cell)
+    found = cell.speed
     if found is None:
         return NONE
     ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return Field(number(found.value, 2), ends, None if reason(cell) else word(found.verdict))
+    return Field(number(found.value, 2), ends)
 
 
-def _score(group: Group) -> Show:
+def _verdict(cell: CellReport) -> Field:
+    return Field("", word=verdict_of(cell))
+
+
+def scores_of(group: Group) -> Show:
+    """Return how the score is shown, with its difference to the baseline's."""
     figures = [found for cell in group.shown if (found := cell.measures.get(SCORE_KEY))]
     decimals = decimals_of_score(
         group.unit, [found.mean for found in figures], [found.sd for found in figures]
@@ -173,37 +191,22 @@ def _mean(cell: CellReport, key: str) -> float | None:
     return None if found is None else found.mean
 
 
-def about(table: Table, group: Group) -> str:
-    """Return what the fields of the table of results are."""
-    said, settings = [], group.settings
-    if repeats := [name_of(cell) for cell in group.cells if cell not in group.shown]:
-        said.append(
-            f"{len(group.shown)} of {len(group.cells)} configurations have a row: the "
-            f"{plural(repeats, 'other repeats', 'others repeat')} their work here "
-            f"({'; '.join(repeats)})."
-        )
+def _compared_with(group: Group) -> str:
+    if any(cell.role == "named" for cell in group.cells):
+        return "the verdict against the recommended one"
+    return "what may be the fastest is too close to call"
+
+
+def about(group: Group) -> str:
+    """Return what the fields of the table of results are, in two sentences."""
+    settings, said = group.settings, []
+    if any(cell.speed for cell in group.shown):
+        said.append(f"speedup is over {BASELINE}, {_compared_with(group)}")
     if group.timing_rounds:
-        said.append(
-            f"Times are of {group.timing_rounds} repetitions, in which the configurations "
-            "alternate in time slices."
-        )
-    if any(column.title.startswith("times as fast") for column in table.columns):
-        said.append(f"“times as fast” is compared with {BASELINE}.")
-        if settings.looks > 1:
-            said.append(
-                f"{settings.confidence:.3g} % for each of {settings.looks} interim analyses is "
-                f"{100 * (1 - settings.level):g} % for the study."
-            )
-    if any(map(reason, group.shown)):
-        said.append("A configuration that is struck out cannot be the answer, however fast.")
-    words = {field.word.text for row in table.rows for field in row if field.word}
-    margin = within_margin(settings.margin, group.unit, group.better, BASELINE)
-    meanings = {
-        "kept": f"kept: the {group.score} is shown, by the bound next to it, to be {margin}",
-        "open": "open: not shown at the level that all pairs together need, even where the "
-        "interval, which is of its pair alone, excludes equality",
-        BEHIND: "behind: shown to be slower than the fastest acceptable one",
-        "in the noise": "in the noise: the difference is smaller than this study can tell",
-    }
-    told = [meaning for name, meaning in meanings.items() if name in words]
-    return " ".join([*said, capitalized(f"{'; '.join(told)}.") if told else ""]).strip()
+        said.append(f"times are of {counted(group.timing_rounds, 'repetition')} in time slices")
+    text = f"{capitalized('; '.join(said))}." if said else ""
+    words = {test.verdict for test in group.comparison.safety}
+    if "safe" in words:
+        margin = within_margin(settings.margin, group.unit, group.better, BASELINE)
+        text += f" Kept: the {group.score} is shown to be {margin}."
+    return text.strip()

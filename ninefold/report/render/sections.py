@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Group, MeasureInfo, Report
+from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
 from ninefold.report.data.cell import BASELINE, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import (
@@ -22,14 +22,16 @@ from ninefold.report.numbers import (
     in_words,
     listed_and,
     number,
+    percent_longer,
     plural,
     score_text,
     small,
     three_digits,
     unit_of_difference,
+    with_unit,
 )
 from ninefold.report.render.figures import Bar, Panel, curves, phases
-from ninefold.report.render.results import about, name_of, ordered, results
+from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word
 from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
@@ -49,7 +51,8 @@ class Section:
     """A part of a report.
 
     about: what it shows. points: sentences. bars, panels: what is drawn. tables: with a heading
-        each where there are several. folded: whether it is, on the page.
+        each where there are several. folded: whether it is, on the page. finding: what it shows in
+        a few words, for who does not unfold it.
     """
 
     id: str
@@ -60,27 +63,29 @@ class Section:
     panels: Sequence[Panel] = ()
     tables: Sequence[Table] = ()
     folded: bool = True
+    finding: str = ""
 
 
 def of_answer(report: Report) -> list[Section]:
     """Return the sections on what the answer rests on."""
+    table = None if report.answer.by_value else answer_table(report.answer)
     said = [
+        *([table] if table else []),
         Section("why", "Why", points=report.answer.reasons, folded=False),
         Section("caveats", "Keep in mind", points=report.answer.caveats, folded=False),
     ]
-    return [section for section in said if section.points]
+    return [section for section in said if section.points or section.tables]
 
 
 def of_group(group: Group, report: Report) -> list[Section]:
     """Return the sections on a group that have something to show; the first is its results."""
     table = results(group)
-    fields = f"{group.title}. {about(table, group)}"
+    fields = f"{group.title}. {about(group)}"
     said = [
         Section("results", "Results", fields, tables=[table], folded=False),
         _check(group),
         _further(group),
         _phases(group),
-        _answer_table(report) if group is report.groups[0] else None,
         _curves(group),
         _numerics(group),
         _pairs(group),
@@ -131,7 +136,17 @@ def _check(group: Group) -> Section | None:
     if group.others is not None:
         share = f"{100 * group.others:.0f} %"
         points.append(f"Other programs used {share} of the CPU time during the time slices.")
-    return Section("check", "Check", points=points) if points else None
+    return Section("check", "Check", points=points, finding=_of_control(group)) if points else None
+
+
+def _of_control(group: Group) -> str:
+    """The state of the A/A check, and the noise floor."""
+    control = group.comparison.control
+    if control is None:
+        return ""
+    floor = f"noise floor {100 * group.comparison.floor:.1f} %"
+    took = f"the same work took {percent_longer(control.ratio)}"
+    return f"A/A check {control.state}: {took}; {floor}"
 
 
 def _further(group: Group) -> Section | None:
@@ -153,7 +168,22 @@ def _further(group: Group) -> Section | None:
         "On the test set after the last epoch: mean ± standard deviation over the seeds. No "
         "verdict rests on them.",
         tables=[table_of("Further figures", [_NAME], titles, rows)],
+        finding=_best_figure(found[-1], group),
     )
+
+
+def _best_figure(info: MeasureInfo, group: Group) -> str:
+    """The configuration with the best value of a figure."""
+    means = {
+        cell.cell: mean
+        for cell in ordered(group)
+        if (each := cell.measures.get(info.key)) and (mean := each.mean) is not None
+    }
+    if not means or not info.better:
+        return ""
+    best = (min if info.better == "less" else max)(means, key=lambda cell: means[cell])
+    text = with_unit(number(means[best], decimals_of(info.unit, list(means.values()))), info.unit)
+    return f"{info.title}: {_label(group, best)} first, {text}"
 
 
 def _figure(info: MeasureInfo, group: Group, cell: CellReport) -> Field:
@@ -177,15 +207,22 @@ def _phases(group: Group) -> Section | None:
     titles = [f"{phase} %" for phase in PHASES]
     table = table_of("Phases of a training step", [_NAME], titles, rows)
     about = "Shares of the sampled training steps; with graph=true of all steps."
-    return Section("phases", "Where time goes", about, bars=bars, tables=[table])
+    shares = {
+        phase: [found[phase] for cell in ordered(group) if phase in (found := cell.phases or {})]
+        for phase in PHASES
+    }
+    most = max(shares, key=lambda phase: sum(shares[phase]))
+    ends = sorted({f"{end:.0f}" for end in (min(shares[most]), max(shares[most]))}, key=float)
+    finding = f"mostly {most}, {' to '.join(ends)} % of a step"
+    return Section("phases", "Where time goes", about, bars=bars, tables=[table], finding=finding)
 
 
-def _answer_table(report: Report) -> Section | None:
-    if (found := report.answer.table) is None:
+def answer_table(answer: Answer) -> Section | None:
+    """Return the table that an answer to another question rests on."""
+    if (found := answer.table) is None:
         return None
-    first, *others = found.columns
-    table = filled(table_of(found.title, [first], others, found.rows))
-    return Section("answer-table", found.title, found.about, tables=[table])
+    table = table_of_answer(found)
+    return Section("answer-table", found.title, found.about, tables=[table], folded=False)
 
 
 def _curves(group: Group) -> Section | None:
@@ -196,7 +233,12 @@ def _curves(group: Group) -> Section | None:
     about = (
         f"{score} over {epochs:g} epochs: a line for each run; dashed is the mean of {BASELINE}."
     )
-    return Section("curves", "Learning curves", about, panels=panels)
+    last = [y for curve in group.curves for *_, y in curve.points[-1:] if y is not None]
+    finding = ""
+    if last:
+        ends = dict.fromkeys(score_text(end, group.unit) for end in (min(last), max(last)))
+        finding = with_unit(f"they end at {' to '.join(ends)}", group.unit)
+    return Section("curves", "Learning curves", about, panels=panels, finding=finding)
 
 
 def _numerics(group: Group) -> Section | None:
@@ -204,11 +246,14 @@ def _numerics(group: Group) -> Section | None:
         return None
     rows: list[Texts] = []
     sentences: dict[str, list[str]] = {}
+    others: list[str] = []
     for row in group.numerics["rows"]:
         if row["cell"] not in _own(group):
             continue
         name, verdict = _label(group, row["cell"]), str(row["verdict"])
         said = _NUMERICS.get(verdict, Word(verdict, "even"))
+        if said.state == "bad" and not row.get("by_design"):
+            others.append(name)
         if said.state != "good":
             sentences.setdefault(one_line(row["sentence"]), []).append(name)
         rows.append(
@@ -229,6 +274,7 @@ def _numerics(group: Group) -> Section | None:
         one_line(group.numerics["about"]),
         [f"{'; '.join(names)}: {sentence}" for sentence, names in sentences.items()],
         tables=[table_of("Numerics of each configuration", [_NAME, "computes"], titles, rows)],
+        finding=f"not {'; '.join(others)}" if others else "yes, within their precision",
     )
 
 
@@ -246,7 +292,17 @@ def _pairs(group: Group) -> Section | None:
         f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} %; "
         "an interval is of its pair alone. “The same” has a test of its own."
     )
-    return Section("pairs", "Every pair", about, tables=tables) if tables else None
+    finding = "; ".join(
+        f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"
+        for what, pairs, shown in (
+            ("time", group.comparison.seconds, ("faster", "slower")),
+            (group.score, group.comparison.accuracy, ("better", "worse")),
+        )
+        if (verdicts := [p.verdict for p in pairs if {p.first, p.second} <= _own(group)])
+    )
+    if not tables:
+        return None
+    return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 
 
 def _pair_table(group: Group, confidence: float, what: str, unit: str) -> Table:
@@ -293,6 +349,7 @@ def _conditions(report: Report, shown: int) -> Section:
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
         f"the most runs, and of these the best by {_score_of(report.groups)}.",
         tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
+        finding=f"{len(report.groups)} were run",
     )
 
 
@@ -303,7 +360,9 @@ def _notes(report: Report) -> Section:
         held = [labels.get(cell) or str(cell) for cell in note.cells]
         holders = "every configuration" if len(held) == len(labels) else "; ".join(held)
         points.append(f"{note.text}{f' ({holders})' if holders else ''}")
-    return Section("notes", "Notes", points=points)
+    first = report.notes[0].text.partition(":")[0].rstrip(".")
+    more = f", and {len(points) - 1} more" if len(points) > 1 else ""
+    return Section("notes", "Notes", points=points, finding=f"{first}{more}")
 
 
 def _runs(report: Report) -> Section:
@@ -324,7 +383,7 @@ def _runs(report: Report) -> Section:
         rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
     titles = ("seed", "repetition", "s/epoch", in_words(_score_of(report.groups), unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
-    return Section("runs", "Runs", about, points, tables=[table])
+    return Section("runs", "Runs", about, points, tables=[table], finding=about.rstrip("."))
 
 
 def _ended(run: Run) -> str:

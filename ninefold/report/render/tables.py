@@ -15,7 +15,6 @@ from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
     "baseline": ("baseline", ""),
-    "behind": ("behind", "bad"),
     "faster": ("faster", "good"),
     "slower": ("slower", "bad"),
     "better": ("better", "good"),

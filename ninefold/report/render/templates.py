@@ -15,6 +15,7 @@ from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
+from ninefold.report.render.matrix import markdown_matrix, matrix
 from ninefold.report.render.tables import GLYPHS, code, markdown, plain
 from ninefold.score import PHASES
 
@@ -31,7 +32,6 @@ def page(report: Report) -> str:
         **_shown(report),
         environment=json.dumps(environment, indent=2, ensure_ascii=False, default=str),
         phases=PHASES,
-        alone=False,
         glyphs=GLYPHS,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
     )
@@ -39,16 +39,17 @@ def page(report: Report) -> str:
 
 def report_text(report: Report) -> str:
     """Return the text of report.md; the same report gives the same bytes."""
-    text = _render("report.md.j2", **_shown(report), markdown=markdown)
+    shown = _shown(report)
+    text = _render("report.md.j2", **shown, markdown=markdown, markdown_matrix=markdown_matrix)
     return re.sub(r"\n{3,}", "\n\n", f"{text.strip()}\n")
 
 
 def figure(report: Report) -> str | None:
     """Return figure.svg: the plot of the first group; None where there is nothing to draw."""
-    drawn = plot(report.groups[0], report) if report.groups else None
-    if drawn is None:
+    drawn = plot(report.groups[0]) if report.groups else None
+    if drawn is None or report.answer.by_value:
         return None
-    text = _render("plot.svg.j2", plot=drawn, alone=True)
+    text = _render("figure.svg.j2", plot=drawn, title=report.title)
     return re.sub(r"var\(--\w+, (#\w+)\)", r"\1", text)  # not all programs know CSS variables
 
 
@@ -57,17 +58,35 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
+    if report.answer.by_value:
+        return _shown_by_value(report)
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
-    plots = [plot(group, report) for group in groups]
+    drawn = [(matrix(group), plot(group)) for group in groups]
     first = found[0] if found else []
     return {
         "report": report,
-        "plot": plots[0] if plots else None,
+        "by_value": None,
+        "matrix": drawn[0][0] if drawn else None,
+        "plot": drawn[0][1] if drawn else None,
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
-        "parts": list(zip(groups, plots, found, strict=True))[1:],
+        "parts": list(zip(groups, drawn, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),
+    }
+
+
+def _shown_by_value(report: Report) -> dict[str, Any]:
+    """The same for a plain sweep: one table instead of one for each group."""
+    table = sections.answer_table(report.answer)
+    return {
+        "report": report,
+        "by_value": table,
+        "matrix": None,
+        "plot": None,
+        "sections": sections.of_answer(report),
+        "parts": [],
+        "study": sections.of_study(report, len(report.groups)),
     }
 
 

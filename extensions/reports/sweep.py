@@ -1,0 +1,226 @@
+"""Says which value of a plain sweep is the best: of `optimizer.lr=1e-4,1e-3`, of `model=...`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ninefold.errors import one_line
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.tree import Answer, AnswerTable
+from ninefold.report.data.recording import Recording
+from ninefold.report.numbers import (
+    MISSING,
+    capitalized,
+    decimals_of_score,
+    difference,
+    listed,
+    listed_and,
+    number,
+    plural,
+    three_digits,
+    times,
+    with_unit,
+)
+from ninefold.report.render.tables import word
+from ninefold.report.stats.measures import SECONDS
+from ninefold.score import Score
+from ninefold.stats.statistics import compare, estimate
+from ninefold.stats.verdicts import OPEN, Comparison
+
+MOST_ROWS = 50  # of the table: of a longer search the best
+CONDITIONS = ("dataset", "model", "batch_size", "epochs")
+ONE_SEED = (
+    "Every value was trained with one seed: another seed may change their order. "
+    "seed=0,1,2 shows which differences are real."
+)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The values of a sweep, by what they are called, in its order.
+
+    seconds: per epoch, by seed or timing round. scores: by seed. failed: how runs ended.
+    by_time: whether times alone were asked. best: the value with the best mean of what was asked.
+    """
+
+    seconds: Mapping[str, Mapping[int, float]]
+    scores: Mapping[str, Mapping[int, float]]
+    failed: Mapping[str, str]
+    scoring: Score
+    by_time: bool
+    best: str
+    compared: Comparison
+
+    def asked(self, name: str) -> Mapping[int, float]:
+        """Return what a value is compared by."""
+        return (self.seconds if self.by_time else self.scores).get(name, {})
+
+    def merit(self, name: str) -> float:
+        """Return what is larger for a better value."""
+        mean = estimate(self.asked(name)).mean
+        sign = -1 if self.by_time else self.scoring.sign
+        return -math.inf if mean is None else sign * mean
+
+    def against(self, name: str) -> tuple[str, str]:
+        """Return how a value compares with the best one, and the verdict; nothing of itself."""
+        if name == self.best:
+            return "", ""
+        if self.by_time:
+            ratio = self.compared.ratio(name, self.best)
+            return times(ratio and ratio[0]), self.compared.verdict(self.best, name)
+        for pair in self.compared.accuracy:
+            if {pair.first, pair.second} == {name, self.best} and pair.estimate is not None:
+                turned = pair.first == name
+                said = {"better": "worse", "worse": "better"} if turned else {}
+                off = -pair.estimate if turned else pair.estimate
+                return difference(off, self.scoring.mark), said.get(pair.verdict, pair.verdict)
+        return MISSING, OPEN
+
+
+def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+    """Return which value is the best; None unless one configuration was run with several."""
+    if len(found) < 2 or any(each.cells != found[0].cells for each in found):
+        return None
+    alike = {replace(each.group.scoring, margin=None) for each in found if each.scores}
+    sweep = _sweep(recording, found) if len(found[0].cells) == 1 and len(alike) < 2 else None
+    if sweep is None:
+        return None
+    [cell] = found[0].cells
+    best, mean = one_line(sweep.best), estimate(sweep.asked(sweep.best)).mean or 0.0
+    scoring, counts = sweep.scoring, [len(sweep.asked(name)) for name in sweep.seconds]
+    lead = f"{best} is the fastest: {three_digits(mean)} s per epoch."
+    if not sweep.by_time:
+        shown = with_unit(_texts(sweep)[sweep.best], scoring.mark)
+        lead = f"{best} has the best {scoring.name}: {shown}."
+    unsure = [
+        one_line(name)
+        for name in sweep.seconds
+        if name != sweep.best and sweep.against(name)[1] not in ("worse", "slower")
+    ]
+    several = max(counts) > 1
+    return Answer(
+        lead,
+        several and not unsure,
+        cell if _names(found)[0] == sweep.best else best,
+        None,
+        [],
+        [_reason(best, unsure, sweep)] if several else [],
+        [] if several else [ONE_SEED],
+        table=_table(sweep),
+    )
+
+
+def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
+    names = _names(found)
+    if len(set(names)) < len(names):
+        return None
+    swept = list(recording.sweep.swept.items())
+
+    def order(name: str) -> tuple[float, ...]:
+        parts = name.split(", ")
+        return tuple(
+            next((n for n, value in enumerate(values) if f"{key}={value}" in parts), math.inf)
+            for key, values in swept
+        )
+
+    by_name = dict(sorted(zip(names, found, strict=True), key=lambda each: order(each[0])))
+    [cell] = found[0].cells
+    scoring = found[0].group.scoring
+    scores = {name: each.scores[cell] for name, each in by_name.items() if cell in each.scores}
+    seconds = {name: SECONDS.values(each.group).get(cell, {}) for name, each in by_name.items()}
+    by_time = not scores
+    if by_time and not all(each.timed for each in found):
+        return None
+    asked = {name: known for name, known in seconds.items() if known} if by_time else scores
+    means = {name: estimate(known).mean or 0.0 for name, known in asked.items()}
+    sign = -1 if by_time else scoring.sign
+    if not means:
+        return None
+    if not swept:  # as of a search, whose values have no order
+        ranked = sorted(seconds, key=lambda name: -sign * means.get(name, -sign * math.inf))
+        seconds = {name: seconds[name] for name in ranked}
+    return Sweep(
+        seconds,
+        scores,
+        {name: each.failed[cell] for name, each in by_name.items() if cell in each.failed},
+        scoring,
+        by_time,
+        max(means, key=lambda name: sign * means[name]),
+        compare(
+            asked if by_time else {},
+            scores,
+            replace(found[0].settings, baseline=None),
+            floor=max(each.comparison.floor for each in found),
+        ),
+    )
+
+
+def _names(found: Sequence[Evidence]) -> list[str]:
+    """What tells the groups of a sweep apart: `optimizer.lr=0.001`, `model=mlp`."""
+    known = {
+        name: [getattr(each.group, name) for each in found]
+        for name in CONDITIONS
+        if len({getattr(each.group, name) for each in found} - {None}) > 1
+    }
+    return [
+        ", ".join(
+            [
+                *(f"{name}={listed([values[place]])}" for name, values in known.items()),
+                *filter(None, [each.group.variant]),
+            ]
+        )
+        for place, each in enumerate(found)
+    ]
+
+
+def _texts(sweep: Sweep) -> dict[str, str]:
+    """The mean scores as text, with decimals that all of them share."""
+    found = {name: estimate(known) for name, known in sweep.scores.items()}
+    means, spreads = [one.mean for one in found.values()], [one.sd for one in found.values()]
+    decimals = decimals_of_score(sweep.scoring.mark, means, spreads)
+    return {name: number(one.mean, decimals) for name, one in found.items()}
+
+
+def _reason(best: str, unsure: Sequence[str], sweep: Sweep) -> str:
+    worse = "slower" if sweep.by_time else "worse"
+    if not unsure:
+        return f"Every other value is shown to be {worse}."
+    return f"Not shown to be {worse} than {best}: {listed_and(unsure)}."
+
+
+def _table(sweep: Sweep) -> AnswerTable:
+    """Return a row for each value: in the order of the sweep, or of a long search the best."""
+    scoring = sweep.scoring
+    score = ", ".join(filter(None, (scoring.name, scoring.mark)))
+    texts, several = _texts(sweep), max(len(sweep.asked(name)) for name in sweep.seconds) > 1
+
+    def row(name: str) -> list[str]:
+        known, took = estimate(sweep.scores.get(name, {})), estimate(sweep.seconds[name]).mean
+        text = texts.get(name, MISSING)
+        if known.sd is not None and name in texts:
+            text += f" ± {number(known.sd, len(texts[name].partition('.')[2]))}"
+        off, verdict = sweep.against(name)
+        against = f"{off} {word(verdict).text}" if verdict else "the best"
+        shown = [one_line(name), *([text] if sweep.scores else [])]
+        shown += [against, str(len(sweep.asked(name)))] if several else []
+        shown.append(MISSING if took is None else three_digits(took))
+        return [*shown, sweep.failed.get(name, "ok")]
+
+    shown = list(sweep.seconds)
+    if len(shown) > MOST_ROWS:
+        shown = sorted(shown, key=sweep.merit, reverse=True)[:MOST_ROWS]
+    about = "± is the standard deviation over the seeds. " if several and sweep.scores else ""
+    if not sweep.by_time:
+        about += "Times are of full training runs, one after another: no verdict rests on them."
+    if left := len(sweep.seconds) - len(shown):
+        about += f" {left} further {plural(left, 'value is', 'values are')} left out."
+    columns = ["value", *([score] if sweep.scores else [])]
+    columns += ["against the best", "repetitions" if sweep.by_time else "seeds"] * several
+    title = f"{'Time' if sweep.by_time else capitalized(scoring.name)} by value"
+    rows = [row(name) for name in shown]
+    if not sweep.failed:
+        rows = [each[:-1] for each in rows]
+    columns += ["s/epoch", *(["status"] if sweep.failed else [])]
+    return AnswerTable(title, about.strip(), columns, rows, whole=True, best=one_line(sweep.best))

@@ -1,0 +1,144 @@
+"""A plain sweep names the value with the best score, and has one table by value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ninefold import report
+from ninefold.report.answer.tree import Report
+from tests.conftest import Shell
+from tests.report.test_report import built, recorded, result, sweep
+
+RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
+
+
+def swept(folder: Path, seeds: int = 1, **changes: Any) -> Path:
+    """A sweep over learning rates whose accuracy is known."""
+    runs = [
+        result(seed=seed, accuracy=accuracy + 0.001 * (seed * n % 4), epochs=2,
+               overrides=[f"optimizer.lr={rate}"], **changes)
+        for n, (rate, accuracy) in enumerate(RATES.items()) for seed in range(seeds)
+    ]  # fmt: skip
+    return sweep(folder, *runs, swept={"optimizer.lr": list(RATES)})
+
+
+def rows_of(found: Report) -> list[list[str]]:
+    assert found.answer.table is not None
+    return found.answer.table.rows
+
+
+def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_report_md(
+    tmp_path: Path,
+) -> None:
+    shown = report.write(swept(tmp_path))
+    lead = "optimizer.lr=0.001 has the best accuracy: 97.50 %."
+    assert shown.splitlines()[:6] == [
+        f"answer: {lead}", "",
+        "value                accuracy, %  s/epoch",
+        "optimizer.lr=0.0001  86.94        10.0",
+        "optimizer.lr=0.001   97.50        10.0",
+        "optimizer.lr=0.01    86.11        10.0",
+    ]  # fmt: skip
+    assert "one seed: another seed may change their order" in shown
+    folder = tmp_path / "report"
+    assert f"**{lead}**" in (folder / "report.md").read_text()
+    assert "| **optimizer.lr=0.001** | 97.50" in (folder / "report.md").read_text()
+    page = (folder / "report.html").read_text()
+    assert lead in page
+    assert page.count("<table>") == 2  # by value, and every run
+    assert 'class="plot"' not in page
+    answer = json.loads((folder / "report.json").read_text())["answer"]
+    assert (answer["lead"], answer["decided"]) == (lead, False)
+    assert answer["table"]["best"] == "optimizer.lr=0.001"
+
+
+def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path: Path) -> None:
+    found = built(recorded(swept(tmp_path, seeds=4)))
+    assert found.answer.decided
+    assert [row[2] for row in rows_of(found)] == ["-10.71 worse", "the best", "-11.44 worse"]
+    assert found.answer.reasons == ["Every other value is shown to be worse."]
+    assert not [text for text in found.answer.caveats if "one seed" in text]
+
+
+def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path: Path) -> None:
+    close = {64: (0.90, 0.93, 0.91), 128: (0.92, 0.91, 0.91)}
+    runs = [result(seed=seed, batch_size=size, accuracy=score)
+            for size, scores in close.items() for seed, score in enumerate(scores)]  # fmt: skip
+    found = built(recorded(sweep(tmp_path, *runs)))
+    assert not found.answer.decided
+    assert found.answer.lead.startswith(("batch_size=64 has", "batch_size=128 has"))
+    assert found.answer.reasons[0].startswith("Not shown to be worse than batch_size=")
+
+
+@pytest.mark.parametrize(("score", "best"), [("more", "mlp"), ("less", "convnet")])
+def test_a_sweep_over_models_names_the_model_whatever_is_better(
+    tmp_path: Path, score: str, best: str
+) -> None:
+    of_task = {"score": "RMSE", "score_unit": "m", "score_better": score}
+    runs = [result(model="convnet", accuracy=1.5, **of_task),
+            result(model="mlp", accuracy=2.5, **of_task)]  # fmt: skip
+    found = built(recorded(sweep(tmp_path, *runs, swept={"model": ["convnet", "mlp"]})))
+    assert found.answer.lead.startswith(f"model={best} has the best RMSE: ")
+    assert [row[0] for row in rows_of(found)] == ["model=convnet", "model=mlp"]
+
+
+def test_a_value_whose_run_failed_keeps_its_row(tmp_path: Path) -> None:
+    folder = swept(tmp_path)
+    path = folder / "runs" / "2_none_fp32" / "result.json"
+    content = json.loads(path.read_text()) | {"status": "diverged", "error": "error: a=b: c; d; e"}
+    path.write_text(json.dumps(content))
+    found = built(recorded(folder))
+    assert rows_of(found)[-1] == ["optimizer.lr=0.01", "–", "–", "diverged"]
+
+
+def test_a_long_search_shows_its_best_values(tmp_path: Path) -> None:
+    runs = [result(accuracy=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
+    found = built(recorded(sweep(tmp_path / "many", *runs)))
+    assert [row[0] for row in rows_of(found)] == [f"optimizer.lr={n}" for n in range(59, 9, -1)]
+    assert found.answer.table is not None
+    assert "10 further values are left out." in found.answer.table.about
+    few = built(recorded(sweep(tmp_path / "few", *runs[:9])))
+    assert [row[0] for row in rows_of(few)] == [f"optimizer.lr={n}" for n in range(8, -1, -1)]
+
+
+def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path: Path) -> None:
+    runs = [result(model=model, seed=seed, train_seconds=took + (seed * took % 7) / 1000)
+            for model, took in {"convnet": 20.0, "mlp": 10.0}.items()
+            for seed in range(4)]  # fmt: skip
+    folder = sweep(tmp_path, *runs, turns=True, settings={"study": {"ask": ["time"]}})
+    content = json.loads((folder / "sweep.json").read_text())
+    (folder / "sweep.json").write_text(json.dumps(content | {"rounds": []}))
+    found = built(recorded(folder))
+    assert found.answer.lead == "model=mlp is the fastest: 1.00 s per epoch."
+    assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
+
+
+def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell: Shell) -> None:
+    rates = ("0.0001", "0.01")
+    done = shell.train(
+        "-m", f"optimizer.lr={','.join(rates)}", "dataset.limit=128", "epochs=1", "max_steps=2",
+        "threads=1", "launch.inline=true", "hydra.sweep.dir=sweep",
+        code=0,
+    )  # fmt: skip
+    [lead] = [line for line in done.stdout.splitlines() if line.startswith("answer: ")]
+    assert lead.startswith("answer: optimizer.lr=0.")
+    assert " has the best accuracy: " in lead
+    folders = {path.name for path in (shell.folder / "sweep").iterdir() if path.is_dir()}
+    assert folders == {
+        "report", *(f"{n}_none_fp32_optimizer.lr={rate}_seed0" for n, rate in enumerate(rates))
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [["--multirun"], ["-m", "optimizer.lr=0.1", "seed=3"]])
+def test_multirun_without_several_values_is_an_error_in_one_line(
+    shell: Shell, words: list[str]
+) -> None:
+    done = shell.train(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: hydra.mode=MULTIRUN: no key has several values; ")
+    assert done.stderr.count("\n") == 1
+    assert not list(shell.folder.iterdir())

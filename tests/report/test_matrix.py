@@ -1,0 +1,125 @@
+"""The matrix of a report: strategies down, precisions across, and first of all that is shown."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ninefold import report
+from ninefold.report.data.cell import Cell
+from ninefold.report.render.console import CONSOLE_WIDTH
+from ninefold.report.render.matrix import matrix, matrix_lines
+from tests.report.test_report import ROOT, built, recorded, recording, result, sweep
+
+NINE = ROOT / "experiments" / "nine_way" / "2026-11-25_xeon-2-cores"
+ROWS, AMPS = ["none", "dp", "ddp"], ["fp32", "autocast", "scaler"]
+
+
+def cells_of(text: str) -> dict[str, list[str]]:
+    """The rows of the first table of a report.md, by their strategy."""
+    first = next(block for block in text.split("\n\n") if block.startswith("|"))
+    rows = [
+        [cell.strip(" *") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in first.splitlines()
+    ]
+    return {name: cells for name, *cells in rows}
+
+
+def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path: Path) -> None:
+    folder = tmp_path / "nine"
+    shutil.copytree(NINE, folder)
+    shown = report.write(folder)
+    found = cells_of((folder / "report.md").read_text())
+    assert list(found) == ["strategy", "--------", *ROWS]
+    assert found["strategy"] == ["fp32", "autocast (bf16)", "scaler (bf16)"]
+    [group] = json.loads((folder / "report.json").read_text())["groups"]
+    known = {cell["cell"]: cell for cell in group["cells"]}
+    page = (folder / "report.html").read_text()
+    for row in ROWS:
+        for amp, text in zip(AMPS, found[row], strict=True):
+            cell = known[f"{row}-{amp}"]
+            seconds, speed = cell["measures"]["seconds"]["mean"], cell["speed"]["value"]
+            figures = [f"{seconds:.4f} s", f"{speed:.2f}×",
+                       f"{cell['measures']['accuracy']['mean']:.2f} %"]  # fmt: skip
+            assert " · ".join(figures) in text, (row, amp)
+            assert " ".join(figures).replace(" %", "%") in shown, (row, amp)
+            assert all(figure in page for figure in figures), (row, amp)
+    assert page.index('class="matrix"') < page.index('class="plot"')
+    assert shown.index("\nnone  0.0823 s") < shown.index("\nconfiguration ")
+
+
+def test_a_configuration_that_repeats_another_says_of_which_and_why() -> None:
+    found = matrix(recording("nine_way").groups[0])
+    assert found is not None
+    entries = {(name, column): entry for name, row in found.rows
+               for column, entry in zip(AMPS, row, strict=True)}  # fmt: skip
+    for amp in AMPS:
+        entry = entries["dp", amp]
+        assert entry.note == f"as none, {amp}: one device"
+        assert entry.copies
+        assert len(entry.figures) == 3  # it was timed and trained
+    assert entries["none", "scaler"].note == "scaler not needed"
+    assert entries["none", "fp32"].note == "use this"
+    assert entries["ddp", "fp32"].note == ""
+
+
+def test_one_that_was_not_timed_as_time_was_short_has_its_place(tmp_path: Path) -> None:
+    runs = [result(way, amp, seed) for seed in (0, 1) for way in ("none", "ddp")
+            for amp in ("fp32", "autocast")]  # fmt: skip
+    planned = [{"parallel": way, "amp": amp} for way in ROWS for amp in ("fp32", "autocast")]
+    untimed = {f"dp-{amp}": f"none-{amp}" for amp in ("fp32", "autocast")}
+    folder = sweep(tmp_path, *runs, turns=True, untimed=untimed, planned_cells=planned)
+    found = matrix(built(recorded(folder)).groups[0])
+    assert found is not None
+    [(_, entries)] = [row for row in found.rows if row[0] == "dp"]
+    notes = [entry.note for entry in entries]
+    assert notes == ["as none, fp32: one device", "as none, autocast: one device"]
+    assert [entry.figures for entry in entries] == [[], []]
+
+
+def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path: Path) -> None:
+    same = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
+    runs = [result(way, amp, seed, **same) for way in ROWS for amp in AMPS for seed in (0, 1)]
+    folder = sweep(tmp_path, *runs, turns=True, study="alexnet_cifar10")
+    shown = report.write(folder)
+    found = cells_of((folder / "report" / "report.md").read_text())
+    published = {row: [re.search("published.*", text) for text in found[row]] for row in ROWS}
+    told = {row: [each and each[0] for each in texts] for row, texts in published.items()}
+    assert told == {
+        "none": ["published 1.00×, 81.91 %", "published 1.05×, 84.03 %",
+                 "published 0.81×, no accuracy"],
+        "dp": ["published 1.00×, 82.16 %", "published 1.05×, 81.88 %",
+               "published no time, 84.09 %"],
+        "ddp": ["published 1.05×, 82.24 %", "published 1.10×, 81.62 %", "published 1.10×, 82.52 %"],
+    }  # fmt: skip
+    assert "Published: a blog post of 2021-22, one run each of 20 epochs" in shown
+    group = built(recorded(folder)).groups[0]
+    assert group.published[Cell("none", "autocast")].speed == 22 / 21
+    assert recording("nine_way").groups[0].published == {}
+
+
+@pytest.mark.parametrize(
+    ("amps", "blocks"),
+    [(("fp32", "bf16"), 1), (("fp32", "autocast", "scaler", "tf32", "own"), 3)],
+)
+def test_on_a_console_it_has_80_columns(tmp_path: Path, amps: tuple[str, ...], blocks: int) -> None:
+    ways = ("none", "dp", "ddp", "a_strategy_of_ones_own")
+    runs = [result(way, amp, seed, train_seconds=1.234) for way in ways for amp in amps
+            for seed in (0, 1)]  # fmt: skip
+    found = matrix(built(recorded(sweep(tmp_path, *runs, turns=True))).groups[0])
+    assert found is not None
+    lines = matrix_lines(found, CONSOLE_WIDTH)
+    assert max(map(len, lines)) <= 80
+    assert len([line for line in lines if line.startswith("dp ")]) == blocks
+    assert "(0.123 s 1.00× 90.00%)" in "\n".join(lines)
+
+
+def test_a_study_of_one_strategy_or_one_precision_has_none(tmp_path: Path) -> None:
+    for name, cells in {"a": [("none", "fp32"), ("none", "bf16")],
+                        "b": [("none", "fp32"), ("ddp", "fp32")]}.items():  # fmt: skip
+        folder = sweep(tmp_path / name, *(result(*cell) for cell in cells))
+        assert matrix(built(recorded(folder)).groups[0]) is None
