@@ -43,7 +43,7 @@ def file_name(text: str) -> str:
 def run_name(*parts: object, values: str = "") -> str:
     """The name of a run's folder in a sweep; values: what it has of what was swept besides."""
     name = file_name("_".join(map(str, parts)))
-    plain = re.sub(r"[^A-Za-z0-9._=-]+", "_", values)[:MAX_VALUES]
+    plain = re.sub(r"[^A-Za-z0-9.-]+", "_", values)[:MAX_VALUES]
     if not plain:
         return name
     before, _, seed = name.rpartition("_")

@@ -48,7 +48,6 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         or not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
         or overrides.unusable("hydra.sweep.dir", config.hydra.sweep.dir)
-        or nothing_swept(config, [*params, *given], sweeper)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
@@ -66,16 +65,11 @@ def _asked(composition: Composition) -> dict[str, Any]:
     }
 
 
-def nothing_swept(
-    config: DictConfig, overrides: Sequence[Override], sweeper: object
-) -> list[Failure]:
-    """That a sweep has one value for every key; none if it asks for a study with keys of its own.
-
-    A sweeper that is not a list of values has them elsewhere.
-    """
-    swept = any(override.is_sweep_override() for override in overrides)
-    asks = "study" in config and changed_of_study(config, DEFAULTS)
-    if swept or asks or sweeper not in LISTS:
+def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Failure]:
+    """That every key has one value; none if the command has keys of a study, such as repeats."""
+    if any(override.is_sweep_override() for override in overrides):
+        return []
+    if changed_of_study(config, DEFAULTS):
         return []
     return [
         ConfigError(

@@ -24,6 +24,7 @@ from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
+from ninefold.secrets import redact
 from ninefold.study.turn_plan import mirrored
 from ninefold.types import spelled
 
@@ -146,7 +147,7 @@ class Plan:
         if name != run_name(*parts):
             return name
         values = [f"{key}={value}" for key, value in cell.keys.items() if key not in AXES]
-        return run_name(*parts, values=",".join(values))
+        return run_name(*parts, values=redact(",".join(values)))
 
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""

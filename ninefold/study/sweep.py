@@ -91,6 +91,8 @@ def planned(composition: Composition) -> PlannedStudy:
     cells = plan.Plan(jobs, compose, settings["study"])
     if launcher == "basic" and (failures := refused(cells, folder)):
         raise Refused(failures)
+    if problems := checks.nothing_swept(config, given):
+        raise Refused(problems)
     if settings["study"]["ask"] is None:
         turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
         settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]

@@ -381,7 +381,7 @@ def typing(name: str, code: int, hint: str, *words: str) -> None:
 
 
 typing("a_seed_that_is_a_path_in_a_sweep", 2, "error: seed=../../../canary: not allowed",
-       "seed=../../../canary", "hydra.sweep.dir=FOLDER/a/b", "-m")  # fmt: skip
+       "seed=../../../canary,../x", "hydra.sweep.dir=FOLDER/a/b", "-m")  # fmt: skip
 typing("a_value_for_a_shell", 2, "not allowed", "seed='0;TOUCH;$(TOUCH)'",
        "hydra.run.dir=FOLDER/run")  # fmt: skip
 typing("a_folder_for_a_shell", 0, "", "hydra.run.dir='FOLDER/a;touch canary;$(touch canary)`x`'")
@@ -504,11 +504,12 @@ def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell:
         "max_steps=3", "optimizer=sgd", "optimizer.lr=0.1,'${oc.decode:${oc.env:RATE}}'",
         "log_every=1", "dataset.train_count=128", "dataset.test_count=8", "hydra.sweep.dir=out",
     ]  # fmt: skip
-    first = shell.folder / "out" / "0_none_fp32_seed0"
+    first = shell.folder / "out" / "0_none_fp32_optimizer.lr_0.1_seed0"
     evaluate = ["evaluate.py", f"ckpt={first}", "hydra.run.dir=evaluation"]
     done, evaluated = one_after_another(shell, sweep, evaluate, env=env)
     assert done.returncode == 6, done.stderr
     runs = sorted((shell.folder / "out").glob("*_fp32_*"))
+    assert "RATE" in runs[1].name  # as it was typed
     assert [result(run)["status"] for run in runs] == ["ok", "diverged"]
     assert list(runs[0].glob("tensorboard/events.*"))
     assert (shell.folder / "out" / "report" / "report.md").is_file()

@@ -129,7 +129,7 @@ def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell: Shell) -> Non
     assert " has the best accuracy: " in lead
     folders = {path.name for path in (shell.folder / "sweep").iterdir() if path.is_dir()}
     assert folders == {
-        "report", *(f"{n}_none_fp32_optimizer.lr={rate}_seed0" for n, rate in enumerate(rates))
+        "report", *(f"{n}_none_fp32_optimizer.lr_{rate}_seed0" for n, rate in enumerate(rates))
     }  # fmt: skip
 
 
