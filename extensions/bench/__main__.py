@@ -14,15 +14,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 from ninefold.errors import ConfigError, Failure, Slower, one_line, resource_failure
-from ninefold.files import read_text, write_json, write_text
+from ninefold.files import read_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
-from . import gate, score, summary
+from . import gate, output, score, summary
 from .contestant import Command, folder_name
 from .engine import Bench, Found
 from .guardian import guarded
@@ -86,9 +87,9 @@ def parser() -> Parser:
     add("--margin", type=positive, help="of scores: a gain of less is not kept")
     add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
     add("--agents", action="store_true", help="a page for programs that judge changes")
-    add("--json", type=Path, metavar="FILE", help="the answer as data")
-    add("--markdown", type=Path, metavar="FILE", help="the answer for a pull request")
-    add("--keep", type=Path, metavar="DIR", help="for the commands' output (bench/DATE)")
+    add("--json", type=output.named, metavar="FILE", help="the answer as data; - is stdout")
+    add("--markdown", type=output.named, metavar="FILE", help="the answer for a pull request")
+    add("--keep", type=output.named, metavar="DIR", help="for the commands' output (bench/DATE)")
     return found
 
 
@@ -179,9 +180,11 @@ def require_possible(asked: Namespace) -> None:
         raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
     if asked.by == "cpu" and asked.whole:
         raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
-    for file in filter(None, (asked.json, asked.markdown)):
-        if not file.absolute().parent.is_dir():
-            raise ConfigError("file", file, "its folder is missing; one that is there; make it")
+    if asked.json and asked.json == asked.markdown:
+        raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
+    for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
+        if file:
+            output.require_writable(option, file)
 
 
 def parse(words: Sequence[str]) -> Namespace:
@@ -194,6 +197,11 @@ def parse(words: Sequence[str]) -> Namespace:
     return asked
 
 
+def shown(asked: Namespace) -> TextIO:
+    """Where the answer is told in words: on stderr if stdout is for data."""
+    return sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
+
+
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare scores."""
     if asked.margin is None or asked.better is None:
@@ -204,9 +212,9 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         )
     rule = score.Rule(asked.score, asked.better, asked.margin, asked.keep_if == "safe")
     found = score.compare(commands, rule, keep)
-    print(found)
+    print(found, file=shown(asked))
     if asked.json:
-        write_json(asked.json, vars(found))
+        output.write("--json", asked.json, output.as_json(vars(found)))
     kind = {score.DISCARD: Slower, score.MORE: ConfigError}.get(found.verdict)
     if kind is not None:
         said = f"{found.verdict}; {found.seeds} seeds were run; see above"
@@ -225,21 +233,22 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         time_whole_runs(found, keep)
     else:
         Bench(found, keep).run()
-    print(summary.text(found, keep))
+    print(summary.text(found, keep), file=shown(asked))
     verdict: str | None = None
     failed: Failure | None = None
     if allowed is not None:
         pair, confidence = found.times().pairs[0], found.settings.confidence
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
-        print(gate.sentence(pair, allowed, confidence, found.what))
+        print(gate.sentence(pair, allowed, confidence, found.what), file=shown(asked))
         if verdict == gate.UNDECIDED and asked.undecided == "pass":
             print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
             failed = None
     if asked.json:
-        write_json(asked.json, summary.data(found, failed.code if failed else 0, verdict))
+        data = summary.data(found, failed.code if failed else 0, verdict)
+        output.write("--json", asked.json, output.as_json(data))
     if asked.markdown:
-        write_text(asked.markdown, summary.markdown(found, verdict))
+        output.write("--markdown", asked.markdown, summary.markdown(found, verdict))
     if failed:
         raise failed
 

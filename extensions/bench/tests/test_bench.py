@@ -6,7 +6,10 @@ The commands here take steps without torch, by a function of a module: they star
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import time
@@ -104,17 +107,59 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts: Shell) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--keep=file/in", "--keep=file", pytest.param("--json=folder", marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])
 def test_what_cannot_be_written_is_one_line(scripts: Shell, option: str) -> None:
     (scripts.folder / "file").touch()
-    (scripts.folder / "folder").mkdir()
     done = scripts.run(*QUICK, option, FAST, FAST, code=5)
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: file=")
     assert "see that they can be, or name others" in line
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("device", "it is a device, a regular file is expected; "),
+        ("fifo", "it is a FIFO, a regular file is expected; "),
+        ("socket", "it is a socket, a regular file is expected; "),
+        ("folder", "it is a folder, a regular file is expected; "),
+        ("/", "it is a folder, a regular file is expected; "),
+        ("link", "it is a symbolic link, a regular file is expected; "),
+        ("missing/file", "its folder is missing; "),
+        ("/proc/new", "its folder cannot be written; "),
+        ("x" * 300, "File name too long; "),
+        ("", "a file needs a name"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it_is(
+    scripts: Shell, option: str, path: str, words: str
+) -> None:
+    """Of the device a node of our own: the null device would break the machine."""
+    os.mknod(scripts.folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    os.mkfifo(scripts.folder / "fifo")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(scripts.folder / "socket"))
+    (scripts.folder / "folder").mkdir()
+    (scripts.folder / "file").write_text("as it was")
+    (scripts.folder / "link").symlink_to("file")
+    before = {each.name: os.lstat(each).st_mode for each in scripts.folder.iterdir()}
+    done = scripts.run(*QUICK, f"{option}={path}", FAST, FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert done.stdout == ""
+    assert {each.name: os.lstat(each).st_mode for each in scripts.folder.iterdir()} == before
+    assert (scripts.folder / "file").read_text() == "as it was"
+
+
+def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts: Shell) -> None:
+    (scripts.folder / "found.md").write_text("x" * 10000)
+    done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
+    assert json.loads(done.stdout)["version"] == 1
+    assert "Output of the commands: " in done.stderr
+    assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
+    both = scripts.run(*QUICK, "--json=-", "--markdown=-", FAST, FAST, code=2)
+    assert both.stderr.startswith("error: --markdown=-: --json is it, too; ")
 
 
 @pytest.mark.slow
