@@ -157,6 +157,12 @@ class Slower(Failure):
     code = 8
 
 
+class Undecided(Failure):
+    """A comparison has not shown what was asked, in the time given or for the reason it tells."""
+
+    code = 9
+
+
 class Interrupted(Failure):
     """The user stopped the run (Ctrl-C), or it was stopped with nothing saved."""
 
@@ -327,6 +333,7 @@ KINDS: dict[str, type[Failure]] = {
         ProcessNotEnded,
         NoReader,
         Slower,
+        Undecided,
         Preempted,
         Interrupted,
     )

@@ -16,7 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from ninefold.errors import ConfigError, Failure, Slower, one_line, resource_failure
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    Slower,
+    Undecided,
+    one_line,
+    resource_failure,
+)
 from ninefold.files import read_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
@@ -215,7 +222,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     print(found, file=shown(asked))
     if asked.json:
         output.write("--json", asked.json, output.as_json(vars(found)))
-    kind = {score.DISCARD: Slower, score.MORE: ConfigError}.get(found.verdict)
+    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(found.verdict)
     if kind is not None:
         said = f"{found.verdict}; {found.seeds} seeds were run; see above"
         raise kind("--score", asked.score.pattern, said)
@@ -235,15 +242,17 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         Bench(found, keep).run()
     print(summary.text(found, keep), file=shown(asked))
     verdict: str | None = None
-    failed: Failure | None = None
-    if allowed is not None:
+    failed: Failure | None = summary.no_verdict(found)
+    if allowed is not None and failed:
+        verdict = gate.UNDECIDED
+    elif allowed is not None:
         pair, confidence = found.times().pairs[0], found.settings.confidence
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
         print(gate.sentence(pair, allowed, confidence, found.what), file=shown(asked))
-        if verdict == gate.UNDECIDED and asked.undecided == "pass":
-            print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
-            failed = None
+    if verdict == gate.UNDECIDED and asked.undecided == "pass":
+        print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
+        failed = None
     if asked.json:
         data = summary.data(found, failed.code if failed else 0, verdict)
         output.write("--json", asked.json, output.as_json(data))

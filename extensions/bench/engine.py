@@ -29,10 +29,12 @@ from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_
 
 from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, last_line
 from .gate import LEAST_ROUNDS, UNDECIDED, verdict
+from .pacing import AHEAD, ENOUGH, LONGEST, Look, look, look_seconds
 
 SLICE = 0.1  # seconds of a turn that are timed
 SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
+ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 
 
@@ -45,9 +47,9 @@ class Found:
     commands are alive one after another. allowed: the slow-down that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
-    alone, by command and round. marked: seconds of steps that are not counted, by command and what
-    they contained. told: what the hook said last, by command. starts, seconds: that starts took,
-    and all.
+    alone, by command and round. paced: what was seen of each command whose steps catch up after a
+    pause. marked: seconds of steps that are not counted, by command and what they contained. told:
+    what the hook said last, by command. starts, seconds: that starts took, and all.
     """
 
     commands: Sequence[Command]
@@ -61,6 +63,7 @@ class Found:
     cpu: dict[int, float] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    paced: dict[str, Look] = field(default_factory=dict)
     marked: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -140,6 +143,7 @@ class Bench:
         self._turns: dict[str, Turn] = {}
         marks = MARKS if found.count == "steps" else ()
         self._marking = {name: {*marks} for name in self._commands}
+        self._looked = 0.0  # seconds that it took to see whether steps catch up after a pause
         self._load = NeighborLoad()
         self._bar = progress.bar(
             desc="commands alternate",
@@ -152,21 +156,23 @@ class Bench:
         found, last = self.found, 0.0
         with closing(self._bar):
             while found.rounds < MAX_ROUNDS and self._fits(last) and not found.is_enough():
-                began = time.monotonic()
+                began = time.monotonic() - self._looked
                 names = mirrored(found.names, "start", found.rounds)
                 for group in [[name] for name in names] if found.apart else [names]:
                     self._group(found.rounds, group)
-                last = time.monotonic() - began
-                found.rounds += 1
                 found.seconds = time.monotonic() - self._began
+                if found.paced:
+                    break
+                last = time.monotonic() - self._looked - began
+                found.rounds += 1
 
     def _fits(self, last: float) -> bool:
-        """Whether there is time for another round; up to the third it may end late by half.
+        """Whether there is time for another round; up to the third it may end late.
 
         last: seconds of the last round.
         """
         left = self._budget - (time.monotonic() - self._began)
-        late = last / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
+        late = self._looked + last / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
         return left + late >= last * 0.75
 
     def _group(self, number: int, names: Sequence[str]) -> None:
@@ -174,23 +180,11 @@ class Bench:
         began, found = time.monotonic(), self.found
         alive: dict[str, Contestant] = {}
         try:
-            for name in names:
-                marking = self._marking[name]
-                alive[name] = Contestant(self._commands[name], number, self._keep, marking)
-            waiting = {*names}
-
-            def arrived() -> bool:
-                waiting.difference_update([name for name in waiting if alive[name].arrived()])
-                self._tick()
-                return not waiting
-
-            poll_until(arrived, interval=LOOK_SECONDS)
-            for name in names:
-                self._warm_up(alive[name])
-                if found.by == "cpu":
-                    require_own_cpu(alive[name])
-            starts = time.monotonic() - began
+            self._start(alive, number, names)
+            starts = time.monotonic() - began - (self._looked if number == 0 else 0.0)
             found.starts += starts
+            if found.paced:
+                return
             share = self._budget * len(names) / len(found.names)
             seconds = min(max(2 * starts, share / MAX_ROUNDS), share / LEAST_ROUNDS)
             self._take_turns(alive, number, seconds - starts)
@@ -201,6 +195,59 @@ class Bench:
         finally:
             for contestant in alive.values():
                 contestant.close()
+
+    def _start(self, alive: dict[str, Contestant], number: int, names: Sequence[str]) -> None:
+        """Start commands, and train until a step takes what it takes from then on.
+
+        All start at once, but in the first round one by one while that is quick: so it is seen what
+        a pause does to a command that had none before.
+        """
+        left = [*names]
+        while left:
+            first = number == 0 and len(names) > 1 and self.found.by == "time"
+            quick = first and time.monotonic() - self._began < ONE_BY_ONE * self._budget
+            these = left[: 1 if quick else None]
+            del left[: len(these)]
+            for name in these:
+                marking = self._marking[name]
+                alive[name] = Contestant(self._commands[name], number, self._keep, marking)
+            waiting = {*these}
+
+            def arrived(waiting: set[str] = waiting) -> bool:
+                waiting.difference_update([name for name in waiting if alive[name].arrived()])
+                self._tick()
+                return not waiting
+
+            poll_until(arrived, interval=LOOK_SECONDS)
+            for name in these:
+                self._warm_up(alive[name])
+                if self.found.by == "cpu":
+                    require_own_cpu(alive[name])
+                if first:
+                    self._look(alive[name])
+
+    def _look(self, contestant: Contestant) -> None:
+        """See whether the steps of a command catch up after a pause."""
+        name, began, looks = contestant.command.name, time.monotonic(), list[Look]()
+        while len(looks) < ENOUGH:
+            each, turn = self._each[name], self._turn(contestant)
+            if look_seconds(turn, each, contestant.paused) > LONGEST:
+                break
+            try:
+                found = look(contestant, turn, each)
+            except Ended as ended:
+                self._restart(contestant, ended, helps=True)
+                break
+            self._tick()
+            if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
+                self._each[name] = self._wall[name] = found.alone
+            elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
+                break  # steps that only become longer do not become shorter again by a pause
+            else:
+                looks.append(found)
+        else:
+            self.found.paced[name] = min(looks, key=lambda each: each.ahead)
+        self._looked += time.monotonic() - began
 
     def _warm_up(self, contestant: Contestant) -> None:
         """Train until a step takes what it takes from then on."""

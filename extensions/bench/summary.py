@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.api.times import Times, interval, pair_of, shown
-from ninefold.errors import one_line
+from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
@@ -166,8 +166,37 @@ def why(found: Found, times: Times) -> Iterator[str]:
             yield f"{what} takes {shown(pair.estimate)} of its time ({_level(found, pair)})."
 
 
+def paced(found: Found) -> str:
+    """How steps catch up after a pause."""
+    seen = [
+        f"{name}'s take {1000 * of.first:.4g} ms right after one of {of.pause:.1f} s and "
+        f"{1000 * of.later:.4g} ms later"
+        for name, of in found.paced.items()
+    ]
+    return f"steps catch up after a pause ({'; '.join(seen)})"
+
+
+def no_verdict(found: Found) -> Undecided | None:
+    """Why turns show nothing, if it is so."""
+    if not found.paced:
+        return None
+    command = next(each for each in found.commands if each.name in found.paced)
+    return Undecided(
+        "command",
+        command.text,
+        f"its {paced(found)}".replace(f"({command.name}'s take", "(they take"),
+        "steps are compared in turns if they wait for no clock and for nothing from outside",
+        "--apart pauses no command for another, --whole times full runs",
+    )
+
+
 def first_lines(found: Found, times: Times) -> list[str]:
     """The answer."""
+    if found.paced:
+        return [
+            f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
+            "no turn: add --apart, which pauses no command for another, or --whole."
+        ]
     return [*why(found, times)] if AS_IT_IS in found.names else [sentence(found, times)]
 
 
@@ -188,8 +217,9 @@ def markdown(found: Found, verdict: str | None) -> str:
     lines = [f"| {' | '.join(row)} |" for row in [header, ("---",) * len(header), *rows]]
     more = "\n".join(f"- {line}" for line in conditions(found, times))
     commands = "\n".join(f"- {c.name}: `{c.text}`" for c in found.commands)
+    said = " ".join(first_lines(found, times))
     return (
-        f"{MARK}\n{mark}{sentence(found, times)}\n\n" + "\n".join(lines) + "\n\n<details>"
+        f"{MARK}\n{mark}{said}\n\n" + "\n".join(lines) + "\n\n<details>"
         f"<summary>Conditions</summary>\n\n{more}\n{commands}\n\n</details>\n"
     )
 
@@ -212,6 +242,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "cpu_seconds": cpu.get(name),
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
+                "catches_up": name in found.paced,
                 "not_counted": {
                     what: {"steps": len(of), "seconds": sum(of)}
                     for what, of in found.marked[name].items()
