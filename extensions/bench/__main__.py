@@ -65,38 +65,152 @@ def parser() -> Parser:
         "commands",
         nargs="*",
         metavar="COMMAND",
-        help="run by /bin/sh; {seed}: number of the repetition, {out}: an empty folder",
+        help="a line for /bin/sh; in it {seed} is the number of the repetition, {out} an empty "
+        "folder. A is the first one, B the second",
     )
-    decided = "starts included (2); fewer once it is decided"
-    add("--minutes", type=duration, default=2.0, help=decided)
-    add("--same", type=share, default=0.02, metavar="2%", help="nearer commands are equal")
-    add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
-    add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
-    add("--env", action="append", default=[], metavar="VENV", help="once, or for each command")
-    add("--each", action="append", default=[], metavar="K=V,V", help="one command for each {K}")
-    add("--count", choices=("steps", "all"), default="steps", help="all: evaluations count too")
-    add("--step", metavar="MODULE:FUNCTION", help="its return ends a step (Optimizer.step)")
-    add("--by", choices=("time", "cpu"), default="time", help="judge by CPU time per step")
-    add("--whole", action="store_true", help="time full runs, one after another")
-    add("--apart", action="store_true", help="not all alive at once: for what fills a GPU")
-    add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
-    add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
+    one = "one for all commands, or one for each"
     add(
-        "--start-seconds", type=duration, default=300.0, metavar="S", help="to the first step (300)"
+        "--minutes",
+        type=duration,
+        default=2.0,
+        metavar="N",
+        help="how long it may take, starts included (2); it ends sooner once the answer is known",
     )
-    add("--revisions", nargs=2, metavar=("BASE", "HEAD"), help="of git; . is what is here")
-    add("--link", action="append", default=[], metavar="PATH", help="link it into each revision")
-    add("--setup", metavar="COMMAND", help="run it in each revision first")
-    add("--max-slowdown", type=share, metavar="3%", help="a gate: exit code 8 if B is slower")
-    add("--undecided", choices=("fail", "pass"), default="fail", help="what such a gate does")
-    add("--score", type=pattern, metavar="REGEX", help="compare scores of full runs by {seed}")
-    add("--better", choices=("less", "more"), help="which scores are")
-    add("--margin", type=positive, help="of scores: a gain of less is not kept")
-    add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
-    add("--agents", action="store_true", help="a page for programs that judge changes")
-    add("--json", type=output.named, metavar="FILE", help="the answer as data; - is stdout")
-    add("--markdown", type=output.named, metavar="FILE", help="the answer for a pull request")
-    add("--keep", type=output.named, metavar="DIR", help="for the commands' output (bench/DATE)")
+    add(
+        "--same",
+        type=share,
+        default=0.02,
+        metavar="SHARE",
+        help="commands whose times differ by less are equally fast (2%%)",
+    )
+    add(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name for each command, in order, in the place of A, B, C",
+    )
+    add("--cwd", action="append", default=[], metavar="DIR", help=f"the folder to run in: {one}")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="VENV",
+        help=f"the virtual environment to run in: {one}",
+    )
+    add(
+        "--each",
+        action="append",
+        default=[],
+        metavar="K=V,V",
+        help="make one command for each value, in the place of {K}",
+    )
+    add(
+        "--count",
+        choices=("steps", "all"),
+        default="steps",
+        help="what counts: training steps, or all, evaluations and saves between them included",
+    )
+    add(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        help="the function whose return ends a step, if that is not Optimizer.step",
+    )
+    add(
+        "--by",
+        choices=("time", "cpu"),
+        default="time",
+        help="judge by the time of a step, or by its CPU time, on a machine that is never quiet",
+    )
+    add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
+    add(
+        "--apart",
+        action="store_true",
+        help="start one command when the other has ended: for what "
+        "fills a GPU, and for steps that wait for a clock",
+    )
+    add(
+        "--why",
+        action="store_true",
+        help="compare one command with copies of it that lack a "
+        "part: reading data, averaging gradients, the optimizer, threads",
+    )
+    add(
+        "--twin",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="one more command for --why, your own",
+    )
+    add(
+        "--start-seconds",
+        type=duration,
+        default=300.0,
+        metavar="S",
+        help="how long a command may take to its first step (300)",
+    )
+    add(
+        "--revisions",
+        nargs=2,
+        metavar=("BASE", "HEAD"),
+        help="run one command in two revisions of git; . is the working tree as it is",
+    )
+    add(
+        "--link",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that git does not have, to be linked into each revision",
+    )
+    add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
+    add(
+        "--max-slowdown",
+        type=share,
+        metavar="SHARE",
+        help="make it a gate: exit code 0 if B is "
+        "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
+    )
+    add(
+        "--undecided",
+        choices=("fail", "pass"),
+        default="fail",
+        help="what an undecided gate does: fail, with exit code 9, or pass",
+    )
+    add(
+        "--score",
+        type=pattern,
+        metavar="REGEX",
+        help="compare what full runs print instead of "
+        "times: the last match is a run's score; commands take {seed}",
+    )
+    add("--better", choices=("less", "more"), help="which scores are better")
+    add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add(
+        "--keep-if",
+        choices=("better", "safe"),
+        default="better",
+        help="keep what has a better "
+        "score, or (safe) what is faster and loses less than the margin",
+    )
+    add("--agents", action="store_true", help="print a page for programs that judge changes")
+    add(
+        "--json",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer as data into a regular file, or to stdout (-)",
+    )
+    add(
+        "--markdown",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer for a pull request into a regular file, or to stdout (-)",
+    )
+    add(
+        "--keep",
+        type=output.named,
+        metavar="DIR",
+        help="the folder for the output of the commands, new or empty (bench/DATE)",
+    )
     return found
 
 
@@ -146,13 +260,13 @@ def failure_of(error: Exception) -> Failure:
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
+    asked = parse(words)
     if sys.platform != "linux":
         raise ConfigError(
             "platform",
             sys.platform,
             "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
         )
-    asked = parse(words)
     if asked.agents:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
