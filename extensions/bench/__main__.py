@@ -355,7 +355,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     else:
         Bench(found, keep).run()
     print(summary.text(found, keep), file=shown(asked))
-    verdict: str | None = None
+    said, verdict = summary.ending(found, found.times()), None
     failed: Failure | None = summary.no_verdict(found)
     if allowed is not None and failed:
         verdict = gate.UNDECIDED
@@ -363,7 +363,9 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         pair, confidence = found.times().pairs[0], found.settings.confidence
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
-        print(gate.sentence(pair, allowed, confidence, found.what), file=shown(asked))
+        end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
+        said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
+    print(said, file=shown(asked))
     if verdict == gate.UNDECIDED and asked.undecided == "pass":
         print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
         failed = None

@@ -14,6 +14,7 @@ from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
+SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
 LEAST_ROUNDS = 3  # that a bench has
 
 

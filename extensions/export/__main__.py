@@ -1,4 +1,4 @@
-"""The command `python -m ninefold.export ckpt=RUN format=FORMAT`: its arguments, to an exit code."""
+"""The command `python -m ninefold.export ckpt=RUN format=FORMAT`, to an exit code."""
 
 from __future__ import annotations
 

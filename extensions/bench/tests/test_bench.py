@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,8 +39,10 @@ def scripts(shell: Shell) -> Shell:
 def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(scripts: Shell) -> None:
     files = ("--json=found.json", "--markdown=found.md")
     done = scripts.run(*QUICK, "--minutes=0.5", *files, SLOW, FAST, code=0)
-    assert done.stdout.startswith("B is ")
-    assert "times as fast as A (99.3 % interval" in done.stdout
+    assert re.match(r"B is [2-4]\.\d+ times as fast as A \(99.3 % interval ", done.stdout)
+    end = r"\nDecided after \d+ repetitions in .* min: B is .* times as fast as A; next: use B\.\n$"
+    assert re.search(end, done.stdout)
+    assert re.fullmatch(r"all train; first repetition until \d\d:\d\d\n", done.stderr)
     found = json.loads((scripts.folder / "found.json").read_text())
     (pair,) = found["pairs"]
     assert (pair["first"], pair["second"]) == ("A", "B")
@@ -61,8 +66,9 @@ def test_a_command_that_cannot_be_compared_is_one_line(
     scripts: Shell, command: str, words: str
 ) -> None:
     done = scripts.run(*QUICK, command, FAST, code=2)
-    (line,) = done.stderr.splitlines()
+    line = done.stderr.splitlines()[-1]
     assert line.startswith(f"error: command={command}: ")
+    assert done.stderr.count("error: ") == 1
     assert words in line
     assert scripts.survivors() == []
 
@@ -72,6 +78,41 @@ def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell, option: str) -> 
     done = scripts.run(*QUICK, f"{option}=1e308", "true", "true", code=2)
     (line,) = done.stderr.splitlines()
     assert "1e308 is no time below 1e+08" in line
+
+
+def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts: Shell) -> None:
+    names = [f"--name={name}" for name in ("first", "second", "third")]
+    options = ("--minutes=0.6", "--json=found.json", *names)
+    done = scripts.run(*QUICK, *options, SLOW, FAST, f"{SLOW} again", code=0)
+    told = done.stdout.splitlines()[0]
+    assert re.match(r"second is [2-4]\.\d+ times as fast as first \(.*; third (is|and) ", told)
+    rows = {line.split()[0]: line.split()[3] for line in done.stdout.splitlines()[3:6]}
+    assert rows["first"] == "1"
+    assert 2 < float(rows["second"]) < 4
+    assert 0.8 < float(rows["third"]) < 1.25
+    again = scripts.run(*QUICK, "--minutes=0.5", FAST, SLOW, code=0)
+    assert re.match(r"B is slower than A: 0\.[2-5]\d+ times as fast \(", again.stdout)
+    assert again.stdout.endswith("; next: use A.\n")
+
+
+def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts: Shell) -> None:
+    terminal, end = pty.openpty()
+    bench = scripts.start(*QUICK, FAST, SLOW, stderr=end)
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+    bench.communicate()
+    os.close(terminal)
+    for words in ("starts; ", "stands; ", "all train; first repetition until ", "so far: B 0."):
+        assert words in shown.decode()
+
+
+def test_an_undecided_gate_has_a_code_of_its_own(scripts: Shell) -> None:
+    done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
+    assert "error: max-slowdown=0.001%: not decided after " in done.stderr
+    assert done.stdout.endswith(" min: the gate is undecided.\n")
 
 
 BAD = """
@@ -104,7 +145,8 @@ def test_a_command_whose_steps_are_told_as_none_is_one_line(scripts: Shell, what
 def test_who_connects_and_is_no_rank_is_left_out(scripts: Shell) -> None:
     (scripts.folder / "bad.py").write_text(BAD)
     done = scripts.run(*QUICK, f"{sys.executable} bad.py hello", FAST, code=0)
-    assert done.stderr == ""
+    assert done.stderr.startswith("all train; ")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])
