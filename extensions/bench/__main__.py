@@ -9,7 +9,6 @@ import re
 import shlex
 import string
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -271,12 +270,10 @@ def run(words: Sequence[str]) -> None:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
     require_possible(asked)
-    keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
-    if keep.exists() and any(keep.iterdir()):
-        raise ConfigError("--keep", keep, "it is not empty; a new folder is needed; name another")
     given = with_values(asked)
-    made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
-    with guarded(scratch(), cleanup_commands(made)):
+    with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
+        made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
+        at_end(cleanup_commands(made))
         check_out(made, asked.link, asked.setup)
         commands = finished(with_twins(of_revisions(given, made), asked), asked)
         (judged if asked.score else timed)(commands, asked, keep)
@@ -458,7 +455,11 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
             name = f"{name} ({letter})"
         folder = command.folder / (cwd or "")
         if not folder.is_dir():
-            raise ConfigError("--cwd", folder, "there is no such folder; make it, or correct it")
+            raise ConfigError(
+                "--cwd",
+                folder,
+                "there is no such folder; one that is there is needed; make it, or correct it",
+            )
         variables = {**command.variables, **(environment(env) if env else {})}
         found.append(replace(command, name=name, folder=folder, variables=variables))
     return found

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from argparse import ArgumentTypeError
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import finite, require_regular, write_durably
+from ninefold.process import locked
 
 STDOUT = Path("-")
 
@@ -54,6 +57,45 @@ def fault(path: Path) -> str | None:
     except OSError:
         return "its folder cannot be written"
     return None if os.access(path, os.W_OK) or not path.exists() else "it cannot be written"
+
+
+@contextmanager
+def own_folder(named: Path | None) -> Iterator[Path]:
+    """A folder that is of this bench alone while the block runs: new, or the one that is named.
+
+    Raises ConfigError for one with files, or of another bench; OSError. One that stays empty is
+    removed.
+    """
+    keep, new = made(named)
+    descriptor = os.open(keep, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ours = locked(descriptor)
+        if not ours or any(keep.iterdir()):
+            wrong = "it is not empty" if ours else "another bench writes into it"
+            raise ConfigError("--keep", keep, f"{wrong}; a new folder is needed; name another")
+        try:
+            yield keep
+        finally:
+            with suppress(OSError):
+                for folder in new:
+                    folder.rmdir()
+    finally:
+        os.close(descriptor)
+
+
+def made(named: Path | None) -> tuple[Path, list[Path]]:
+    """A folder that is there now, and those that were not there before, the innermost first."""
+    keep = (named or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
+    new = [each for each in (keep, *keep.parents) if not each.exists()]
+    try:
+        keep.mkdir(parents=True, exist_ok=named is not None)
+    except FileExistsError:
+        if named:
+            raise
+        keep = keep.with_name(f"{keep.name}-{os.getpid()}")  # another bench began in this second
+        new = [keep]
+        keep.mkdir()
+    return keep, new
 
 
 def write(option: str, path: Path, text: str) -> None:

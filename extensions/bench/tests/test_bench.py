@@ -115,6 +115,44 @@ def test_an_undecided_gate_has_a_code_of_its_own(scripts: Shell) -> None:
     assert done.stdout.endswith(" min: the gate is undecided.\n")
 
 
+@pytest.mark.parametrize("keep", [None, "kept"])
+def test_two_benches_at_once_never_share_a_folder(scripts: Shell, keep: str | None) -> None:
+    if keep:
+        (scripts.folder / keep).mkdir()
+    options = [f"--keep={keep}"] if keep else []
+    benches = [scripts.start(*QUICK, *options, FAST, FAST) for _ in range(2)]
+    said = [bench.communicate() for bench in benches]
+    codes = sorted(bench.returncode for bench in benches)
+    folders = [re.findall(r"^Output of the commands: (.*)/$", out, re.MULTILINE) for out, _ in said]
+    if keep:
+        assert (codes, sorted(folders)) == ([0, 2], [[], [keep]])
+        assert any(err.startswith("error: --keep=") for _, err in said)
+    else:
+        assert codes == [0, 0]
+        assert folders[0] != folders[1]
+    for folder in filter(None, folders):
+        for log in (scripts.folder / folder[0]).glob("*/1.log"):
+            assert log.read_text() == ""  # of one start, which prints nothing
+        assert len([*(scripts.folder / folder[0]).iterdir()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cwd=nowhere"], "nowhere: there is no such folder; one that is there is needed; "),
+        (["--name=A"], "--name=A: 1 for 2 commands; "),
+    ],
+)
+def test_a_command_that_is_refused_is_one_line_and_leaves_no_folder(
+    scripts: Shell, options: list[str], words: str
+) -> None:
+    before = sorted(scripts.folder.iterdir())
+    done = scripts.run(*QUICK, *options, FAST, FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert sorted(scripts.folder.iterdir()) == before
+
+
 BAD = """
 import os, socket, sys, time
 if sys.argv[1] == "clock":
