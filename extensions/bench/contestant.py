@@ -41,7 +41,10 @@ LARGEST = 1 << 26  # bytes that it says at a time
 LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
 ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
 SEEN = 8  # steps by which that is judged, at least
-MARKS = ("an evaluation", "a new pass over a loader", "torch.save", "another optimizer")
+MARKS = (
+    *("an evaluation", "a new pass over a loader", "torch.save", "another optimizer"),
+    "a block without gradients",
+)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_
 
 from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, last_line
 from .gate import LEAST_ROUNDS, UNDECIDED, verdict
-from .pacing import AHEAD, ENOUGH, LONGEST, Look, look, look_seconds
+from .pacing import AHEAD, ENOUGH, Look, is_short, look
 from .screen import Screen
 
 SLICE = 0.1  # seconds of a turn that are timed
@@ -240,10 +240,12 @@ class Bench:
 
     def _look(self, contestant: Contestant) -> None:
         """See whether the steps of a command catch up after a pause."""
-        name, began, looks = contestant.command.name, time.monotonic(), list[Look]()
-        while len(looks) < ENOUGH:
+        name, began = contestant.command.name, time.monotonic()
+        looks, others = list[Look](), 0  # those that show it, and those that do not
+        while len(looks) < ENOUGH and others <= bool(looks):
             each, turn = self._each[name], self._turn(contestant)
-            if look_seconds(turn, each, contestant.paused) > LONGEST:
+            share = self._budget / len(self.found.names)
+            if not is_short(turn, each, contestant.paused, share):
                 break
             try:
                 found = look(contestant, turn, each)
@@ -254,10 +256,10 @@ class Bench:
             if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
                 self._each[name] = self._wall[name] = found.alone
             elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
-                break  # steps that only become longer do not become shorter again by a pause
+                others += 1  # steps that only become longer are not shorter again after a pause
             else:
                 looks.append(found)
-        else:
+        if len(looks) == ENOUGH:
             self.found.paced[name] = min(looks, key=lambda each: each.ahead)
         self._looked += time.monotonic() - began
 

@@ -17,12 +17,14 @@ from ninefold.study.turn_plan import Turn, stretch_steps
 from .contestant import Contestant
 
 AHEAD = 1.1  # times that later steps take of the first ones, from which on these catch up
-ENOUGH = 3  # looks that all have to show it: other programs slow one down at the wrong time
+ENOUGH = 4  # looks that all have to show it: other programs slow one down at the wrong time
 PAUSE = 2.0  # turns that the pause lasts: steps as far behind do not wait at all in a turn
-CATCHING_UP = 3.0  # pauses that it takes to make up for one if three quarters of a step are work
+CATCHING_UP = 5.0  # pauses that it takes to make up for one if five sixths of a step are work
 LONGEST_CATCHING_UP = 4.0  # seconds
 WINDOWS = 4  # later stretches of as many steps as a turn times, at least
-LONGEST = 15.0  # seconds of a look: of steps that make it longer nothing is known
+# Of a look: seconds, and the share of the time that those of all commands may take where they take
+# longer. Of steps that make it longer nothing is known.
+SHORT, SHARE = 4.0, 0.2
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class Look:
         return self.later / self.first
 
 
-def look_seconds(turn: Turn, each: float, behind: float) -> float:
-    """How long a look takes, of steps of so many seconds."""
-    return PAUSE * turn.steps * each + each * sum(_steps(turn, each, behind))
+def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
+    """Whether there is time for a look. each: seconds of a step. budget: for each command."""
+    seconds = PAUSE * turn.steps * each + each * sum(_steps(turn, each, behind))
+    return seconds < max(SHORT, SHARE * budget)
 
 
 def look(contestant: Contestant, turn: Turn, each: float) -> Look:
@@ -53,9 +56,9 @@ def look(contestant: Contestant, turn: Turn, each: float) -> Look:
     poll_until(lambda: False, pause)
     steps = _steps(turn, each, contestant.paused)
     taken = contestant.turn(0, sum(steps), sum(steps) * each)
-    later = taken.each[-steps[-1] :]
+    last = taken.each[-steps[-1] :]
     first = fmean(taken.each[turn.lead : turn.steps])
-    return Look(pause, first, quickest(later, turn.timed), fmean(later))
+    return Look(pause, first, quickest(last, turn.timed), fmean(last))
 
 
 def quickest(seconds: Sequence[float], steps: int) -> float:
@@ -70,4 +73,6 @@ def _steps(turn: Turn, each: float, behind: float) -> tuple[int, int, int]:
     behind: seconds that it was paused before.
     """
     seconds = min(max(CATCHING_UP * PAUSE * turn.steps * each, behind), LONGEST_CATCHING_UP)
-    return turn.steps, math.ceil(seconds / each), max(stretch_steps(each), WINDOWS * turn.timed)
+    known = stretch_steps(each)
+    last = max(known // 2, WINDOWS * turn.timed)
+    return turn.steps, math.ceil(seconds / each) + max(known - last, 0), last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from .engine import Found
 from .gate import LEAST_ROUNDS, rounds_needed
 
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
+QUIETER = "a quieter machine"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
 # `bench --why`: the command and its copy, and what each twin of it does without.
@@ -104,15 +105,36 @@ def ending(found: Found, times: Times) -> str:
         minutes = minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1))
         return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
     open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+    if AS_IT_IS in found.names:
+        return f"{part_that_costs_most(found, pairs)}, {after}{next_for(found, open_)}"
     if not open_:
         said = "; ".join(compared(found, pair) for pair in pairs)
         tie = all(pair.verdict == "tie" for pair in pairs)
         return f"Decided {after}: {said}; next: use {'any' if tie else times.best}."
     said = "; ".join(f"{compared(found, pair)} ({interval(way(found, pair))})" for pair in open_)
-    rounds = [needed(found, pair) for pair in open_]
+    return f"Not decided {after}: {said}{next_for(found, open_)}"
+
+
+def next_for(found: Found, pairs: Sequence[Pair]) -> str:
+    """What would decide these pairs."""
+    rounds = [needed(found, pair) for pair in pairs]
     more = [minutes_for(found, each) for each in rounds if each is not None]
-    next_ = f"--minutes {max(more):g}" if len(more) == len(rounds) else "a quieter machine"
-    return f"Not decided {after}: {said}; next: {next_}."
+    if not pairs:
+        return "."
+    enough = len(more) == len(rounds)
+    return f"; next: {f'--minutes {max(more):g}' if enough else QUIETER}."
+
+
+def part_that_costs_most(found: Found, pairs: Sequence[Pair]) -> str:
+    """Of `--why`: without which part the command is fastest, and for which it is not decided."""
+    open_ = [pair.second for pair in pairs if pair.verdict in UNDECIDED and pair.second != COPY]
+    shown_ = [pair for pair in pairs if pair.verdict == "faster" and pair.second != COPY]
+    but = f"Not decided for {', '.join(open_)}: " if open_ else "Decided: "
+    if not shown_:
+        return f"{but}no part is shown to cost time"
+    most = min(shown_, key=lambda pair: pair.estimate or 1.0)
+    name, number = str(most.second), shown(way(found, most).estimate)
+    return f"{but}{TWINS.get(name, name).lower()} it is {number} times as fast"
 
 
 def _level(found: Found, pair: Pair) -> str:
