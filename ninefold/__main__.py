@@ -46,8 +46,7 @@ def main() -> NoReturn:
         commands.main(name, program)
     from ninefold.process import exit_with
 
-    asks &= name not in ("compare", "report")  # which print more than their usage
-    exit_with(lambda: none_of_them(name, asks) if asks else other(name)(arguments))
+    exit_with(lambda: other(name)(arguments))
 
 
 def other(name: str) -> Callable[[Sequence[str]], int]:
@@ -72,14 +71,12 @@ def extensions() -> dict[str, str]:
     return {name: import_module(f"ninefold.{name}").USAGE for name in names}
 
 
-def none_of_them(word: str, asks: bool = False) -> int:
-    """List the commands, or the one that `asks` is of; exit code 2 if `word` is a mistake."""
+def none_of_them(word: str) -> int:
+    """List the commands; exit code 2 if `word` is a mistake."""
     commands = {**COMMANDS, **extensions()}
-    if word in ("", "-h", "--help", "help") or (asks and word in commands):
-        listed = [word] if asks and word in commands else commands
-        print("\n".join(f"{places.typed_as(name)} {commands[name]}" for name in listed))
-        if not asks:
-            print("See NAME --help; in Python help(ninefold.compare), help(ninefold.time_steps)")
+    if word in ("", "-h", "--help", "help"):
+        print("\n".join(f"{places.typed_as(name)} {said}" for name, said in commands.items()))
+        print("See NAME --help; in Python help(ninefold.compare), help(ninefold.time_steps)")
         return 0
     if word == "--version":
         print(f"ninefold {ninefold.__version__}")

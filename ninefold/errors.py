@@ -67,10 +67,14 @@ class Failure(Exception):
     status: ClassVar[str] = "failed"
 
     def __init__(self, field: str, value: object, *sentence: str) -> None:
-        """sentence: `<wrong>; <allowed>; <do>`, in one text, or in three if a part is chosen."""
+        """sentence: `<wrong>; <allowed>; <do>`, in one text, or in three if a part is chosen.
+
+        Of a text with fewer parts, what is missing is said to be: an error must not fail itself.
+        """
         # Every error line is made here, so this is where secrets are removed. Before and after the
         # text is put on one line: a secret may be known with its line breaks or without them.
         said = redact("; ".join(sentence)).rsplit("; ", 2)
+        said += ["nothing is known of what is allowed", "see the documentation"][len(said) - 1 :]
         parts = [short(redact(one_line(redact(text_of(p))))) for p in (field, value, *said)]
         super().__init__(*parts)
         self.field, self.value, self.wrong, self.allowed, self.do = parts
@@ -155,6 +159,12 @@ class Slower(Failure):
     """A command is slower than another by more than is allowed, beyond the interval of both."""
 
     code = 8
+
+
+class Undecided(Failure):
+    """A comparison has not shown what was asked, in the time given or for the reason it tells."""
+
+    code = 9
 
 
 class Interrupted(Failure):
@@ -327,6 +337,7 @@ KINDS: dict[str, type[Failure]] = {
         ProcessNotEnded,
         NoReader,
         Slower,
+        Undecided,
         Preempted,
         Interrupted,
     )

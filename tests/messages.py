@@ -49,10 +49,23 @@ def sites(tree: ast.AST) -> Iterator[str]:
             yield f"{kind.strip('{}')}: {field}={value}: {wrong}; {do}"
 
 
+def sentences(tree: ast.AST) -> Iterator[str]:
+    """What each failure that is made in a module says, after its field and value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
+            kind = ast.unparse(node.func)
+            if kind in KINDS or kind.endswith(".failure"):
+                yield "; ".join(map(text, node.args[2 if kind in KINDS else 0 :]))
+
+
+def modules() -> list[Path]:
+    return sorted([*ROOT.glob("ninefold/**/*.py"), *ROOT.glob("extensions/*/*.py")])
+
+
 def catalog() -> str:
     """What tests/messages.txt is to hold."""
     lines: list[str] = []
-    for path in sorted([*ROOT.glob("ninefold/**/*.py"), *ROOT.glob("extensions/*/*.py")]):
+    for path in modules():
         if found := sorted(sites(ast.parse(path.read_text()))):
             lines += [
                 path.relative_to(ROOT).as_posix().removeprefix("ninefold/"),

@@ -95,17 +95,22 @@ def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_
     assert done.stdout.startswith("python -m ninefold train ")
 
 
-@pytest.mark.parametrize("name", ["conf", "keys", "export", "finders"])
-def test_help_of_a_command_without_more_is_its_line_in_the_list_of_all(
-    name: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions()])
+def test_help_of_each_command_that_is_listed_says_more_than_its_line(
+    name: str, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.none_of_them("--help") == 0
     listed = capsys.readouterr().out.splitlines()
     assert "help(ninefold.compare)" in listed[-1]
-    assert command.none_of_them(name, asks=True) == 0
-    (line,) = capsys.readouterr().out.splitlines()
-    assert f"{name} " in line
-    assert line in listed
+    assert [line for line in listed if f"{name} " in line or f"{name}.py " in line]
+    for asked in ("--help", "-h"):
+        done = shell.run("-m", "ninefold", name, asked, code=0)
+        assert len(done.stdout.splitlines()) > 5
+        assert name in done.stdout.splitlines()[0]
+        assert done.stderr == ""
+    if name in command.extensions():
+        module = shell.run("-m", f"ninefold.{name}", "--help", code=0)
+        assert len(module.stdout.splitlines()) > 5
 
 
 def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:

@@ -200,7 +200,7 @@ def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
 def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
-        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Preempted": 75,
+        "NumericsError": 6, "PeerError": 7, "Slower": 8, "Undecided": 9, "Preempted": 75,
         "Interrupted": 130, "FolderInUse": 2, "ProcessNotEnded": 7, "NoReader": 141,
     }  # fmt: skip
 

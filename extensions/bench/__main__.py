@@ -9,20 +9,27 @@ import re
 import shlex
 import string
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
-from ninefold.errors import ConfigError, Failure, Slower, one_line, resource_failure
-from ninefold.files import read_text, write_json, write_text
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    Slower,
+    Undecided,
+    one_line,
+    resource_failure,
+)
+from ninefold.files import read_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
-from . import gate, score, summary
+from . import gate, output, score, summary
 from .contestant import Command, folder_name
 from .engine import Bench, Found
 from .guardian import guarded
@@ -57,38 +64,152 @@ def parser() -> Parser:
         "commands",
         nargs="*",
         metavar="COMMAND",
-        help="run by /bin/sh; {seed}: number of the repetition, {out}: an empty folder",
+        help="a line for /bin/sh; in it {seed} is the number of the repetition, {out} an empty "
+        "folder. A is the first one, B the second",
     )
-    decided = "starts included (2); fewer once it is decided"
-    add("--minutes", type=duration, default=2.0, help=decided)
-    add("--same", type=share, default=0.02, metavar="2%", help="nearer commands are equal")
-    add("--name", action="append", default=[], help="for each command, in order (A, B, C)")
-    add("--cwd", action="append", default=[], metavar="DIR", help="once, or for each command")
-    add("--env", action="append", default=[], metavar="VENV", help="once, or for each command")
-    add("--each", action="append", default=[], metavar="K=V,V", help="one command for each {K}")
-    add("--count", choices=("steps", "all"), default="steps", help="all: evaluations count too")
-    add("--step", metavar="MODULE:FUNCTION", help="its return ends a step (Optimizer.step)")
-    add("--by", choices=("time", "cpu"), default="time", help="judge by CPU time per step")
-    add("--whole", action="store_true", help="time full runs, one after another")
-    add("--apart", action="store_true", help="not all alive at once: for what fills a GPU")
-    add("--why", action="store_true", help="what loading, averaging, the optimizer cost")
-    add("--twin", action="append", default=[], metavar="NAME=COMMAND", help="for --why, your own")
+    one = "one for all commands, or one for each"
     add(
-        "--start-seconds", type=duration, default=300.0, metavar="S", help="to the first step (300)"
+        "--minutes",
+        type=duration,
+        default=2.0,
+        metavar="N",
+        help="how long it may take, starts included (2); it ends sooner once the answer is known",
     )
-    add("--revisions", nargs=2, metavar=("BASE", "HEAD"), help="of git; . is what is here")
-    add("--link", action="append", default=[], metavar="PATH", help="link it into each revision")
-    add("--setup", metavar="COMMAND", help="run it in each revision first")
-    add("--max-slowdown", type=share, metavar="3%", help="a gate: exit code 8 if B is slower")
-    add("--undecided", choices=("fail", "pass"), default="fail", help="what such a gate does")
-    add("--score", type=pattern, metavar="REGEX", help="compare scores of full runs by {seed}")
-    add("--better", choices=("less", "more"), help="which scores are")
-    add("--margin", type=positive, help="of scores: a gain of less is not kept")
-    add("--keep-if", choices=("better", "safe"), default="better", help="safe: and faster")
-    add("--agents", action="store_true", help="a page for programs that judge changes")
-    add("--json", type=Path, metavar="FILE", help="the answer as data")
-    add("--markdown", type=Path, metavar="FILE", help="the answer for a pull request")
-    add("--keep", type=Path, metavar="DIR", help="for the commands' output (bench/DATE)")
+    add(
+        "--same",
+        type=share,
+        default=0.02,
+        metavar="SHARE",
+        help="commands whose times differ by less are equally fast (2%%)",
+    )
+    add(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name for each command, in order, in the place of A, B, C",
+    )
+    add("--cwd", action="append", default=[], metavar="DIR", help=f"the folder to run in: {one}")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="VENV",
+        help=f"the virtual environment to run in: {one}",
+    )
+    add(
+        "--each",
+        action="append",
+        default=[],
+        metavar="K=V,V",
+        help="make one command for each value, in the place of {K}",
+    )
+    add(
+        "--count",
+        choices=("steps", "all"),
+        default="steps",
+        help="what counts: training steps, or all, evaluations and saves between them included",
+    )
+    add(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        help="the function whose return ends a step, if that is not Optimizer.step",
+    )
+    add(
+        "--by",
+        choices=("time", "cpu"),
+        default="time",
+        help="judge by the time of a step, or by its CPU time, on a machine that is never quiet",
+    )
+    add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
+    add(
+        "--apart",
+        action="store_true",
+        help="start one command when the other has ended: for what "
+        "fills a GPU, and for steps that wait for a clock",
+    )
+    add(
+        "--why",
+        action="store_true",
+        help="compare one command with copies of it that lack a "
+        "part: reading data, averaging gradients, the optimizer, threads",
+    )
+    add(
+        "--twin",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="one more command for --why, your own",
+    )
+    add(
+        "--start-seconds",
+        type=duration,
+        default=300.0,
+        metavar="S",
+        help="how long a command may take to its first step (300)",
+    )
+    add(
+        "--revisions",
+        nargs=2,
+        metavar=("BASE", "HEAD"),
+        help="run one command in two revisions of git; . is the working tree as it is",
+    )
+    add(
+        "--link",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that git does not have, to be linked into each revision",
+    )
+    add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
+    add(
+        "--max-slowdown",
+        type=share,
+        metavar="SHARE",
+        help="make it a gate: exit code 0 if B is "
+        "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
+    )
+    add(
+        "--undecided",
+        choices=("fail", "pass"),
+        default="fail",
+        help="what an undecided gate does: fail, with exit code 9, or pass",
+    )
+    add(
+        "--score",
+        type=pattern,
+        metavar="REGEX",
+        help="compare what full runs print instead of "
+        "times: the last match is a run's score; commands take {seed}",
+    )
+    add("--better", choices=("less", "more"), help="which scores are better")
+    add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add(
+        "--keep-if",
+        choices=("better", "safe"),
+        default="better",
+        help="keep what has a better "
+        "score, or (safe) what is faster and loses less than the margin",
+    )
+    add("--agents", action="store_true", help="print a page for programs that judge changes")
+    add(
+        "--json",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer as data into a regular file, or to stdout (-)",
+    )
+    add(
+        "--markdown",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer for a pull request into a regular file, or to stdout (-)",
+    )
+    add(
+        "--keep",
+        type=output.named,
+        metavar="DIR",
+        help="the folder for the output of the commands, new or empty (bench/DATE)",
+    )
     return found
 
 
@@ -138,23 +259,21 @@ def failure_of(error: Exception) -> Failure:
 
 def run(words: Sequence[str]) -> None:
     """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
+    asked = parse(words)
     if sys.platform != "linux":
         raise ConfigError(
             "platform",
             sys.platform,
             "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
         )
-    asked = parse(words)
     if asked.agents:
         print(read_text(Path(__file__).parent / "agents.txt"), end="")
         return
     require_possible(asked)
-    keep = (asked.keep or Path("bench", time.strftime("%Y-%m-%d_%H-%M-%S"))).absolute()
-    if keep.exists() and any(keep.iterdir()):
-        raise ConfigError("--keep", keep, "it is not empty; a new folder is needed; name another")
     given = with_values(asked)
-    made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
-    with guarded(scratch(), cleanup_commands(made)):
+    with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
+        made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
+        at_end(cleanup_commands(made))
         check_out(made, asked.link, asked.setup)
         commands = finished(with_twins(of_revisions(given, made), asked), asked)
         (judged if asked.score else timed)(commands, asked, keep)
@@ -179,9 +298,11 @@ def require_possible(asked: Namespace) -> None:
         raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
     if asked.by == "cpu" and asked.whole:
         raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
-    for file in filter(None, (asked.json, asked.markdown)):
-        if not file.absolute().parent.is_dir():
-            raise ConfigError("file", file, "its folder is missing; one that is there; make it")
+    if asked.json and asked.json == asked.markdown:
+        raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
+    for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
+        if file:
+            output.require_writable(option, file)
 
 
 def parse(words: Sequence[str]) -> Namespace:
@@ -194,6 +315,11 @@ def parse(words: Sequence[str]) -> Namespace:
     return asked
 
 
+def shown(asked: Namespace) -> TextIO:
+    """Where the answer is told in words: on stderr if stdout is for data."""
+    return sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
+
+
 def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare scores."""
     if asked.margin is None or asked.better is None:
@@ -204,10 +330,10 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         )
     rule = score.Rule(asked.score, asked.better, asked.margin, asked.keep_if == "safe")
     found = score.compare(commands, rule, keep)
-    print(found)
+    print(found, file=shown(asked))
     if asked.json:
-        write_json(asked.json, vars(found))
-    kind = {score.DISCARD: Slower, score.MORE: ConfigError}.get(found.verdict)
+        output.write("--json", asked.json, output.as_json(vars(found)))
+    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(found.verdict)
     if kind is not None:
         said = f"{found.verdict}; {found.seeds} seeds were run; see above"
         raise kind("--score", asked.score.pattern, said)
@@ -225,21 +351,26 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         time_whole_runs(found, keep)
     else:
         Bench(found, keep).run()
-    print(summary.text(found, keep))
-    verdict: str | None = None
-    failed: Failure | None = None
-    if allowed is not None:
+    print(summary.text(found, keep), file=shown(asked))
+    said, verdict = summary.ending(found, found.times()), None
+    failed: Failure | None = summary.no_verdict(found)
+    if allowed is not None and failed:
+        verdict = gate.UNDECIDED
+    elif allowed is not None:
         pair, confidence = found.times().pairs[0], found.settings.confidence
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
-        print(gate.sentence(pair, allowed, confidence, found.what))
-        if verdict == gate.UNDECIDED and asked.undecided == "pass":
-            print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
-            failed = None
+        end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
+        said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
+    print(said, file=shown(asked))
+    if verdict == gate.UNDECIDED and asked.undecided == "pass":
+        print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
+        failed = None
     if asked.json:
-        write_json(asked.json, summary.data(found, failed.code if failed else 0, verdict))
+        data = summary.data(found, failed.code if failed else 0, verdict)
+        output.write("--json", asked.json, output.as_json(data))
     if asked.markdown:
-        write_text(asked.markdown, summary.markdown(found, verdict))
+        output.write("--markdown", asked.markdown, summary.markdown(found, verdict))
     if failed:
         raise failed
 
@@ -324,7 +455,11 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
             name = f"{name} ({letter})"
         folder = command.folder / (cwd or "")
         if not folder.is_dir():
-            raise ConfigError("--cwd", folder, "there is no such folder; make it, or correct it")
+            raise ConfigError(
+                "--cwd",
+                folder,
+                "there is no such folder; one that is there is needed; make it, or correct it",
+            )
         variables = {**command.variables, **(environment(env) if env else {})}
         found.append(replace(command, name=name, folder=folder, variables=variables))
     return found

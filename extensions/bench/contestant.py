@@ -41,7 +41,10 @@ LARGEST = 1 << 26  # bytes that it says at a time
 LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
 ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
 SEEN = 8  # steps by which that is judged, at least
-MARKS = ("an evaluation", "a new pass over a loader", "torch.save", "another optimizer")
+MARKS = (
+    *("an evaluation", "a new pass over a loader", "torch.save", "another optimizer"),
+    "a block without gradients",
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.
 
     processes: it and all that it has started. said: what rank 0 said of itself, and at the end of
-    the last turn. steps: that its process had taken then.
+    the last turn. steps: that its process had taken then. paused: seconds that it was stopped since
+    its first step.
     """
 
     def __init__(self, command: Command, number: int, keep: Path, marking: set[str]) -> None:
@@ -170,6 +174,7 @@ class Contestant:
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self._began, self._first = time.monotonic(), 0.0
+        self._stopped, self.paused = 0.0, 0.0
         hooks = self.command.hooks(self._path)
         self._process = self.command.start(self._number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
@@ -190,7 +195,7 @@ class Contestant:
             copy, files = self.command.copy, self._hellos[0]["modules"]
             if copy and (foreign := foreign_code(copy, files)):
                 raise foreign
-            self.processes = guardian.stop(self._process.pid)
+            self._stop()
             return True
         code, now = self._process.poll(), time.monotonic()
         if code is not None or now - self._began > self.command.start_seconds:
@@ -209,6 +214,7 @@ class Contestant:
         """
         limit = max(self.command.start_seconds, 10 * (expected or 0.0) + OTHERS_SECONDS)
         taken = Taken()
+        self.paused += time.monotonic() - self._stopped
         for pid in self.processes:
             guardian.send(pid, signal.SIGCONT)
         while taken.steps < steps:
@@ -217,9 +223,13 @@ class Contestant:
             taken.add(answers, self._marks)
             lead = 0
         self._accept()
-        self.processes = guardian.stop(self._process.pid)
+        self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
         return taken
+
+    def _stop(self) -> None:
+        self.processes = guardian.stop(self._process.pid)
+        self._stopped = time.monotonic()
 
     def close(self) -> None:
         """Kill its processes, amid their training."""
@@ -350,12 +360,14 @@ class Marks:
 class Taken:
     """A turn, or as much of it as was taken so far.
 
-    begin, end: when. steps: that count. marked: seconds of those that do not, by what they contain.
+    begin, end: when. steps: that count. each: their seconds, of the slowest rank in each. marked:
+    seconds of those that do not count, by what they contain.
     """
 
     def __init__(self) -> None:
         self.begin = self.end = time.time()
         self.steps = 0
+        self.each = list[float]()
         self.marked = defaultdict[str, list[float]](list)
         self._seconds = defaultdict[int, float](float)  # by rank
         self._cpu = 0.0
@@ -366,6 +378,7 @@ class Taken:
         kept = [n for n in range(len(answers[0]["seconds"])) if n not in marked]
         for rank, answer in enumerate(answers):
             self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
+        self.each += [max(answer["seconds"][n] for answer in answers) for n in kept]
         for number, what in marked.items():
             self.marked[what].append(max(answer["seconds"][number] for answer in answers))
         self._cpu += max(answer["cpu"] for answer in answers)

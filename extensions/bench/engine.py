@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,21 +18,25 @@ from typing import Any
 
 import numpy as np
 
-from ninefold import progress
 from ninefold.api.rounds import LOOKS, MAX_ROUNDS, SAME_SPEED_FACTOR
-from ninefold.api.times import Times, times
+from ninefold.api.times import Times, interval, is_near, pair_of, shown, times
 from ninefold.process import poll_until
+from ninefold.report.numbers import counted as in_words
 from ninefold.stats.counted_turns import Counted, TurnLog, counted
-from ninefold.stats.verdicts import Settings
+from ninefold.stats.verdicts import UNDECIDED as OPEN
+from ninefold.stats.verdicts import Pair, Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_steps, turn_counts
 
 from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, last_line
 from .gate import LEAST_ROUNDS, UNDECIDED, verdict
+from .pacing import AHEAD, ENOUGH, Look, is_short, look
+from .screen import Screen
 
 SLICE = 0.1  # seconds of a turn that are timed
 SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
+ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 
 
@@ -45,9 +49,9 @@ class Found:
     commands are alive one after another. allowed: the slow-down that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
-    alone, by command and round. marked: seconds of steps that are not counted, by command and what
-    they contained. told: what the hook said last, by command. starts, seconds: that starts took,
-    and all.
+    alone, by command and round. paced: what was seen of each command whose steps catch up after a
+    pause. marked: seconds of steps that are not counted, by command and what they contained. told:
+    what the hook said last, by command. starts, seconds: that starts took, and all.
     """
 
     commands: Sequence[Command]
@@ -61,6 +65,7 @@ class Found:
     cpu: dict[int, float] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    paced: dict[str, Look] = field(default_factory=dict)
     marked: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -97,12 +102,23 @@ class Found:
         found = self.counted(by or self.by)
         return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
 
+    def pairs(self, times: Times) -> list[Pair]:
+        """Each other command with the first, which is the base of all that is said."""
+        base, *others = self.names
+        pairs = [pair_of(times.pairs, base, name) for name in others]
+        return [pair for pair in pairs if pair is not None]
+
     def is_enough(self) -> bool:
-        """Whether the answer is known at one of the planned looks."""
+        """Whether the answer is known at one of the planned looks.
+
+        A large difference is shown after few rounds, which say little of how large it is.
+        """
         if self.rounds not in LOOKS or self.rounds < LEAST_ROUNDS:
             return False
-        times, allowed = self.times(), self.allowed
-        return times.known if allowed is None else verdict(times.pairs[0], allowed) != UNDECIDED
+        pairs = self.pairs(self.times())
+        if self.allowed is not None:
+            return verdict(pairs[0], self.allowed) != UNDECIDED
+        return all(pair.verdict not in OPEN and is_near(pair) for pair in pairs)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.
@@ -140,33 +156,33 @@ class Bench:
         self._turns: dict[str, Turn] = {}
         marks = MARKS if found.count == "steps" else ()
         self._marking = {name: {*marks} for name in self._commands}
+        self._looked = 0.0  # seconds that it took to see whether steps catch up after a pause
         self._load = NeighborLoad()
-        self._bar = progress.bar(
-            desc="commands alternate",
-            total=math.ceil(self._budget),
-            bar_format="{desc}: {n_fmt} of {total_fmt} s",
-        )
+        self._screen = Screen(self._budget)
 
     def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         found, last = self.found, 0.0
-        with closing(self._bar):
+        with closing(self._screen):
             while found.rounds < MAX_ROUNDS and self._fits(last) and not found.is_enough():
-                began = time.monotonic()
+                began = time.monotonic() - self._looked
                 names = mirrored(found.names, "start", found.rounds)
                 for group in [[name] for name in names] if found.apart else [names]:
                     self._group(found.rounds, group)
-                last = time.monotonic() - began
-                found.rounds += 1
                 found.seconds = time.monotonic() - self._began
+                if found.paced:
+                    break
+                last = time.monotonic() - self._looked - began
+                found.rounds += 1
+                self._shows_estimate()
 
     def _fits(self, last: float) -> bool:
-        """Whether there is time for another round; up to the third it may end late by half.
+        """Whether there is time for another round; up to the third it may end late.
 
         last: seconds of the last round.
         """
         left = self._budget - (time.monotonic() - self._began)
-        late = last / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
+        late = self._looked + last / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
         return left + late >= last * 0.75
 
     def _group(self, number: int, names: Sequence[str]) -> None:
@@ -174,25 +190,15 @@ class Bench:
         began, found = time.monotonic(), self.found
         alive: dict[str, Contestant] = {}
         try:
-            for name in names:
-                marking = self._marking[name]
-                alive[name] = Contestant(self._commands[name], number, self._keep, marking)
-            waiting = {*names}
-
-            def arrived() -> bool:
-                waiting.difference_update([name for name in waiting if alive[name].arrived()])
-                self._tick()
-                return not waiting
-
-            poll_until(arrived, interval=LOOK_SECONDS)
-            for name in names:
-                self._warm_up(alive[name])
-                if found.by == "cpu":
-                    require_own_cpu(alive[name])
-            starts = time.monotonic() - began
+            self._start(alive, number, names)
+            starts = time.monotonic() - began - (self._looked if number == 0 else 0.0)
             found.starts += starts
+            if found.paced:
+                return
             share = self._budget * len(names) / len(found.names)
             seconds = min(max(2 * starts, share / MAX_ROUNDS), share / LEAST_ROUNDS)
+            if not found.log.turns:
+                self._says_starts(names, starts, seconds)
             self._take_turns(alive, number, seconds - starts)
             for name in mirrored([*names], "alone", number):
                 found.told[name] = alive[name].said
@@ -201,6 +207,61 @@ class Bench:
         finally:
             for contestant in alive.values():
                 contestant.close()
+
+    def _start(self, alive: dict[str, Contestant], number: int, names: Sequence[str]) -> None:
+        """Start commands, and train until a step takes what it takes from then on.
+
+        All start at once, but in the first round one by one while that is quick: so it is seen what
+        a pause does to a command that had none before.
+        """
+        left = [*names]
+        while left:
+            first = number == 0 and len(names) > 1 and self.found.by == "time"
+            quick = first and time.monotonic() - self._began < ONE_BY_ONE * self._budget
+            these = left[: 1 if quick else None]
+            del left[: len(these)]
+            for name in these:
+                marking = self._marking[name]
+                alive[name] = Contestant(self._commands[name], number, self._keep, marking)
+            waiting = {*these}
+
+            def arrived(waiting: set[str] = waiting) -> bool:
+                waiting.difference_update([name for name in waiting if alive[name].arrived()])
+                self._shows_starts(alive, waiting)
+                return not waiting
+
+            poll_until(arrived, interval=LOOK_SECONDS)
+            for name in these:
+                self._warm_up(alive[name])
+                if self.found.by == "cpu":
+                    require_own_cpu(alive[name])
+                if first:
+                    self._look(alive[name])
+
+    def _look(self, contestant: Contestant) -> None:
+        """See whether the steps of a command catch up after a pause."""
+        name, began = contestant.command.name, time.monotonic()
+        looks, others = list[Look](), 0  # those that show it, and those that do not
+        while len(looks) < ENOUGH and others <= bool(looks):
+            each, turn = self._each[name], self._turn(contestant)
+            share = self._budget / len(self.found.names)
+            if not is_short(turn, each, contestant.paused, share):
+                break
+            try:
+                found = look(contestant, turn, each)
+            except Ended as ended:
+                self._restart(contestant, ended, helps=True)
+                break
+            self._screen.tick()
+            if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
+                self._each[name] = self._wall[name] = found.alone
+            elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
+                others += 1  # steps that only become longer are not shorter again after a pause
+            else:
+                looks.append(found)
+        if len(looks) == ENOUGH:
+            self.found.paced[name] = min(looks, key=lambda each: each.ahead)
+        self._looked += time.monotonic() - began
 
     def _warm_up(self, contestant: Contestant) -> None:
         """Train until a step takes what it takes from then on."""
@@ -211,7 +272,7 @@ class Bench:
                 seconds = taken.end - taken.begin
                 self._each[name], self._wall[name] = taken.seconds, seconds / taken.steps
                 spent, steps, takes = spent + seconds, 2 * steps, takes + 1
-                self._tick()
+                self._screen.tick()
         except Ended as ended:
             self._restart(contestant, ended, helps=takes > 0)
 
@@ -258,7 +319,7 @@ class Bench:
                     break
                 except Ended as ended:
                     self._restart(alive[name], ended, helps=again)
-            self._tick()
+            self._screen.tick()
 
     def _take_turn(self, contestant: Contestant, number: int, expected: float) -> None:
         """Let a command take a turn, and log it. Raises Ended."""
@@ -289,9 +350,42 @@ class Bench:
         own = [t.seconds for t in self.found.log.turns if t.name == name and t.round == number]
         self.found.alone[name][number] = fmean(own) / taken.seconds
 
-    def _tick(self) -> None:
-        elapsed = min(time.monotonic() - self._began, self._budget)
-        self._bar.update(int(elapsed) - self._bar.n)
+    def _shows_starts(self, alive: Mapping[str, Contestant], waiting: Set[str]) -> None:
+        """Show who has reached its first step."""
+        stand = [name for name in alive if name not in waiting]
+        said = f"{', '.join(stand)} stand{'s' * (len(stand) == 1)}; " if stand else ""
+        starts = f"{', '.join(sorted(waiting))} start{'s' * (len(waiting) == 1)}"
+        if not self.found.rounds:
+            self._screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
+        self._screen.tick()
+
+    def _says_starts(self, names: Sequence[str], starts: float, seconds: float) -> None:
+        """Say what is known once the commands of the first group train.
+
+        seconds: of the group, of which its starts took so many.
+        """
+        groups = len(self.found.names) / len(names)
+        least = LEAST_ROUNDS * 2 * starts * groups
+        if least > self._budget:
+            self._screen.says(
+                f"starts took {starts:.0f} s: --minutes {math.ceil(least / 30) / 2:g} would have "
+                f"time for the {LEAST_ROUNDS} repetitions that an answer takes"
+            )
+        who = "all train" if groups == 1 else f"{names[0]} trains"
+        self._screen.trains(who, groups * seconds - starts)
+
+    def _shows_estimate(self) -> None:
+        """Show how many rounds there were, and how each command compares with the first so far."""
+        found = self.found
+        pairs = [(pair.second, pair.turned) for pair in found.pairs(found.times())]
+        so_far = [
+            f"{name} {shown(pair.estimate)}" + (f" ({interval(pair)})" if pair.low else "")
+            for name, pair in pairs
+        ]
+        rounds = in_words(found.rounds, "repetition")
+        self._screen.shows(
+            f"{rounds}; times as fast as {found.names[0]} so far: {', '.join(so_far)}"
+        )
 
 
 def require_own_cpu(contestant: Contestant) -> None:

@@ -8,12 +8,13 @@ import numpy as np
 
 from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.api.times import interval, shown
-from ninefold.errors import ConfigError, Failure, Slower
+from ninefold.errors import Failure, Slower, Undecided
 from ninefold.report.numbers import counted
 from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
+SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
 LEAST_ROUNDS = 3  # that a bench has
 
 
@@ -52,7 +53,7 @@ def failure(
         )
     rounds = rounds_needed(pair, 1 + allowed, confidence)
     more = f"--minutes {math.ceil(minutes * rounds / pair.n)}, " if rounds else ""
-    return ConfigError(
+    return Undecided(
         "max-slowdown",
         share,
         f"not decided after {counted(pair.n, 'repetition')}; the interval is {found}; {more}a "

@@ -49,13 +49,16 @@ def commit_of(original: Path, name: str) -> str:
         raise ConfigError("revisions", name, f"no such revision; {few}; {do}") from error
 
 
-def working_tree(original: Path, folder: Path) -> str:
-    """A commit of the original's files, without those in `folder`, by an index of its own."""
+def working_tree(original: Path, folder: Path, **variables: str) -> str:
+    """A commit of the original's files, without those in `folder`, by an index of its own.
+
+    variables: of the environment of git, which may run the filters of a repository.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         theirs = original / git(original, "rev-parse", "--git-path", "index")
         if theirs.exists():  # what is in it need not be read again
             shutil.copy2(theirs, Path(scratch, "index"))
-        own = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
+        own = {**variables, "GIT_INDEX_FILE": str(Path(scratch, "index"))}
         ours = folder.resolve()
         inside = ours.is_relative_to(original)
         without = [f":(exclude,literal){ours.relative_to(original)}"] if inside else []

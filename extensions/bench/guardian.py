@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,20 +26,28 @@ TO_END = 5.0  # seconds that killed processes have to be gone
 
 
 @contextmanager
-def guarded(scratch: Path, at_end: Sequence[Sequence[str]]) -> Iterator[None]:
+def guarded(scratch: Path) -> Iterator[Callable[[Sequence[Sequence[str]]], None]]:
     """Have another process clean up when the block ends, or whatever ends this process in it.
 
-    It ends the processes of a bench, runs the commands `at_end`, whatever each ends with, and
-    removes `scratch`, the folder of the bench's sockets, by which its processes are known.
+    It ends the processes of a bench, runs the commands that the function which is yielded is told,
+    whatever each ends with, and removes `scratch`, the folder of the bench's sockets, by which its
+    processes are known.
     """
     with importable(), safe_path():
         process = subprocess.Popen(
-            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch), json.dumps(at_end)],
+            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch)],
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the bench
         )
+    pipe = process.stdin
+    assert pipe is not None
+
+    def at_end(commands: Sequence[Sequence[str]]) -> None:
+        pipe.write(json.dumps(commands).encode() + b"\n")
+        pipe.flush()
+
     try:
-        yield
+        yield at_end
     finally:
         process.communicate()  # closes the pipe, and waits
 
@@ -112,12 +120,12 @@ def is_dead(pid: int) -> bool:
 
 def main() -> None:
     """Wait for the end of the bench, and clean up behind it."""
-    scratch, at_end = Path(sys.argv[1]), json.loads(sys.argv[2])
+    scratch = Path(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.stdin.read()
+    told = sys.stdin.read().splitlines()
     kill(str(scratch))
-    for arguments in at_end:
+    for arguments in [each for line in told for each in json.loads(line)]:
         subprocess.run(arguments, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
     shutil.rmtree(scratch, ignore_errors=True)
 

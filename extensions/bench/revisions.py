@@ -59,7 +59,10 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
         ) from error
     original = Path(top)
     for number, name in enumerate(revisions, 1):
-        commit = working_tree(original, folder) if name == "." else commit_of(original, name)
+        as_it_is = name == "."
+        commit = (
+            working_tree(original, folder, **token()) if as_it_is else commit_of(original, name)
+        )
         root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
         if os.path.lexists(root):
             raise ConfigError(
@@ -78,8 +81,13 @@ def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) ->
     """
     for copy in found:
         new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
-        git(copy.original, *new, copy.commit)
+        git(copy.original, *new, copy.commit, **token())
         _complete(copy, links, setup)
+
+
+def token() -> dict[str, str]:
+    """The variable by which the guardian knows a process: git's filters, too, run for long."""
+    return {TOKEN: str(scratch())}
 
 
 def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
@@ -136,7 +144,7 @@ def _link(source: Path, target: Path) -> None:
 
 def _set_up(copy: Copy, setup: str) -> None:
     log = Path(f"{copy.root}.setup.log")
-    variables = {**environment(), **copy.variables, TOKEN: str(scratch())}
+    variables = {**environment(), **copy.variables, **token()}
     told = telling(f"the setup of {copy.name}; its output is in {log}")
     with open(log, "wb", opener=opener) as output, told:
         done = subprocess.run(

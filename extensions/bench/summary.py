@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ninefold.api.times import Times, interval, pair_of, shown
-from ninefold.errors import one_line
+from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
@@ -18,6 +18,7 @@ from .engine import Found
 from .gate import LEAST_ROUNDS, rounds_needed
 
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
+QUIETER = "a quieter machine"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
 # `bench --why`: the command and its copy, and what each twin of it does without.
@@ -32,41 +33,108 @@ MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that 
 
 
 def sentence(found: Found, times: Times) -> str:
-    """What was shown, and no more."""
-    best = times.best
-    if best is None or (found.rounds < LEAST_ROUNDS and not times.settled):
+    """What was shown, and no more: each command against the first."""
+    pairs = found.pairs(times)
+    if is_early(found, times):
         return (
             "Which is faster is not known yet: there was time for "
             f"{counted(found.rounds, 'repetition')}, and it takes {LEAST_ROUNDS} that count; "
             f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
         )
-    pairs = [pair_of(times.pairs, best, name) for name in found.names if name != best]
-    clauses = [clause(found, best, pair) for pair in pairs if pair is not None]
+    clauses = [clause(found, pair) for pair in pairs]
     mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
     apart = "One after another, " if found.apart else ""
     return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
 
 
-def clause(found: Found, best: str, pair: Pair) -> str:
-    """How another command compares with the best."""
-    other, cpu = pair.second, found.by == "cpu"
-    ratio, level = shown(pair.estimate), _level(found, pair)
+def is_early(found: Found, times: Times) -> bool:
+    """Whether there were too few rounds to say anything."""
+    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and not is_decided(found, times))
+
+
+def is_decided(found: Found, times: Times) -> bool:
+    """Whether it is shown how each command compares with the first."""
+    return all(pair.verdict not in UNDECIDED for pair in found.pairs(times))
+
+
+def clause(found: Found, pair: Pair) -> str:
+    """How another command compares with the first, and how sure that is."""
+    number = f"{shown(way(found, pair).estimate)}; " if pair.verdict == "tie" else ""
+    said = f"{compared(found, pair)} ({number}{_level(found, way(found, pair))})"
+    if pair.verdict == WITHIN:
+        return f"{said}; alternating itself changes the times by as much"
+    if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
+        minutes = f"--minutes {minutes_for(found, rounds):g}"
+        return f"{said}; about {rounds} repetitions would decide it: {minutes}"
+    return said
+
+
+def compared(found: Found, pair: Pair) -> str:
+    """How another command compares with the first."""
+    base, other, number = pair.first, pair.second, shown(way(found, pair).estimate)
+    cpu, same = found.by == "cpu", f"{100 * found.same:g} %"
     if pair.verdict == "tie":
         what = "equal in CPU time a step" if cpu else "equally fast"
-        same = f"{100 * found.same:g} %"
-        return f"{best} and {other} are {what} within {same} ({ratio}; {level})"
+        return f"{other} and {base} are {what} within {same}"
+    uses = f"uses {number} of {base}'s CPU time a step"
     if pair.verdict in UNDECIDED:
-        took = f"{other} takes {ratio} of {best}'s {found.what} ({level})"
-        said = f"{best} and {other} are not shown to differ: {took}"
-        if pair.verdict == WITHIN:
-            return f"{said}; alternating itself changes the times by as much"
-        if rounds := needed(found, pair):
-            minutes = f"--minutes {minutes_for(found, rounds):g}"
-            said += f"; about {rounds} repetitions would decide it: {minutes}"
-        return said
+        what = f"it {uses}" if cpu else f"{number} times as fast"
+        return f"{other} is not shown to differ from {base}: {what}"
     if cpu:
-        return f"{best} uses {ratio} times less CPU time a step than {other} ({level})"
-    return f"{best} is {ratio} times as fast as {other} ({level})"
+        return f"{other} {uses}"
+    if pair.verdict == "slower":
+        return f"{other} is slower than {base}: {number} times as fast"
+    return f"{other} is {number} times as fast as {base}"
+
+
+def way(found: Found, pair: Pair) -> Pair:
+    """A pair with the number that is told: times as fast as the first, or its share of CPU time."""
+    return pair if found.by == "cpu" else pair.turned
+
+
+def after_rounds(found: Found) -> str:
+    return f"after {counted(found.rounds, 'repetition')} in {found.seconds / 60:.1f} min"
+
+
+def ending(found: Found, times: Times) -> str:
+    """In one line: whether it is decided, by how much, after how many repetitions; what is next."""
+    pairs, after = found.pairs(times), after_rounds(found)
+    if found.paced:
+        return f"Not decided {after}: steps catch up after a pause; next: --apart, or --whole."
+    if is_early(found, times):
+        minutes = minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1))
+        return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
+    open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+    if AS_IT_IS in found.names:
+        return f"{part_that_costs_most(found, pairs)}, {after}{next_for(found, open_)}"
+    if not open_:
+        said = "; ".join(compared(found, pair) for pair in pairs)
+        tie = all(pair.verdict == "tie" for pair in pairs)
+        return f"Decided {after}: {said}; next: use {'any' if tie else times.best}."
+    said = "; ".join(f"{compared(found, pair)} ({interval(way(found, pair))})" for pair in open_)
+    return f"Not decided {after}: {said}{next_for(found, open_)}"
+
+
+def next_for(found: Found, pairs: Sequence[Pair]) -> str:
+    """What would decide these pairs."""
+    rounds = [needed(found, pair) for pair in pairs]
+    more = [minutes_for(found, each) for each in rounds if each is not None]
+    if not pairs:
+        return "."
+    enough = len(more) == len(rounds)
+    return f"; next: {f'--minutes {max(more):g}' if enough else QUIETER}."
+
+
+def part_that_costs_most(found: Found, pairs: Sequence[Pair]) -> str:
+    """Of `--why`: without which part the command is fastest, and for which it is not decided."""
+    open_ = [pair.second for pair in pairs if pair.verdict in UNDECIDED and pair.second != COPY]
+    shown_ = [pair for pair in pairs if pair.verdict == "faster" and pair.second != COPY]
+    but = f"Not decided for {', '.join(open_)}: " if open_ else "Decided: "
+    if not shown_:
+        return f"{but}no part is shown to cost time"
+    most = min(shown_, key=lambda pair: pair.estimate or 1.0)
+    name, number = str(most.second), shown(way(found, most).estimate)
+    return f"{but}{TWINS.get(name, name).lower()} it is {number} times as fast"
 
 
 def _level(found: Found, pair: Pair) -> str:
@@ -100,15 +168,16 @@ def _not_counted(found: Found, name: str) -> tuple[int, int, float, float]:
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     """Header and a row for each command."""
     unit = "ms per step" if found.starts else "ms per run"
-    rows: list[tuple[str, ...]] = [("", unit, "CPU ms", "ratio", "interval", "verdict", "command")]
+    what = "CPU time" if found.by == "cpu" else "times as fast"
+    rows: list[tuple[str, ...]] = [("", unit, "CPU ms", what, "interval", "verdict", "command")]
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     for command in found.commands:
         name = command.name
-        pair = pair_of(times.pairs, times.best, name)
+        pair = pair_of(times.pairs, found.names[0], name)
         if pair is None:
-            said = ("1", "", "compared with it") if name == times.best else ("", "", "")
+            said = "1", "", "baseline"
         else:
-            said = shown(pair.estimate), interval(pair), pair.verdict
+            said = shown(way(found, pair).estimate), interval(way(found, pair)), pair.verdict
         numbers = [f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu)]
         rows.append((name, *numbers, *said, one_line(command.text)))
     return rows
@@ -130,11 +199,11 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield "Most time slices were disturbed: these are times under that load."
     elif left := sum(said.left_out.values()):
         yield f"{100 * left:.0f} % of the time slices were disturbed and are left out."
-    if found.by == "time" and not times.settled and found.rounds >= LEAST_ROUNDS:
-        for pair in found.times("cpu").pairs:
+    if found.by == "time" and not is_decided(found, times) and found.rounds >= LEAST_ROUNDS:
+        for pair in found.pairs(found.times("cpu")):
             if pair.estimate is not None:
-                ratio = f"{pair.second} / {pair.first} {shown(pair.estimate)}"
-                yield f"CPU time per step: {ratio} ({_level(found, pair)})."
+                uses = f"{pair.second} uses {shown(pair.estimate)} of {pair.first}'s"
+                yield f"CPU time per step: {uses} ({_level(found, pair)})."
     for name in found.names:
         count, steps, seconds, share = _not_counted(found, name)
         if share > SEEN:
@@ -166,8 +235,37 @@ def why(found: Found, times: Times) -> Iterator[str]:
             yield f"{what} takes {shown(pair.estimate)} of its time ({_level(found, pair)})."
 
 
+def paced(found: Found) -> str:
+    """How steps catch up after a pause."""
+    seen = [
+        f"{name}'s take {1000 * of.first:.4g} ms right after one of {of.pause:.1f} s and "
+        f"{1000 * of.later:.4g} ms later"
+        for name, of in found.paced.items()
+    ]
+    return f"steps catch up after a pause ({'; '.join(seen)})"
+
+
+def no_verdict(found: Found) -> Undecided | None:
+    """Why turns show nothing, if it is so."""
+    if not found.paced:
+        return None
+    command = next(each for each in found.commands if each.name in found.paced)
+    return Undecided(
+        "command",
+        command.text,
+        f"its {paced(found)}".replace(f"({command.name}'s take", "(they take"),
+        "steps are compared in turns if they wait for no clock and for nothing from outside",
+        "--apart pauses no command for another, --whole times full runs",
+    )
+
+
 def first_lines(found: Found, times: Times) -> list[str]:
     """The answer."""
+    if found.paced:
+        return [
+            f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
+            "no turn: add --apart, which pauses no command for another, or --whole."
+        ]
     return [*why(found, times)] if AS_IT_IS in found.names else [sentence(found, times)]
 
 
@@ -188,8 +286,9 @@ def markdown(found: Found, verdict: str | None) -> str:
     lines = [f"| {' | '.join(row)} |" for row in [header, ("---",) * len(header), *rows]]
     more = "\n".join(f"- {line}" for line in conditions(found, times))
     commands = "\n".join(f"- {c.name}: `{c.text}`" for c in found.commands)
+    said = " ".join(first_lines(found, times))
     return (
-        f"{MARK}\n{mark}{sentence(found, times)}\n\n" + "\n".join(lines) + "\n\n<details>"
+        f"{MARK}\n{mark}{said}\n\n" + "\n".join(lines) + "\n\n<details>"
         f"<summary>Conditions</summary>\n\n{more}\n{commands}\n\n</details>\n"
     )
 
@@ -212,6 +311,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "cpu_seconds": cpu.get(name),
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
+                "catches_up": name in found.paced,
                 "not_counted": {
                     what: {"steps": len(of), "seconds": sum(of)}
                     for what, of in found.marked[name].items()

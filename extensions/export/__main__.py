@@ -1,8 +1,4 @@
-"""The command `python -m ninefold.export ckpt=RUN format=FORMAT`: its arguments, to an exit code.
-
-Other arguments: which=last|best, prepare=true|false, out=FILE, and those of evaluate.py that say
-what a checkpoint is.
-"""
+"""The command `python -m ninefold.export ckpt=RUN format=FORMAT`, to an exit code."""
 
 from __future__ import annotations
 
@@ -21,6 +17,19 @@ from ninefold.launch.command import carried_out, composed
 from ninefold.places import typed_as
 
 STOPPED = "the export was stopped"
+HELP = """{} ckpt=RUN format=FORMAT [KEY=VALUE ...]
+
+Writes a trained network as a file for use elsewhere, and checks that it computes the same.
+
+  ckpt=PATH           a run folder, or a checkpoint
+  format=FORMAT       safetensors: the weights alone; onnx: for ONNX Runtime; pt2: for
+                      torch.export.load, without the network's code
+  which=last|best     which checkpoint of a run folder: the last one by default
+  prepare=true|false  whether the graph resizes and normalizes its input itself: true
+  out=FILE            where to write it: RUN/export/model.onnx (.pt2, .safetensors)
+  trust, weights, load, threads, dataset, task, model
+                      what the checkpoint is, as for {}
+"""
 SUFFIXES = {"safetensors": ".safetensors", "onnx": ".onnx", "pt2": ".pt2"}  # of each format
 OWN: dict[str, tuple[str, ...] | None] = {
     "format": tuple(SUFFIXES),
@@ -34,7 +43,8 @@ PASSED_ON = ("ckpt", "trust", "weights", "load", "threads", "dataset", "task", "
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export what the arguments say; returns the exit code."""
-    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED)
+    text = HELP.format(typed_as("export"), typed_as("evaluate")).rstrip()
+    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED, text)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -1,7 +1,6 @@
 """The command `python -m ninefold.finders what=lr|batch_size`: its arguments, to an exit code.
 
-Other arguments: low=, high= and steps= of what=lr, and those of train.py. Each combination of keys
-with several values (`amp=fp32,autocast`) is a job of its own.
+Each combination of keys with several values (`amp=fp32,autocast`) is a job of its own.
 """
 
 from __future__ import annotations
@@ -39,12 +38,26 @@ STOPPED = "the search was stopped"
 WHAT = ("lr", "batch_size")
 SMALLEST, LARGEST = 1.2e-38, 3.4e38  # positive numbers of float32, in which networks train
 RATES = {"low": "1e-7", "high": "1", "steps": "100"}  # the arguments of what=lr, with defaults
+HELP = """{} what=lr|batch_size [GROUP=OPTION ...] [KEY=VALUE ...]
+
+Finds a learning rate for a job by rising ones, or the largest batch size that fits into memory.
+
+  what=lr             takes steps with a learning rate that rises from step to step
+    low=RATE          the first learning rate ({low})
+    high=RATE         the last one ({high})
+    steps=N           how many steps ({steps})
+  what=batch_size     tries batch sizes in new processes
+  GROUP=OPTION, KEY=VALUE
+                      the job, as for {}; of several values (A,B) each is a job of its own
+It prints the override to train with, and writes lr.json or batch_size.json into its run folder.
+"""
 RESULT = {"lr": "lr.json", "batch_size": "batch_size.json"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Find what the arguments say; returns the exit code."""
-    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED)
+    text = HELP.format(typed_as("finders"), typed_as("train"), **RATES).rstrip()
+    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED, text)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -72,6 +72,26 @@ Other groups and keys are those of training:
 Your own model and dataset in Python: help(ninefold.compare).
 """
 
+CONF_HELP = """\
+{conf} [GROUP[/OPTION]]
+
+Lists the options that there are, or prints the file of one.
+
+  (nothing)         all groups with the names of their options
+  GROUP             a line for each option of a group, such as model
+  GROUP/OPTION      the file of an option, such as model/resnet18: its keys and their values
+  train, evaluate   the file of the command: keys with their defaults
+"""
+KEYS_HELP = """\
+{keys} [PATTERN]
+
+Prints the keys that a command takes: type, default and meaning of each.
+
+  (nothing)    all keys
+  WORD         the keys whose names have this word in them, such as lr
+  PATTERN      the keys whose names match, such as 'dataset.*' (in quotes: *, ? and [abc])
+"""
+
 
 def help_text(command: str) -> str:
     """The text of `python COMMAND.py --help`."""
@@ -111,21 +131,28 @@ def entry(left: str, right: str, column: int = 26, width: int = 79) -> str:
 
 def compare(_: Sequence[str]) -> int:
     """Print the help of `ninefold compare`; returns the exit code."""
-    return _printed(_compare, (), "")
+    return _printed(_compare, (), "", "")
 
 
 def conf(arguments: Sequence[str]) -> int:
     """Print the groups, the options of one, or the file of an option; returns the exit code."""
-    return _printed(_conf, arguments, "GROUP/OPTION, GROUP, train, evaluate or nothing")
+    allowed = "GROUP/OPTION, GROUP, train, evaluate or nothing"
+    return _printed(_conf, arguments, allowed, CONF_HELP.format(conf=typed_as("conf")))
 
 
 def keys(arguments: Sequence[str]) -> int:
     """Print the keys whose names a pattern matches, and what they take; returns the exit code."""
-    return _printed(_keys, arguments, "a pattern such as dataset.* or nothing")
+    allowed = "a pattern such as dataset.* or nothing"
+    return _printed(_keys, arguments, allowed, KEYS_HELP.format(keys=typed_as("keys")))
 
 
-def _printed(text: Callable[[str], str], arguments: Sequence[str], allowed: str) -> int:
+def _printed(
+    text: Callable[[str], str], arguments: Sequence[str], allowed: str, of_help: str
+) -> int:
     def show() -> None:
+        if {"-h", "--help"} & {*arguments}:
+            sys.stdout.write(of_help)
+            return
         require_configuration()
         if len(arguments) > 1:
             said = " ".join(arguments)

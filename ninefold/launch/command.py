@@ -14,12 +14,17 @@ from ninefold.launch.run import failure_of
 from ninefold.process import exit_code_of
 
 
-def carried_out(action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str) -> int:
+def carried_out(
+    action: Callable[[list[str]], None], arguments: Sequence[str], stopped: str, text: str
+) -> int:
     """Call `action` with a command's arguments and print its failures; returns the exit code.
 
     stopped: what is wrong after a signal, such as "the export was stopped"; `action` is to have
-        removed what it wrote.
+        removed what it wrote. text: what --help prints in the place of all this.
     """
+    if {"-h", "--help"} & {*arguments}:
+        print(text)
+        return 0
     words = last_of_each(arguments)
 
     def carry_out() -> None:

@@ -172,8 +172,8 @@ class Rendezvous:
         raise PeerError(
             "rank",
             rank,
-            f"it did not get ready in {seconds:.0f} s, which is launch.timeout; see what it says "
-            "on its own host",
+            f"it did not get ready in {seconds:.0f} s; launch.timeout is the limit; see what it "
+            "says on its own host",
         )
 
     def broadcast_job(self, job: Any) -> None:

@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import sys
+from _thread import get_ident
 from time import perf_counter, process_time
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
@@ -20,6 +21,7 @@ ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are 
 OPTIMIZER = "torch.optim.optimizer"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
+LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
 def loaded(module):
@@ -88,7 +90,8 @@ class Steps:
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
     timed: how many steps follow that are timed; 0: these are. after_mark: the goal that is put back
     after a marked step on a GPU, whose end is waited for. workers: of the last loader.
-    marks: what happened in a step besides training, by its number.
+    marks: what happened in a step besides training, by its number. usual: seconds of a step in the
+    last turn. depth, entered: of blocks without gradients, and when the outermost began.
     """
 
     def __init__(self):
@@ -97,6 +100,7 @@ class Steps:
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
+        self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
         if optimizer is not self.lead:
@@ -158,6 +162,7 @@ class Steps:
             if len(self.stamps) <= self.goal:
                 return
         self.steps += len(self.stamps) - 1
+        self.usual = (self.stamps[-1] - self.stamps[0]) / (len(self.stamps) - 1)
         if self.timed:
             self.begin(0, self.timed)
             return
@@ -260,6 +265,21 @@ class Steps:
             self.stamps[-1] = perf_counter()
             self.goal, self.after_mark = len(self.stamps), self.goal
 
+    def enter(self):
+        """A block without gradients begins."""
+        if get_ident() == self.thread:
+            self.depth += 1
+            if self.depth == 1:
+                self.entered = perf_counter()
+
+    def leave(self):
+        """It ends. On a GPU it is not marked: when its work began there is not known."""
+        if get_ident() == self.thread:
+            self.depth = max(self.depth - 1, 0)
+            long = perf_counter() - self.entered > LONG * self.usual > 0
+            if long and not self.depth and not [*devices()]:
+                self.mark("a block without gradients")
+
 
 STEPS = Steps()
 
@@ -312,6 +332,23 @@ def mark_what_is_no_step():
         STEPS.workers = loader.num_workers
         return True
 
+    def around(owner):
+        enter, leave = owner.__enter__, owner.__exit__
+
+        @functools.wraps(enter)
+        def begin(self):
+            STEPS.enter()
+            return enter(self)
+
+        @functools.wraps(leave)
+        def end(self, *arguments):
+            STEPS.leave()
+            return leave(self, *arguments)
+
+        owner.__enter__, owner.__exit__ = begin, end
+
+    around(torch.no_grad)
+    around(torch.inference_mode)
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)
     marked(torch, "save", "torch.save")
     if "torch.utils.data" in sys.modules:

@@ -21,7 +21,7 @@ from ninefold.bench.elsewhere import foreign_code, missing_data
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.errors import ConfigError
-from tests.conftest import wait_until
+from tests.conftest import Shell, wait_until
 
 WHERE = "import toy; print(toy.__file__)"
 
@@ -54,7 +54,8 @@ def run(copy: Copy, *argv: str | Path, **variables: str) -> str:
 def copies(*revisions: str, links: Sequence[str] = (), setup: str | None = None) -> Iterator[Any]:
     """A copy of each revision in bench/now, while the block runs."""
     found = planned(revisions, Path("bench/now"))
-    with guarded(Path(tempfile.mkdtemp()), cleanup_commands(found)):
+    with guarded(Path(tempfile.mkdtemp())) as at_end:
+        at_end(cleanup_commands(found))
         check_out(found, links, setup)
         yield found
 
@@ -323,13 +324,34 @@ def test_the_copies_of_another_bench_are_left_alone_and_a_folder_that_was_remove
             pass
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("revision", ["HEAD", "."])
+def test_filters_that_git_runs_end_with_the_bench_whatever_ends_it(
+    project: Path, shell: Shell, number: signal.Signals, revision: str
+) -> None:
+    """HEAD is checked out through `smudge`, and . is read through `clean`."""
+    began = project / ".git" / "began"
+    toy.commit(project, {".gitattributes": "*.bin filter=slow\n", "data.bin": "as it is"})
+    for what in ("smudge", "clean"):
+        toy.git(project, "config", f"filter.slow.{what}", f"touch {began}; sleep 1000; cat")
+    (project / "data.bin").write_text("changed")
+    shell.folder = project
+    bench = shell.start("-m", "ninefold", "bench", "--revisions", "v1", revision, "--", "true")
+    wait_until(began.exists, bench)
+    bench.send_signal(number)
+    bench.communicate()
+    wait_until(lambda: not shell.processes(), seconds=20)
+    assert toy.git(project, "worktree", "list").count("\n") == 0
+
+
 def test_the_copies_of_a_process_that_was_killed_are_removed(project: Path, tmp_path: Path) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\n"
         "from ninefold.bench.guardian import guarded\n"
         "from ninefold.bench.revisions import check_out, cleanup_commands, planned\n"
         "found = planned(['v1', 'HEAD'], Path('bench/now'))\n"
-        "with guarded(Path(sys.argv[1]), cleanup_commands(found)):\n"
+        "with guarded(Path(sys.argv[1])) as at_end:\n"
+        "    at_end(cleanup_commands(found))\n"
         "    check_out(found, [], None)\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
     )

@@ -15,7 +15,8 @@ ZOO = Path(__file__).parent
 COMPARED = [
     *("plain", "accumulation", "adamw", "fused", "foreach", "gan", "scaler", "lbfgs", "workers"),
     *("persistent", "compiled-model", "compiled-optimizer", "compiled-step", "ranks"),
-    *("evaluating", "forking", "orphan", "printing", "restarting"),
+    *("evaluating", "no-grad", "inference", "averaging", "forking", "orphan", "printing"),
+    "restarting",
 ]
 pytestmark = pytest.mark.slow
 
@@ -41,7 +42,11 @@ def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> 
     assert told["world"] == (2 if kind == "ranks" else 1)
     assert bool(told["restarts"]) == (kind == "restarting")
     marks = {"evaluating": {"an evaluation"}, "workers": {"a new pass over a loader"}}
+    marks |= {each: {"a block without gradients"} for each in ("no-grad", "inference")}
     assert marks.get(kind, set()) <= {*told["not_counted"]}
+    if kind == "averaging":  # in each step
+        assert told["not_counted"].get("a block without gradients", {"steps": 0})["steps"] < 20
+    assert not told["catches_up"]
     assert shell.survivors() == []
 
 

@@ -157,6 +157,19 @@ def evaluating() -> None:
     train(sgd, loader(), after, model=model)
 
 
+def without_gradients(every: int, mode: Callable[[], Any]) -> None:
+    """An evaluation without .eval()."""
+    model = network()
+
+    def after(number: int) -> None:
+        if number % every == 0:
+            with mode():
+                for _ in range(40 if every > 1 else 1):
+                    model(torch.randn(512, 64))
+
+    train(sgd, loader(), after, model=model)
+
+
 def forking() -> None:
     if os.fork() == 0:
         while True:
@@ -268,6 +281,9 @@ KINDS: dict[str, Callable[[], None]] = {
     "accelerate": accelerate,
     "trainer": trainer,
     "evaluating": evaluating,
+    "no-grad": lambda: without_gradients(15, torch.no_grad),
+    "inference": lambda: without_gradients(15, torch.inference_mode),
+    "averaging": lambda: without_gradients(1, torch.no_grad),
     "forking": forking,
     "orphan": orphan,
     "printing": lambda: train(sgd, loader(), lambda n: print("x" * 2000)),
