@@ -183,7 +183,7 @@ def _derive(recording: Recording, target: Path) -> str:
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
     answer = answer_of(recording, found, typed_in(Path.cwd()))
-    return console_text(replace(report, answer=answer))
+    return console_text(replace(report, answer=answer), target / "report.html")
 
 
 def typed_in(folder: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ninefold.errors import ConfigError
 from ninefold.places import typed_as
 from ninefold.process import exit_code_of, exit_with
-from ninefold.report import place, write
+from ninefold.report import write
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,7 +50,6 @@ def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
     folder = parser.parse_args(arguments).folder
     print(write(folder))
-    print(f"report {place(folder)}")
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def finish(folder: Path, study: str | None, argv: Sequence[str], started: float,
         write_json(folder / study_record.FILE, redacted(content))
     said = report.write(folder, own=True)
     if not events.heard():
-        print(f"{said}\nreport {report.place(folder)}", flush=True)
+        print(said, flush=True)
 
 
 def resume_command(study: Study, argv: Sequence[str]) -> str:

@@ -124,7 +124,8 @@ def evaluate(spec: RunSpec) -> None:
             for name, value in figures.items():
                 text = f"no {scores.counted}" if value is None else f"{value:.4f}"
                 print(f"  {name:<12} {text}")
-        print(f"folder {spec.folder}", flush=True)
+        said = f"{score.name} {shown} of {result.count} examples"
+        print(f"evaluated: {said}; evaluation.json is in {spec.folder}", flush=True)
 
 
 def class_names(job: DictConfig, examples: Examples) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import Report
 from ninefold.report.numbers import counted
@@ -15,8 +17,11 @@ LEAST_ROWS = 3  # of the table, below a large matrix
 _CAVEATS = 3  # on the console
 
 
-def console_text(report: Report) -> str:
-    """Return what the console shows: the answer, its tables, one command; few lines."""
+def console_text(report: Report, page: Path) -> str:
+    """Return what the console shows: the answer, its tables, one command; few lines.
+
+    page: where the report is.
+    """
     answer, bad = report.answer, [run for run in report.runs if run.status != "ok"]
     said, below = [f"answer: {one_line(answer.lead)}"], list[str]()
     if (others := len(report.groups) - 1) and not answer.by_value:
@@ -34,13 +39,26 @@ def console_text(report: Report) -> str:
     elif answer.surer:
         takes = answer.surer.takes and f" ({answer.surer.takes})"
         below.append(f"to be surer{takes}: {answer.surer.command}")
+    below += [f"report {page}", _closing(report)]
     if answer.by_value:
         table = table_of_answer(answer.by_value)
         said += ["", *lines(table, CONSOLE_ROWS, len(table.columns)), ""]
     elif report.groups:
         if found := matrix(report.groups[0]):
             said += ["", *matrix_lines(found, CONSOLE_WIDTH)]
-        room = CONSOLE_LINES - len([*said, *below]) - 4  # a heading, empty lines, the report's path
+        room = CONSOLE_LINES - len([*said, *below]) - 3  # a heading and empty lines
         rows = max(LEAST_ROWS, min(CONSOLE_ROWS, room))
         said += ["", *lines(results(report.groups[0]), rows, CONSOLE_COLUMNS), ""]
     return "\n".join([*said, *below])
+
+
+def _closing(report: Report) -> str:
+    """Return the last line: whether it is decided, after how many rounds, and what is next."""
+    answer = report.answer
+    rounds = next((group.timing_rounds for group in report.groups), None)
+    after = f" after {counted(rounds, 'repetition')}" if rounds else ""
+    state = f"{'decided' if answer.decided else 'not decided'}{after}: "
+    following = " Next: train with it." if answer.train else ""
+    if answer.surer and not answer.train:
+        following = " Next: the command that makes it surer."
+    return f"{state}{one_line(answer.lead)}{following}"
