@@ -138,11 +138,13 @@ class Trial:
         draw: the number that random generators are seeded by.
         """
         halves = [each(lambda leaf, n=n: leaf[n::2], batch) for n in (0, 1)]
-        with generators(0, draw), torch.enable_grad():  # a gradient penalty takes some
-            try:
-                return self._loss(batch), fmean(map(self._loss, halves))
-            except Exception:  # a detector has no loss in evaluation mode
-                return math.nan, math.nan
+        for gradients in (False, True):  # a gradient penalty takes some
+            with generators(0, draw), torch.set_grad_enabled(gradients):
+                try:
+                    return self._loss(batch), fmean(map(self._loss, halves))
+                except Exception:  # a detector has no loss in evaluation mode
+                    continue
+        return math.nan, math.nan
 
     def evaluation(self, test: Examples, prepare: Preparation, names: Sequence[str] = ()) -> bool:
         """Return whether an evaluation needs gradients enabled: the loss or the network takes some.
