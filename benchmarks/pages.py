@@ -32,7 +32,7 @@ from sklearn.datasets import load_digits
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(
     r"(?:`(?P<name>\w+\.py)`:\n\n)?```python\n(?P<python>.*?)^```$"
-    r"|(?P<shell>(?:^ {4}\S[^\n]*\n)+)"
+    r"|(?P<shell>^ {4}\S[^\n]*\n(?: {4}[^\n]+\n)*)"
     r"|<!-- output(?: :: (?P<filter>[^\n]*))? -->\n+```text\n(?P<output>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )

@@ -69,6 +69,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Have links lead to where the site has what they name, and show what commands print."""
     here = page.file.src_uri
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation", "toc"]
 
     def lead(found: re.Match[str]) -> str:
         path = outside(found[2], here)

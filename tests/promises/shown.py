@@ -85,7 +85,7 @@ def command(words: Sequence[str]) -> None:
     name, arguments = (*words, "--help")[0], list(words[1:])
     if name in ("train", "evaluate"):
         run(name, arguments)
-    elif name == "bench":
+    elif name == "bench" and "--help" not in arguments:
         bench.parse(arguments)
     elif name == "compare":
         run("train", ninefold.compared(arguments))
