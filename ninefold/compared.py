@@ -16,9 +16,7 @@ def axes(device: str) -> dict[str, str]:
     device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs.
     """
     gpus = 0 if device == "cpu" or not machine.gpu_models() else _count_gpus()
-    return of(
-        min(gpus, 1) if ":" in device else gpus, machine.compute_capability() if gpus else None
-    )
+    return of(min(gpus, 1) if ":" in device else gpus, _capability() if gpus else None)
 
 
 def of(gpus: int, capability: tuple[int, int] | None) -> dict[str, str]:
@@ -40,3 +38,15 @@ def _count_gpus() -> int:
     import torch
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _capability() -> tuple[int, int] | None:
+    """The lowest of the GPUs of this host, by NVIDIA's driver; None: not known. Starts no CUDA."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return min(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(each)) for each in handles)
+    except (pynvml.NVMLError, ValueError):  # there is no driver, or no GPU
+        return None

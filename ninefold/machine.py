@@ -102,18 +102,6 @@ def gpu_models() -> list[str]:
     ]
 
 
-def compute_capability() -> tuple[int, int] | None:
-    """The lowest of the GPUs of this host, by NVIDIA's driver; None: not known. Starts no CUDA."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-        return min(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(each)) for each in handles)
-    except (pynvml.NVMLError, ValueError):  # there is no driver, or no GPU
-        return None
-
-
 def gpus() -> list[str]:
     """Name and memory of each GPU that this process may use. Imports torch, starts CUDA."""
     import torch

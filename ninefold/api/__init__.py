@@ -3,8 +3,8 @@
 - `time_steps` (in `steps`) and `turns` run in the caller's process. `session` leads a comparison:
   `rounds` says whose turn is next, `times` what was found, `devices` knows the accelerators.
 - `compare` starts a study in another process. `objects` checks what is given, `capsule`
-  puts it into a file, `child` runs the command, `show` draws its progress, `answer` reads what it
-  found. In the processes of the study `parts` and `data` take the objects from that file.
+  puts it into a file, `running` and `child` run the command, `show` draws its progress, `answer`
+  reads what it found. In the processes of the study `parts` and `data` take the objects from that file.
 """
 
 from pathlib import Path

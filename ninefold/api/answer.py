@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
-from ninefold.api import NOTES
+from ninefold.api import NOTES, running
 from ninefold.api.show import source_line
 from ninefold.api.tables import data_frame, html_table
 from ninefold.errors import ConfigError, one_line
@@ -98,9 +98,7 @@ class Answer:
         show: whether to show the progress. Raises what `ninefold.compare` does, and ConfigError of
         a study that it did not begin.
         """
-        from ninefold.api.compare import resume  # which returns an Answer
-
-        return resume(self.folder, minutes, show)
+        return answered(running.resuming(self.folder, minutes), self.folder, None, show)
 
     def rows(self) -> list[Row]:
         """One row for each time slice of a timing run, and for each full training run.
@@ -189,6 +187,19 @@ class Answer:
             f"<p><b>{escape(self.sentence)}</b></p>{picture}{table}"
             f"{f'<ul>{notes}</ul>' if notes else ''}{commands}</div>"
         )
+
+
+def answered(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
+    """Run `train` with these arguments, which write to `place`, and return the answer.
+
+    at_most: minutes after which it is stopped. Raises what `ninefold.compare` does.
+    """
+    ended = running.run(command, place, at_most, show)
+    with suppress(ConfigError):  # no run has ended well: the failures say why
+        answer = Answer(place, own=True)
+        if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
+            return answer
+    raise running.failure(ended, command, place, at_most)
 
 
 def _cells(group: Group) -> dict[str, Row]:

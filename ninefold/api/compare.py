@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ninefold.api import COMMAND, FILE, OPTIONS, capsule, child
-from ninefold.api import show as shown
-from ninefold.api.answer import Answer
+from ninefold.api import COMMAND, FILE, OPTIONS, capsule
+from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
+from ninefold.api.running import value
 from ninefold.api.session import check_number
 from ninefold.compared import axes
-from ninefold.errors import ConfigError, Failure, ResourceError, error_text, suggestion
-from ninefold.files import read_json, read_text
+from ninefold.errors import ConfigError, ResourceError, suggestion
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
-from ninefold.study_record import StudyRecord
 from ninefold.types import MAX_TIME
-
-LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -139,7 +132,7 @@ def compare(
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
         "study.control": "true",
-        "hydra.sweep.dir": _value(str(place)),
+        "hydra.sweep.dir": value(str(place)),
     }
     if batch_size is not None:
         chosen["batch_size"] = batch_size
@@ -152,77 +145,7 @@ def compare(
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
         json.dump(command, file)
-    return _run(command, place, at_most, show)
-
-
-def resume(folder: Path, minutes: float, show: bool) -> Answer:
-    """Go on with the comparison in `folder` for so many minutes of timing; return its answer.
-
-    Raises what `compare` does, and ConfigError if the folder holds none of this user.
-    """
-    try:
-        command = json.loads(capsule.read(str(folder / COMMAND)))
-        spent = StudyRecord.of(read_json(folder / STUDY)).timing_seconds / 60
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            "folder",
-            folder,
-            f"no comparison of yours can be resumed there; {error_text(error)}; one that "
-            "ninefold.compare began is needed; compare again",
-        ) from error
-    budget = f"study.time_budget={spent + minutes:g}"
-    return _run(_resuming(command, folder, budget), folder, None, show)
-
-
-def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
-    """The arguments that resume the comparison that `command` began. more: in place of its own."""
-    left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
-    words = [word for word in command if not word.startswith(left_out)]
-    return [*words, *more, f"study.resume={_value(str(place))}"]
-
-
-def _run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
-    """Run `train` with these arguments, which write to `place`, and return the answer."""
-    notebook = shown.Notebook() if show and shown.in_notebook() else None
-    if show and not notebook:  # it takes seconds until its processes have something to say
-        print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
-    try:
-        ended = child.run(
-            command,
-            place / LOG,
-            notebook.hear if notebook else lambda event: None,
-            prints=show and not notebook,
-            shows=notebook is not None,
-            seconds=None if at_most is None else 60 * at_most,
-        )
-    except KeyboardInterrupt:
-        known = "nothing is measured yet"
-        if (place / STUDY).exists():
-            known = f"ninefold.Answer({str(place)!r}) has what is known"
-        raise KeyboardInterrupt(
-            f"nothing of it runs any more; {known}; to resume in a shell: {_go_on(command, place)}"
-        ) from None
-    finally:
-        if notebook:
-            notebook.close()
-    with suppress(ConfigError):  # no run has ended well: the failures say why
-        answer = Answer(place, own=True)
-        if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
-            return answer
-    if ended.late:
-        raise ConfigError(
-            "at_most",
-            at_most,
-            "no configuration has a time after so many minutes; two repetitions take longer; raise "
-            f"it, or continue in a shell: {_go_on(command, place)}",
-        )
-    for failure in ended.failures:
-        raise shown.explained(failure)
-    raise Failure(
-        "ninefold",
-        ended.code,
-        f"the comparison ended without an answer; {_last_line(place / LOG)}; see {place / LOG}",
-    )
+    return answered(command, place, at_most, show)
 
 
 def _require_possible() -> None:
@@ -257,28 +180,3 @@ def _new_folder(folder: str | Path | None) -> Path:
             "one with ninefold.Answer(FOLDER)",
         )
     return place
-
-
-def _go_on(command: Sequence[str], place: Path) -> str:
-    """The command that resumes a comparison, or begins it if it was stopped before that."""
-    if not (place / STUDY).exists():
-        return shlex.join(["python", *child.TRAIN, *command])
-    words = (
-        command
-        if any(word.startswith("study.resume=") for word in command)
-        else _resuming(command, place)
-    )
-    return shlex.join(["python", *child.TRAIN, *words])
-
-
-def _last_line(path: Path) -> str:
-    with suppress(OSError, ValueError, IndexError):
-        return read_text(path).strip().splitlines()[-1]
-    return "it printed nothing"
-
-
-def _value(text: str) -> str:
-    """`text` as the value of an override."""
-    if re.fullmatch(r"[\w./-]+", text):
-        return text
-    return "'" + text.replace("'", "\\'") + "'"

@@ -125,7 +125,7 @@ def _without_defaults_of_another(job: DictConfig, node: dict[str, Any]) -> dict[
 
     So `model.net._target_=mine.Net` suffices. What a command sets to another value is passed on.
     """
-    for path in option_files("model", str(job.choices.get("model"))):
+    for path in option_files("model", str(job.get("choices", {}).get("model"))):
         option: Any = OmegaConf.load(path)
         own = option.get("net") or {}
         if own.get("_target_") == node["_target_"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,9 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def optimizer(given: Iterable[Mapping[str, Any]], **options: Any) -> torch.optim.Optimizer:
+def optimizer(parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.Optimizer:
     """One with groups of its own."""
-    parameters = [value for group in given for value in group["params"]]
+    parameters = list(parameters)
     half = [value for value in parameters if value.ndim > 1]
     rest = [value for value in parameters if value.ndim == 1]
     return torch.optim.Adam([{"params": shuffled(half)}, {"params": shuffled(rest), "lr": 0.002}])

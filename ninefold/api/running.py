@@ -1,0 +1,114 @@
+"""Runs the command of a comparison, and resumes it: what it prints, and why it has no answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ninefold.api import COMMAND, capsule, child
+from ninefold.api import show as shown
+from ninefold.errors import ConfigError, Failure, error_text
+from ninefold.files import read_json, read_text
+from ninefold.study_record import FILE as STUDY
+from ninefold.study_record import StudyRecord
+
+LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
+
+
+def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> child.Ended:
+    """Run `train` with these arguments, which write to `place`, to its end.
+
+    at_most: minutes. Raises KeyboardInterrupt, which says how to resume.
+    """
+    notebook = shown.Notebook() if show and shown.in_notebook() else None
+    if show and not notebook:  # it takes seconds until its processes have something to say
+        print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
+    try:
+        return child.run(
+            command,
+            place / LOG,
+            notebook.hear if notebook else lambda event: None,
+            prints=show and not notebook,
+            shows=notebook is not None,
+            seconds=None if at_most is None else 60 * at_most,
+        )
+    except KeyboardInterrupt:
+        known = "nothing is measured yet"
+        if (place / STUDY).exists():
+            known = f"ninefold.Answer({str(place)!r}) has what is known"
+        raise KeyboardInterrupt(
+            f"nothing of it runs any more; {known}; to resume in a shell: {_go_on(command, place)}"
+        ) from None
+    finally:
+        if notebook:
+            notebook.close()
+
+
+def failure(
+    ended: child.Ended, command: Sequence[str], place: Path, at_most: float | None
+) -> Failure:
+    """Return why a command that ended so has no answer."""
+    if ended.late:
+        return ConfigError(
+            "at_most",
+            at_most,
+            "no configuration has a time after so many minutes; two repetitions take longer; raise "
+            f"it, or continue in a shell: {_go_on(command, place)}",
+        )
+    for each in ended.failures:
+        return shown.explained(each)
+    return Failure(
+        "ninefold",
+        ended.code,
+        f"the comparison ended without an answer; {_last_line(place / LOG)}; see {place / LOG}",
+    )
+
+
+def resuming(folder: Path, minutes: float) -> list[str]:
+    """Return the arguments that go on with the comparison in `folder` for so many minutes.
+
+    Raises ConfigError if the folder holds none that this user began.
+    """
+    try:
+        command = json.loads(capsule.read(str(folder / COMMAND)))
+        spent = StudyRecord.of(read_json(folder / STUDY)).timing_seconds / 60
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "folder",
+            folder,
+            f"no comparison of yours can be resumed there; {error_text(error)}; one that "
+            "ninefold.compare began is needed; compare again",
+        ) from error
+    return _resuming(command, folder, f"study.time_budget={spent + minutes:g}")
+
+
+def value(text: str) -> str:
+    """Return `text` as the value of an override."""
+    if re.fullmatch(r"[\w./-]+", text):
+        return text
+    return "'" + text.replace("'", "\\'") + "'"
+
+
+def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
+    """The arguments that resume the comparison that `command` began. more: in place of its own."""
+    left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
+    words = [word for word in command if not word.startswith(left_out)]
+    return [*words, *more, f"study.resume={value(str(place))}"]
+
+
+def _go_on(command: Sequence[str], place: Path) -> str:
+    """The command that resumes a comparison, or begins it if it was stopped before that."""
+    if (place / STUDY).exists() and not any(w.startswith("study.resume=") for w in command):
+        command = _resuming(command, place)
+    return shlex.join(["python", *child.TRAIN, *command])
+
+
+def _last_line(path: Path) -> str:
+    with suppress(OSError, ValueError, IndexError):
+        return read_text(path).strip().splitlines()[-1]
+    return "it printed nothing"
