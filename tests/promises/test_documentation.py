@@ -80,6 +80,17 @@ def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page: Path)
     assert not re.findall(r"was tried|since then|until 20\d\d|loaded machine|of ours", text)
 
 
+OUTPUT = re.compile(r"^<!-- output.*?^```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
+def test_a_block_of_code_fits_a_page_of_1280_pixels(page: Path) -> None:
+    text = OUTPUT.sub("", page.read_text())  # its long lines wrap, as on a terminal
+    fenced = "".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
+    indented = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
+    assert [line for line in (*fenced.splitlines(), *indented) if len(line) > 115] == []
+
+
 def test_the_status_page_and_the_readme_are_the_ones_to_say_that_nothing_ran_on_a_gpu() -> None:
     pages = [
         *SITE,
