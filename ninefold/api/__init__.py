@@ -4,7 +4,8 @@
   `rounds` says whose turn is next, `times` what was found, `devices` knows the accelerators.
 - `compare` starts a study in another process. `objects` checks what is given, `capsule`
   puts it into a file, `running` and `child` run the command, `show` draws its progress, `answer`
-  reads what it found. In the processes of the study `parts` and `data` take the objects from that file.
+  reads what it found. In the processes of the study `parts` and `data` take the objects from that
+  file.
 """
 
 from pathlib import Path
