@@ -174,9 +174,12 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
 def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) -> None:
     """The recipe in docs/how-to/fine-tuning.md, with a smaller network and few steps."""
     page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()
-    (printed,) = re.findall(r"python (train\.py .*scheduler\.warmup=.*\\\n.*groups=.*)", page)
+    (block,) = re.findall(
+        r"^ {4}python train\.py .*scheduler\.warmup=500 (?:.*\\\n)+.*", page, re.MULTILINE
+    )
+    printed = re.sub(r"^ {4}", "", block, flags=re.MULTILINE).removeprefix("python ")
     small = ["model.net.name=resnet18", "model.input_size=32", *SMALL, "max_steps=4", "log_every=1"]
-    command = [*shlex.split(printed.replace("\\\n", " ")), *small, "hydra.run.dir=run"]
+    command = [*shlex.split(printed.replace("\\\n", "")), *small, "hydra.run.dir=run"]
     (done,) = one_after_another(shell, command)
     assert done.returncode == 0, done.stderr
     run = shell.folder / "run"
