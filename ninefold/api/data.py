@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -42,6 +42,11 @@ class CallersDataset(Mapped):
     file, sha256: the objects, see `ninefold.api.capsule`.
     whole: whether an item is the one argument of the network, and has no target.
     """
+
+    OF_MAPPINGS: ClassVar[str] = (
+        "pass overrides=['dataset.keys=[INPUT,TARGET]'], or forward=function(model, batch), which "
+        "gets them whole and returns the loss"
+    )
 
     file: str
     sha256: str

@@ -28,6 +28,10 @@ CHANNELS = (1, 3, 4)  # that an image may have, where nothing says its shape
 NOTHING = np.empty(0, np.float32)  # the target of an item that has none
 COMPARED = 16  # items that are read in two epochs to see whether they may be cached
 MAX_ITEMS = 2**32  # their numbers seed generators as 32 bits
+OF_MAPPINGS = (
+    "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or [INPUT] for an "
+    "input alone"
+)
 MAX_DEPTH = 32  # of sequences and mappings in an item, one in the other
 
 
@@ -48,6 +52,7 @@ class Items:
         field: str,
         target: str,
         whole: bool = False,
+        of_mappings: str = OF_MAPPINGS,
     ) -> None:
         """shape, keys: see Mapped; shape None: as item 0 has it. field, target: the key and the
         class, for errors.
@@ -55,6 +60,7 @@ class Items:
         numbers: of the classes, and of void in masks; None: there are none, or not known yet.
         whole: an item of any kind is the one argument of the network, without a target. A tuple of
             one value or of numbers stays a tuple, as torch's default_collate has it.
+        of_mappings: what to do where items are mappings and no keys are given, for an error.
         Raises DataError, and ConfigError where the items are masks that have no such numbers.
         """
         self._data, self._numbers, self._keys = data, numbers, keys
@@ -62,6 +68,7 @@ class Items:
         self._flat_keys = [key for part in parts for key in part]
         self._places = any(isinstance(key, int) for key in self._flat_keys)
         self._field, self._target, self._whole = field, target, whole
+        self._of_mappings = of_mappings
         try:
             self._count = len(data)
         except Exception as error:
@@ -277,8 +284,7 @@ class Items:
             raise self._wrong(
                 f"item {number} is a mapping",
                 has,
-                "set dataset.keys=[INPUT,TARGET], [[INPUT,INPUT],TARGET] for several inputs, or "
-                "[INPUT] for an input alone",
+                self._of_mappings,
             )
         known = item if mapping else range(len(item))
         for key in self._flat_keys:

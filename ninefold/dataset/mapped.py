@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from hydra.errors import InstantiationException
@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, specs
-from ninefold.dataset.items import Items, first_cause, generators, parts_of, raised
+from ninefold.dataset.items import OF_MAPPINGS, Items, first_cause, generators, parts_of, raised
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -36,6 +36,8 @@ class Mapped(Dataset):
     by (0, 0, index). loader.workers are processes, as those of torch's DataLoader: most classes
     are written for these, and the generators that a class draws from belong to a whole process.
     """
+
+    OF_MAPPINGS: ClassVar[str] = OF_MAPPINGS
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
@@ -130,8 +132,8 @@ class Mapped(Dataset):
         """The checked items of a split. whole: see Items."""
         data, target = self._data(split), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
-        field = f"dataset.{split}"
-        return Items(data, self.shape, numbers, self.keys, field, target, whole)
+        field, advice = f"dataset.{split}", self.OF_MAPPINGS
+        return Items(data, self.shape, numbers, self.keys, field, target, whole, advice)
 
     def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""

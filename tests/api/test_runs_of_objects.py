@@ -230,3 +230,19 @@ def test_parameters_without_gradients_are_told_before_ddp_takes_a_step(shell: Sh
     assert not (shell.folder / "run" / "metrics.jsonl").exists()
     found = ["parallel.find_unused_parameters=true", "hydra.run.dir=other"]
     shell.train(*words, *ddp, *found, code=0)
+
+
+class Mappings(Numbers):
+    def __getitem__(self, number: int) -> Any:
+        return {"x": torch.full((6,), float(number)), "y": number % 3}
+
+
+def test_items_that_are_mappings_train_by_their_keys_and_an_error_names_what_to_pass(
+    shell: Shell,
+) -> None:
+    words = written(shell.folder, nn.Linear(6, 3), Mappings(), LOSS)
+    run = [*words, *SHORT, "batch_size=8"]
+    hint = "pass overrides=['dataset.keys=[INPUT,TARGET]'], or forward=function(model, batch)"
+    done = shell.train(*run, "hydra.run.dir=one")
+    refused(done, 4, "dataset.train=Mappings: item 0 is a mapping", hint=hint)
+    shell.train(*run, "dataset.keys=[x,y]", "hydra.run.dir=two", code=0)
