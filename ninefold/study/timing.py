@@ -356,6 +356,8 @@ class Timing:
         if own + least <= self._budget / USUAL_ROUNDS:
             return
         for cell, run in [each for each in runs if self._repeats.get(each[0].name) in names]:
+            if cell == self._plan.control:  # it was asked for
+                continue
             runs.remove((cell, run))
             self._cells.remove(cell)
             self._recording.untimed[cell.name] = self._repeats[cell.name]
