@@ -6,6 +6,7 @@ import os
 
 from ninefold import machine
 
+WSL = "/dev/dxg"  # the GPUs of Windows; they are not among those of /proc
 BF16_FROM = (8, 0)  # compute capability of GPUs with bfloat16 and TF32
 
 
@@ -13,9 +14,10 @@ def axes(device: str) -> dict[str, str]:
     """Return the strategies and the precisions that are compared on `device` unless others are
     asked for, as overrides have them.
 
-    device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs.
+    device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs, or one is named.
     """
-    gpus = 0 if device == "cpu" or not machine.gpu_models() else _count_gpus()
+    here = bool(machine.gpu_models()) or os.path.exists(WSL)
+    gpus = _count_gpus() if device != "cpu" and (here or device != "auto") else 0
     return of(min(gpus, 1) if ":" in device else gpus, _capability() if gpus else None)
 
 
