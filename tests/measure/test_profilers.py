@@ -17,6 +17,7 @@ PAGE = (
     (ROOT / "docs" / "how-to" / "profile.md")
     .read_text()
     .partition("so any profiler can watch it:\n")[2]
+    .replace("\\\n    ", "")  # a command on several lines
 )
 LINES = re.findall(r"^    (.+ launch.inline=true .+)$", PAGE.partition("## Debug")[0], re.M)
 

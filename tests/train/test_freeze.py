@@ -62,6 +62,7 @@ def test_a_network_with_frozen_parts_takes_several_inputs() -> None:
 def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head() -> None:
     """The recipe in docs/how-to/fine-tuning.md, for torchvision's ResNets."""
     page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()
+    page = re.sub(r"'\\\n {4}'", "", page)  # a value on several lines
     (text,) = re.findall(r"'(optimizer\.groups=\[\{match:\"fc.*)'", page)
     groups = OmegaConf.to_container(
         OmegaConf.create(re.sub(r"(\w):", r"\1: ", text.partition("=")[2]))
