@@ -296,6 +296,11 @@ def is_users(file: str) -> bool:
     )
 
 
+def first_few(names: Sequence[str]) -> str:
+    """The first three of `names`, and ... where there are more."""
+    return ", ".join([*names[:3], *["..."] * (len(names) > 3)])
+
+
 def located(error: BaseException, details: str | None = None) -> str:
     """`details`, else what `error` says, behind the line of the user's code, if one took part."""
     said = error_text(error) if details is None else details

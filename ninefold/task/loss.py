@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, first_few
 from ninefold.task.trained import trained_in
 
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
@@ -33,7 +33,7 @@ def require_untrained(field: str, target: str, built: object) -> None:
     network's are trained.
     """
     if names := trained_in(built):
-        shown = ", ".join([*names[:3], *["..."] * (len(names) > 3)])
+        shown = first_few(names)
         raise ConfigError(
             field,
             target,

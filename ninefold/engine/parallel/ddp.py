@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import Group, share_buffers
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, first_few
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DDP(Group):
 
     def require_used(self, unused: Sequence[str]) -> None:
         if unused and not (self.find_unused_parameters or self.static_graph):
-            shown = ", ".join([*unused[:3], *["..."] * (len(unused) > 3)])
+            shown = first_few(unused)
             raise ConfigError(
                 "parallel.find_unused_parameters",
                 "false",
