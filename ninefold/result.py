@@ -22,14 +22,13 @@ PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each n
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During time slices on a GPU: "  # how notes begin that reports show
 ONE_THREAD = "So all are timed with threads=1."  # how a note ends that reports show first
-# Columns of a timing run's turns, each a field of `stats.counted_turns.TakenTurn`; or empty.
+# Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {
     "turn_seconds": "seconds",
     "turn_begins": "begin",
     "turn_ends": "end",
     "turn_others": "others",
 }
-TIMING_LOOKS = (1, 2, 3, 4, 6, 8, 12)  # after which of these a study looks at the times so far
 
 
 def strategy_name(parallel: str, processes: int | str | None) -> str:

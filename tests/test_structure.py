@@ -52,16 +52,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
-    "report": GROUND | {"stats", "config/rules", "config/overlay", "config/own_keys"},
-    "launch": GROUND | {"train", "config", "checkpoint/manifest"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns"},
+    "tournament": GROUND | {"stats"},
+    "report": GROUND | {"stats", "tournament", "config/rules", "config/overlay", "config/own_keys"},
+    "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
+    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config"},
     "setup.py": set(),
     "api": GROUND
-    | {"stats", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
+    | {"stats", "tournament", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},
@@ -229,7 +230,7 @@ OWN_FILES = {
     "config/untrusted",
     "dataset/cache", "extensions/bench/guardian", "launch/workers", "machine",
     "measure/environment", "report/render/templates",
-    "study/load", "study/start",
+    "study/start", "tournament/neighbors",
 }  # fmt: skip
 WHOLE = ("read_bytes", "read_text", "write_bytes", "write_text")
 

@@ -24,6 +24,7 @@ from msgspec import Meta
 from ninefold.errors import ConfigError, PeerError
 from ninefold.files import opener
 from ninefold.process import poll_until, scratch
+from ninefold.tournament.contestant import Ended
 
 from . import guardian
 from .elsewhere import foreign_code, missing_data
@@ -137,13 +138,6 @@ class Answer(TypedDict):
     steps: int
     optimizers: int
     workers: int
-
-
-@dataclass(eq=False)
-class Ended(Exception):
-    """A command ended while it had a turn. code: its exit code."""
-
-    code: int
 
 
 class Contestant:

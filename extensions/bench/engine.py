@@ -18,18 +18,22 @@ from typing import Any
 
 import numpy as np
 
-from ninefold.api.rounds import LOOKS, MAX_ROUNDS, SAME_SPEED_FACTOR
-from ninefold.api.times import Times, interval, is_near, pair_of, shown, times
+from ninefold.api.times import Times, interval, pair_of, shown, times
+from ninefold.errors import Failure
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
-from ninefold.stats.counted_turns import Counted, TurnLog, counted
-from ninefold.stats.verdicts import UNDECIDED as OPEN
 from ninefold.stats.verdicts import Pair, Settings
-from ninefold.study.load import NeighborLoad
-from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_steps, turn_counts
+from ninefold.tournament.budget import LEAST_ROUNDS, LOOK_COUNT, Budget
+from ninefold.tournament.contestant import Ended, Pace, WarmUp
+from ninefold.tournament.contestant import Taken as TurnTaken
+from ninefold.tournament.plan import MIN_TURNS, Turn
+from ninefold.tournament.rounds import Tournament
+from ninefold.tournament.rule import Look as Known
+from ninefold.tournament.rule import are_known
+from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
 
-from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, last_line
-from .gate import LEAST_ROUNDS, UNDECIDED, verdict
+from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Taken, last_line
+from .gate import UNDECIDED, verdict
 from .pacing import AHEAD, ENOUGH, Look, is_short, look
 from .screen import Screen
 
@@ -37,7 +41,6 @@ SLICE = 0.1  # seconds of a turn that are timed
 SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
-STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 
 
 @dataclass
@@ -87,7 +90,7 @@ class Found:
     @property
     def settings(self) -> Settings:
         """Of the comparison: the chance of a false verdict is shared out among the looks."""
-        return Settings(same=self.same, looks=len(LOOKS))
+        return Settings(same=self.same, looks=LOOK_COUNT)
 
     def counted(self, by: str = "time") -> Counted:
         """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
@@ -109,16 +112,13 @@ class Found:
         return [pair for pair in pairs if pair is not None]
 
     def is_enough(self) -> bool:
-        """Whether the answer is known at one of the planned looks.
-
-        A large difference is shown after few rounds, which say little of how large it is.
-        """
-        if self.rounds not in LOOKS or self.rounds < LEAST_ROUNDS:
+        """Whether the answer is known."""
+        if self.rounds < LEAST_ROUNDS:
             return False
         pairs = self.pairs(self.times())
         if self.allowed is not None:
             return verdict(pairs[0], self.allowed) != UNDECIDED
-        return all(pair.verdict not in OPEN and is_near(pair) for pair in pairs)
+        return are_known(pairs)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.
@@ -143,236 +143,254 @@ class Found:
         return found if abs(slope) > 4 * error and abs(found) > self.same else 0.0
 
 
-class Bench:
-    """Compares commands in turns. found: what is to be found. keep: the folder for their output."""
+class Alive:
+    """A command that trains in turns: a contestant. number: of the round."""
 
-    def __init__(self, found: Found, keep: Path) -> None:
-        self.found, self._keep = found, keep
-        self._commands = {command.name: command for command in found.commands}
-        self._budget = 60.0 * found.minutes
-        self._began = time.monotonic()
-        self._each: dict[str, float] = {}  # seconds of a step
-        self._wall: dict[str, float] = {}  # the same with what is not counted
-        self._turns: dict[str, Turn] = {}
-        marks = MARKS if found.count == "steps" else ()
-        self._marking = {name: {*marks} for name in self._commands}
-        self._looked = 0.0  # seconds that it took to see whether steps catch up after a pause
-        self._load = NeighborLoad()
-        self._screen = Screen(self._budget)
+    def __init__(self, bench: Bench, command: Command, number: int, keep: Path) -> None:
+        self._bench, self.name, self._number = bench, command.name, number
+        self.held = Contestant(command, number, keep, bench.marking[command.name])
+        self.pace = Pace(1.0, 1.0)
 
-    def run(self) -> None:
-        """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
-        found, last = self.found, 0.0
-        with closing(self._screen):
-            while found.rounds < MAX_ROUNDS and self._fits(last) and not found.is_enough():
-                began = time.monotonic() - self._looked
-                names = mirrored(found.names, "start", found.rounds)
-                for group in [[name] for name in names] if found.apart else [names]:
-                    self._group(found.rounds, group)
-                found.seconds = time.monotonic() - self._began
-                if found.paced:
-                    break
-                last = time.monotonic() - self._looked - began
-                found.rounds += 1
-                self._shows_estimate()
+    @property
+    def several(self) -> bool:
+        return bool(self.held.said["world"] > 1)
 
-    def _fits(self, last: float) -> bool:
-        """Whether there is time for another round; up to the third it may end late.
+    @property
+    def slice(self) -> float:
+        return SLICE_OF_SEVERAL if self.several or self.held.said["cuda"] else SLICE
 
-        last: seconds of the last round.
-        """
-        left = self._budget - (time.monotonic() - self._began)
-        late = self._looked + last / 2 if self.found.rounds < LEAST_ROUNDS else 0.0
-        return left + late >= last * 0.75
+    @property
+    def processes(self) -> list[int]:
+        return self.held.processes
 
-    def _group(self, number: int, names: Sequence[str]) -> None:
-        """Let commands take turns in new processes."""
-        began, found = time.monotonic(), self.found
-        alive: dict[str, Contestant] = {}
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        """Return its pace: it has warmed up."""
+        yield from ()
+        return self.pace
+
+    def prepare(self, looks: bool) -> None:
+        """Train until a step takes what it takes from then on. looks: whether it may catch up."""
+        spent, steps, takes = 0.0, 1, 0
         try:
-            self._start(alive, number, names)
-            starts = time.monotonic() - began - (self._looked if number == 0 else 0.0)
-            found.starts += starts
-            if found.paced:
-                return
-            share = self._budget * len(names) / len(found.names)
-            seconds = min(max(2 * starts, share / MAX_ROUNDS), share / LEAST_ROUNDS)
-            if not found.log.turns:
-                self._says_starts(names, starts, seconds)
-            self._take_turns(alive, number, seconds - starts)
-            for name in mirrored([*names], "alone", number):
-                found.told[name] = alive[name].said
-                if number % STRETCH_ROUNDS == 0:
-                    self._stretch(alive[name], number)
-        finally:
-            for contestant in alive.values():
-                contestant.close()
+            while spent < WARM_UP_SECONDS or takes < 2:
+                taken = self.held.turn(0, steps)
+                seconds = taken.end - taken.begin
+                self.pace = Pace(taken.seconds, seconds / taken.steps)
+                spent, steps, takes = spent + seconds, 2 * steps, takes + 1
+                self._bench.screen.tick()
+        except Ended as ended:
+            self._restart(ended, helps=takes > 0)
+        if self._bench.found.by == "cpu":
+            require_own_cpu(self.held)
+        if looks:
+            began = time.monotonic()
+            self._look()
+            self.pace = self.pace._replace(late=time.monotonic() - began)
 
-    def _start(self, alive: dict[str, Contestant], number: int, names: Sequence[str]) -> None:
-        """Start commands, and train until a step takes what it takes from then on.
-
-        All start at once, but in the first round one by one while that is quick: so it is seen what
-        a pause does to a command that had none before.
-        """
-        left = [*names]
-        while left:
-            first = number == 0 and len(names) > 1 and self.found.by == "time"
-            quick = first and time.monotonic() - self._began < ONE_BY_ONE * self._budget
-            these = left[: 1 if quick else None]
-            del left[: len(these)]
-            for name in these:
-                marking = self._marking[name]
-                alive[name] = Contestant(self._commands[name], number, self._keep, marking)
-            waiting = {*these}
-
-            def arrived(waiting: set[str] = waiting) -> bool:
-                waiting.difference_update([name for name in waiting if alive[name].arrived()])
-                self._shows_starts(alive, waiting)
-                return not waiting
-
-            poll_until(arrived, interval=LOOK_SECONDS)
-            for name in these:
-                self._warm_up(alive[name])
-                if self.found.by == "cpu":
-                    require_own_cpu(alive[name])
-                if first:
-                    self._look(alive[name])
-
-    def _look(self, contestant: Contestant) -> None:
-        """See whether the steps of a command catch up after a pause."""
-        name, began = contestant.command.name, time.monotonic()
-        looks, others = list[Look](), 0  # those that show it, and those that do not
+    def _look(self) -> None:
+        """See whether its steps catch up after a pause."""
+        bench, looks, others = self._bench, list[Look](), 0  # those that show it, and that do not
         while len(looks) < ENOUGH and others <= bool(looks):
-            each, turn = self._each[name], self._turn(contestant)
-            share = self._budget / len(self.found.names)
-            if not is_short(turn, each, contestant.paused, share):
+            each = self.pace.step
+            turn = Turn.of(self.name, each, self.slice, self.several)
+            share = 60.0 * bench.found.minutes / len(bench.found.names)
+            if not is_short(turn, each, self.held.paused, share):
                 break
             try:
-                found = look(contestant, turn, each)
+                found = look(self.held, turn, each)
             except Ended as ended:
-                self._restart(contestant, ended, helps=True)
+                self._restart(ended, helps=True)
                 break
-            self._screen.tick()
+            bench.screen.tick()
             if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
-                self._each[name] = self._wall[name] = found.alone
+                self.pace = Pace(found.alone, found.alone)
             elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
                 others += 1  # steps that only become longer are not shorter again after a pause
             else:
                 looks.append(found)
         if len(looks) == ENOUGH:
-            self.found.paced[name] = min(looks, key=lambda each: each.ahead)
-        self._looked += time.monotonic() - began
+            bench.found.paced[self.name] = min(looks, key=lambda each: each.ahead)
 
-    def _warm_up(self, contestant: Contestant) -> None:
-        """Train until a step takes what it takes from then on."""
-        name, spent, steps, takes = contestant.command.name, 0.0, 1, 0
-        try:
-            while spent < WARM_UP_SECONDS or takes < 2:
-                taken = contestant.turn(0, steps)
-                seconds = taken.end - taken.begin
-                self._each[name], self._wall[name] = taken.seconds, seconds / taken.steps
-                spent, steps, takes = spent + seconds, 2 * steps, takes + 1
-                self._screen.tick()
-        except Ended as ended:
-            self._restart(contestant, ended, helps=takes > 0)
+    def turn(self, turn: Turn) -> float:
+        """Take a turn, after a new start where it has ended.
 
-    def _restart(self, contestant: Contestant, ended: Ended, helps: bool) -> None:
-        """Start a command again that has ended. Raises ConfigError where that helps nothing."""
-        command, turn = contestant.command, self._turns.get(contestant.command.name)
+        Raises Failure; Ended if a turn that does not count was not taken.
+        """
+        for again in (True, False):
+            try:
+                taken = self.held.turn(turn.lead, turn.timed, turn.expected)
+                break
+            except Ended as ended:
+                if not turn.counted:
+                    raise
+                self._restart(ended, helps=again, turn=turn)
+        if turn.counted:
+            self._bench.note(self, taken)
+        self._bench.screen.tick()
+        return taken.seconds
+
+    def _restart(self, ended: Ended, helps: bool, turn: Turn | None = None) -> None:
+        """Start it again when it has ended. Raises ConfigError where that helps nothing."""
+        held, command = self.held, self.held.command
         if ended.code:
             raise command.failure(
-                f"it ended with code {ended.code} after some {contestant.steps} steps; its output "
-                f"ends: {last_line(contestant.log)}; correct it, see {contestant.log}"
+                f"it ended with code {ended.code} after some {held.steps} steps; its output "
+                f"ends: {last_line(held.log)}; correct it, see {held.log}"
             )
         if not helps:
             raise command.failure(
-                f"it ends after {contestant.steps} steps; a slice takes "
+                f"it ends after {held.steps} steps; a turn takes "
                 f"{turn.steps if turn else 'more'}, and it is started again when it ends; let it "
                 "train longer, or --whole"
             )
-        self.found.restarts[command.name] += 1
-        contestant.restart()
-        poll_until(contestant.arrived, interval=LOOK_SECONDS)
+        self._bench.found.restarts[command.name] += 1
+        held.restart()
+        poll_until(held.arrived, interval=LOOK_SECONDS)
 
-    def _turn(self, contestant: Contestant) -> Turn:
-        """The turn of a command; of those that are about as fast, all take as many steps."""
-        name, several = contestant.command.name, contestant.said["world"] > 1
-        own = self._each[name]
-        alike = min(each for each in self._each.values() if SAME_SPEED_FACTOR * each >= own)
-        seconds = SLICE_OF_SEVERAL if several or contestant.said["cuda"] else SLICE
-        return Turn.of(name, alike, seconds, several)
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        """Note what it said last, and how its turns compare with a stretch alone."""
+        found = self._bench.found
+        found.told[self.name] = self.held.said
+        if stretch is not None:
+            own = fmean(turn.seconds for turn in turns)
+            found.alone[self.name][self._number] = own / stretch
 
-    def _take_turns(self, alive: dict[str, Contestant], number: int, training: float) -> None:
-        """Let commands train in turns for so many seconds together, and log these."""
-        self._turns = {name: self._turn(contestant) for name, contestant in alive.items()}
-        takes = {name: turn.steps * self._wall[name] for name, turn in self._turns.items()}
-        counts = turn_counts(takes, max(training, 1e-9))
-        done = Counter[str]()
-        late = self._began + self._budget * (1 + 1 / LEAST_ROUNDS)
-        for name in spread(counts, lambda n: mirrored([*alive], f"turns/{number}", n)):
-            if done[name] >= MIN_TURNS and time.monotonic() > late:
-                continue
-            done[name] += 1
-            for again in (True, False):
-                try:
-                    self._take_turn(alive[name], number, takes[name])
-                    break
-                except Ended as ended:
-                    self._restart(alive[name], ended, helps=again)
-            self._screen.tick()
+    def close(self) -> None:
+        self.held.close()
 
-    def _take_turn(self, contestant: Contestant, number: int, expected: float) -> None:
-        """Let a command take a turn, and log it. Raises Ended."""
-        found, name = self.found, contestant.command.name
-        before, order = [*contestant.processes], len(found.log.turns)
-        self._load.begin(before)
-        turn = self._turns[name]
-        taken = contestant.turn(turn.lead, turn.timed, expected)
-        # What a process of its own used that has ended is not known.
-        whole = {*before} <= {*contestant.processes}
-        others = self._load.share(contestant.processes) if whole else None
-        own = {"begin": taken.begin, "end": taken.end, "others": others}
-        found.log.add(name, number, seconds=taken.seconds, steps=taken.steps, **own)
-        found.places[order] = contestant.steps
+
+class Bench:
+    """Compares commands in turns: the entries of a tournament.
+
+    found: what is to be found. keep: the folder for their output.
+    """
+
+    def __init__(self, found: Found, keep: Path) -> None:
+        self.found, self._keep = found, keep
+        self._commands = {command.name: command for command in found.commands}
+        marks = MARKS if found.count == "steps" else ()
+        self.marking = {name: {*marks} for name in self._commands}
+        self._budget = budget_of(60.0 * found.minutes)
+        self._tournament = Tournament(self, self._budget, lambda: Known(found.is_enough()))
+        found.log = self._tournament.log
+        self.screen = Screen(self._budget.seconds)
+
+    def run(self) -> None:
+        """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
+        with closing(self.screen):
+            self._tournament.run()
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [] if self.found.paced else self.found.names
+
+    @property
+    def done(self) -> int:
+        return self.found.rounds
+
+    def begin_round(self) -> int:
+        return self.found.rounds
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
+        """Start commands, and let them warm up.
+
+        All start at once, but in the first round one by one while that is quick: so it is seen what
+        a pause does to a command that had none before.
+        """
+        names = [*left][: 1 if self.found.apart else None]
+        alive, began = list[Alive](), time.monotonic()
+        try:
+            while len(alive) < len(names):
+                spent = time.monotonic() - began - sum(each.pace.late for each in alive)
+                first = number == 0 and self.found.by == "time" and len(names) > 1
+                quick = first and spent < ONE_BY_ONE * self._budget.seconds
+                at_once = names[len(alive) : len(alive) + 1 if quick else None]
+                these = list[Alive]()
+                for name in at_once:
+                    these.append(Alive(self, self._commands[name], number, self._keep))
+                    alive.append(these[-1])
+                self._await(these, [each.name for each in alive])
+                for each in these:
+                    each.prepare(looks=first)
+        except BaseException:
+            for each in alive:
+                each.close()
+            raise
+        return alive
+
+    def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
+        """Wait until commands stand behind their first step. names: of all that have started."""
+        waiting = {each.name: each for each in these}
+
+        def arrived() -> bool:
+            for each in [each for each in waiting.values() if each.held.arrived()]:
+                del waiting[each.name]
+            self._shows_starts(names, waiting.keys())
+            return not waiting
+
+        poll_until(arrived, interval=LOOK_SECONDS)
+
+    def warm(self, alive: Sequence[Any], takes: Mapping[str, float], own: float) -> Sequence[str]:
+        """Leave all out where one's steps catch up after a pause: turns would not show its time."""
+        found = self.found
+        found.starts += own
+        if found.paced:
+            return [each.name for each in alive]
+        if not found.log.turns:
+            self._says_starts([each.name for each in alive], own)
+        return []
+
+    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
+        return alive
+
+    def agree(self, taken: TurnTaken) -> TurnTaken:
+        return taken
+
+    def shows(self, number: int, nth: int, left: float) -> None:
+        self.screen.tick()
+
+    def drop(self, name: str, failure: Failure) -> None:
+        raise failure
+
+    def round_ended(self, number: int) -> None:
+        """Count a round, and show what is known."""
+        self.found.seconds = self._tournament.elapsed + self._tournament.not_counted
+        if not self.found.paced:
+            self.found.rounds += 1
+            self._shows_estimate()
+
+    def note(self, alive: Alive, taken: Taken) -> None:
+        """Note what the log does not hold of a turn that counts."""
+        found, order = self.found, len(self.found.log.turns)
+        found.places[order] = alive.held.steps
         if taken.cpu is not None:
             found.cpu[order] = taken.cpu
         for what, seconds in taken.marked.items():
-            found.marked[name][what] += seconds
+            found.marked[alive.name][what] += seconds
 
-    def _stretch(self, contestant: Contestant, number: int) -> None:
-        """Train alone for a second or more: taking turns may itself change what a step takes."""
-        name = contestant.command.name
-        steps = stretch_steps(self._each[name])
-        try:
-            taken = contestant.turn(self._turns[name].lead, steps, steps * self._wall[name])
-        except Ended:
-            return  # it is too short for one
-        own = [t.seconds for t in self.found.log.turns if t.name == name and t.round == number]
-        self.found.alone[name][number] = fmean(own) / taken.seconds
-
-    def _shows_starts(self, alive: Mapping[str, Contestant], waiting: Set[str]) -> None:
+    def _shows_starts(self, names: Sequence[str], waiting: Set[str]) -> None:
         """Show who has reached its first step."""
-        stand = [name for name in alive if name not in waiting]
+        stand = [name for name in names if name not in waiting]
         said = f"{', '.join(stand)} stand{'s' * (len(stand) == 1)}; " if stand else ""
         starts = f"{', '.join(sorted(waiting))} start{'s' * (len(waiting) == 1)}"
         if not self.found.rounds:
-            self._screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
-        self._screen.tick()
+            self.screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
+        self.screen.tick()
 
-    def _says_starts(self, names: Sequence[str], starts: float, seconds: float) -> None:
+    def _says_starts(self, names: Sequence[str], starts: float) -> None:
         """Say what is known once the commands of the first group train.
 
-        seconds: of the group, of which its starts took so many.
+        starts: seconds that theirs took.
         """
         groups = len(self.found.names) / len(names)
         least = LEAST_ROUNDS * 2 * starts * groups
-        if least > self._budget:
-            self._screen.says(
+        if least > self._budget.seconds:
+            self.screen.says(
                 f"starts took {starts:.0f} s: --minutes {math.ceil(least / 30) / 2:g} would have "
-                f"time for the {LEAST_ROUNDS} repetitions that an answer takes"
+                f"time for the {LEAST_ROUNDS} rounds that an answer takes"
             )
         who = "all train" if groups == 1 else f"{names[0]} trains"
-        self._screen.trains(who, groups * seconds - starts)
+        self.screen.trains(who, self._budget.planned(starts * groups) - starts)
 
     def _shows_estimate(self) -> None:
         """Show how many rounds there were, and how each command compares with the first so far."""
@@ -382,10 +400,23 @@ class Bench:
             f"{name} {shown(pair.estimate)}" + (f" ({interval(pair)})" if pair.low else "")
             for name, pair in pairs
         ]
-        rounds = in_words(found.rounds, "repetition")
-        self._screen.shows(
+        rounds = in_words(found.rounds, "round")
+        self.screen.shows(
             f"{rounds}; times as fast as {found.names[0]} so far: {', '.join(so_far)}"
         )
+
+
+def budget_of(seconds: float) -> Budget:
+    """Return the budget of a bench: as many rounds as half of the time can start."""
+    return Budget(
+        seconds=seconds,
+        late_share=0.5,
+        room_of_last=0.75,
+        cut=seconds * (1 + 1 / LEAST_ROUNDS),
+        least_turns=MIN_TURNS,
+        stretch_share=math.inf,
+        stretch_rounds=4,
+    )
 
 
 def require_own_cpu(contestant: Contestant) -> None:

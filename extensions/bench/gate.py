@@ -6,16 +6,15 @@ import math
 
 import numpy as np
 
-from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.api.times import interval, shown
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.report.numbers import counted
 from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
+from ninefold.tournament.budget import LEAST_ROUNDS, MAX_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
 SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
-LEAST_ROUNDS = 3  # that a bench has
 
 
 def verdict(pair: Pair, allowed: float) -> str:

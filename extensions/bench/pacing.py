@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.process import poll_until
-from ninefold.study.turn_plan import Turn, stretch_steps
+from ninefold.tournament.plan import Turn, stretch_steps
 
 from .contestant import Contestant
 

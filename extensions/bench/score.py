@@ -12,7 +12,7 @@ import numpy as np
 
 from ninefold.errors import ConfigError
 from ninefold.stats import student
-from ninefold.study.turn_plan import mirrored
+from ninefold.tournament.plan import mirrored
 
 from .contestant import Command, tail
 from .whole import run_whole

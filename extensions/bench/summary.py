@@ -13,9 +13,10 @@ from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
+from ninefold.tournament.budget import LEAST_ROUNDS
 
 from .engine import Found
-from .gate import LEAST_ROUNDS, rounds_needed
+from .gate import rounds_needed
 
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER = "a quieter machine"

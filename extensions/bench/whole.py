@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ninefold.api.rounds import MAX_ROUNDS
 from ninefold.process import scratch, telling
-from ninefold.study.turn_plan import mirrored
+from ninefold.tournament.budget import LEAST_ROUNDS, LOOKS, MAX_ROUNDS
+from ninefold.tournament.plan import mirrored
 
 from .contestant import Command, last_line
 from .engine import Found
-from .gate import LEAST_ROUNDS
 from .guardian import TOKEN, kill
 
 
@@ -42,7 +41,7 @@ def time_whole_runs(found: Found, keep: Path) -> None:
     for number in range(MAX_ROUNDS):
         each = found.seconds / max(number, 1)
         late = number >= LEAST_ROUNDS and found.seconds + each > 60 * found.minutes
-        if late or found.is_enough():
+        if late or (number in LOOKS and found.is_enough()):
             break
         for command in mirrored([*found.commands], "whole", number):
             begin = time.time()

@@ -1,4 +1,4 @@
-"""Leads one comparison in turns: its rounds, its clock, what its processes agree on."""
+"""Leads one comparison of steps in turns: its clock, what its processes agree on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,24 +17,36 @@ from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.rounds import LOOKS, Rounds, Took
 from ninefold.api.times import Times, times
-from ninefold.errors import ConfigError
-from ninefold.stats.counted_turns import Counted
+from ninefold.errors import ConfigError, Failure
 from ninefold.stats.verdicts import Settings
-from ninefold.study.load import NeighborLoad
-from ninefold.study.turn_plan import Turn
+from ninefold.tournament.budget import LOOK_COUNT, LOOKS, Budget
+from ninefold.tournament.contestant import Contestant, Pace, Taken, WarmUp
+from ninefold.tournament.neighbors import NeighborLoad
+from ninefold.tournament.plan import Turn
+from ninefold.tournament.rounds import Tournament, Turns
+from ninefold.tournament.rule import Look
+from ninefold.tournament.taken import Counted, TakenTurn, counted
 from ninefold.types import MAX_TIME
+
+WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
+# Of these turns, which all steps have: in the first calls a step may be compiled.
+COMMON_TURNS = 3
+WARM_UP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
+MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
 class Session:
-    """Compares steps of these names in turns; arguments as of `time_steps`.
+    """Compares steps of these names in turns: the entries of a tournament; arguments as of
+    `time_steps`.
 
-    Its user calls `begin`, and until `block` is None takes the turns in it, each between
-    `begin_turn` and `end_turn`; and calls `close`, after an exception too. Under torchrun all ranks
-    construct it together. Raises ConfigError.
+    Who leads the loop of training calls `begin`, and until `turn` is None takes that turn, between
+    `begin_turn` and `end_turn`; and `close`, after an exception too. `play` leads it for
+    functions. Under torchrun all ranks construct it together. Raises ConfigError.
 
     clock, accelerator: tell the time in seconds, and run what steps queue.
+
+    turn: the turn to take now; None at the end.
     """
 
     def __init__(
@@ -63,16 +75,15 @@ class Session:
                 baseline,
                 f"there is no such step; there are {', '.join(names)}; name one of these",
             )
-        self._names, self._clock, self._accelerator = tuple(names), clock, accelerator
+        self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
-        self._settings = Settings(same=same, level=level, looks=len(LOOKS), baseline=baseline)
+        self._settings = Settings(same=same, level=level, looks=LOOK_COUNT, baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
-        self._rounds = Rounds(names, minutes, turn, self._ranks.several, self._is_known)
+        self._agreed = 0.0  # seconds so far, where ranks agree on them
         self._load = NeighborLoad()
         self._turn_began = 0.0  # in Unix time
-        self._taken: list[Took] = []  # turns of this block
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
@@ -82,71 +93,112 @@ class Session:
             disable=None if self._shows else True,
         )
         self._began = 0.0
+        # Sorted, so that the order in which they were given changes nothing.
+        self.names, self.done = sorted(names), 0
+        self.several, self.slice = self._ranks.several, turn
+        self._takes: Mapping[str, Callable[[Turn], float]] = {}
+        self.tournament = Tournament(
+            self, steps_budget(60.0 * minutes), self._look, clock=self._now
+        )
+        self.warm_ups = WarmUps(self.names, self.tournament, 60.0 * minutes)
+        self._turns: Turns | None = None
+        self.turn: Turn | None = None
 
-    @property
-    def block(self) -> Sequence[Turn] | None:
-        """The turns to take now, in order; None at the end."""
-        return self._rounds.block
+    def _now(self) -> float:
+        """Seconds since the beginning, the same in all ranks."""
+        return self._agreed if self._ranks.several else self._clock() - self._began
 
-    def start(self) -> None:
+    def begin(self) -> None:
+        """Begin the time of the whole comparison."""
+        self._began = self._clock()
+        self._turns = self.tournament.turns()
+        self.turn = next(self._turns, None)
+
+    def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
+        """Let functions take the turns, to the end; each returns the seconds of a step."""
+        self._takes, self._began = takes, self._clock()
+        self.tournament.run()
+
+    def start_clock(self) -> None:
         """Begin the timed steps of a turn, when devices have done what was queued."""
         self._used, self._since = devices.in_use(self._accelerator), 0.0
         self._since = self.seconds()
 
     def seconds(self) -> float:
-        """Since `start`. Which devices are in use is not asked again: that would be timed too."""
+        """Since `start_clock`. Which devices are in use is not asked again: that would be timed
+        too.
+        """
         for number in self._used:
             self._accelerator.synchronize(number)
         return self._clock() - self._since
 
-    def begin(self) -> None:
-        """Begin the time of the whole comparison."""
-        self._began = self._clock()
-
     @property
-    def turn(self) -> Turn | None:
-        """The turn to take now; None at the end."""
-        return None if self.block is None else self.block[len(self._taken)]
+    def processes(self) -> list[int]:
+        """Ids of processes that are not neighbors: other ranks, and those that read for steps."""
+        readers = [child.pid for child in multiprocessing.active_children()]
+        return [*self._neighbors, *filter(None, readers)]
 
     def begin_turn(self) -> None:
         """Begin a turn, or begin it anew: what other programs use is counted from here on."""
-        readers = [child.pid for child in multiprocessing.active_children()]
-        self._load.begin([*self._neighbors, *filter(None, readers)])
+        self._load.begin(self.processes)
         self._turn_began = time.time()
 
     def end_turn(self, seconds: float) -> None:
-        """End a turn; with the last of a block every rank must call it.
+        """End a turn; every rank must call it. seconds: per step, in this process."""
+        assert self._turns is not None
+        taken = Taken(seconds, self._turn_began, time.time(), self._load.share())
+        try:
+            self.turn = self._turns.send(taken)
+        except StopIteration:
+            self.turn = None
 
-        seconds: per step, in this process.
-        """
-        assert self.block is not None
-        others = self._load.share()
-        self._taken.append(Took(seconds, self._turn_began, time.time(), others))
-        if len(self._taken) == len(self.block):
-            taken, self._taken = self._taken, []
-            self._took(taken)
+    def agree(self, taken: Taken) -> Taken:
+        """Return a turn as the slowest rank took it, beside the busiest neighbors."""
+        others = -1.0 if taken.others is None else taken.others  # -1: not known
+        seconds, others, now = self._ranks.largest(
+            [taken.seconds, others, self._clock() - self._began]
+        )
+        self._agreed = now
+        self.warm_ups.took(seconds)
+        self._bar.update(min(int(now), self._total) - self._bar.n)
+        return taken._replace(seconds=seconds, others=None if others < 0 else others)
 
-    def _took(self, taken: Sequence[Took]) -> None:
-        """Record a block as the slowest rank took it, and go on to the next."""
-        seconds = [turn.seconds for turn in taken]
-        others = [-1.0 if turn.others is None else turn.others for turn in taken]  # -1: not known
-        *found, elapsed = self._ranks.largest([*seconds, *others, self._clock() - self._began])
-        slowest, busiest = found[: len(taken)], found[len(taken) :]
-        turns = [
-            took._replace(seconds=each, others=None if share < 0 else share)
-            for took, each, share in zip(taken, slowest, busiest, strict=True)
-        ]
-        self._rounds.took(turns, elapsed)
-        self._bar.update(min(int(elapsed), self._total) - self._bar.n)
+    def begin_round(self) -> int:
+        return self.done
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        """Return the steps: they are in this process, and need no start."""
+        return [StepTaker(self, name, self._takes.get(name)) for name in self.names]
+
+    def warm(
+        self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
+    ) -> Sequence[str]:
+        return []
+
+    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
+        return []
+
+    def shows(self, number: int, nth: int, left: float) -> None:
+        pass
+
+    def drop(self, name: str, failure: Failure) -> None:
+        raise failure
+
+    def round_ended(self, number: int) -> None:
+        self.done += 1
 
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """The result so far; at the end, of all complete rounds. Every rank must call it."""
-        last = self._rounds.done
+        last = self.done
         # While turns go on: the rounds up to the last planned look. `level` is shared out among the
         # planned looks; with others a false verdict would be more likely.
-        if self.block is not None:
+        if self.turn is not None:
             last = max((look for look in LOOKS if look <= last), default=0)
-        return times(self._names, self._rounds.counted(last), self._settings, caveats)
+        return times(self._given, self.counted(last), self._settings, caveats)
+
+    def counted(self, rounds: int) -> Counted:
+        """Which turns of so many complete rounds count."""
+        return counted([turn for turn in self.tournament.log.turns if turn.round < rounds])
 
     def show(self, found: Times) -> None:
         """Print the answer, in rank 0; not in an interactive session, which does that itself."""
@@ -155,11 +207,93 @@ class Session:
 
     def close(self) -> None:
         """Close the progress bar and the group of processes, after an exception too."""
+        if self._turns is not None:
+            self._turns.close()
         self._bar.close()
         self._ranks.close()
 
-    def _is_known(self, found: Counted) -> bool:
-        return times(self._names, found, self._settings).known
+    def _look(self) -> Look:
+        found = times(self._given, self.counted(self.done), self._settings)
+        return Look(found.known, found.best)
+
+
+class StepTaker:
+    """A step of this process: a contestant. take: takes a turn; None: who leads the loop does."""
+
+    def __init__(self, session: Session, name: str, take: Callable[[Turn], float] | None) -> None:
+        self._session, self.name, self._take = session, name, take
+        self.several, self.slice = session.several, session.slice
+
+    @property
+    def processes(self) -> list[int]:
+        return self._session.processes
+
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        return self._session.warm_ups.of(self.name)
+
+    def turn(self, turn: Turn) -> float:
+        assert self._take is not None
+        return self._take(turn)
+
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def steps_budget(seconds: float) -> Budget:
+    """Return the budget of steps of one process: 10 to 20 rounds of equal numbers of turns."""
+    return Budget(seconds=seconds, equal=True, cut=seconds, least_turns=None)
+
+
+class WarmUps:
+    """The warm-up of steps: turns that do not count, as many of each, as long as time allows."""
+
+    def __init__(self, names: Sequence[str], tournament: Tournament, budget: float) -> None:
+        self._tournament, self._budget = tournament, budget
+        self._each = dict.fromkeys(names, 0.0)
+        self._first: dict[str, list[float]] = {name: [] for name in names}
+        self._goes_on: dict[int, bool] = {}  # by turn
+        self._paces: dict[str, Pace] = {}
+        self._now: str | None = None  # whose turn is being taken
+
+    def of(self, name: str) -> WarmUp:
+        """Yield the turns of a step, and return its pace."""
+        if name in self._paces:
+            return self._paces[name]._replace(late=0.0)
+        for number, calls in enumerate(WARM_UP):
+            if not self._continues(number, calls):
+                break
+            self._now = name
+            yield Turn(name, 0, calls, counted=False)
+        step = self._each[name]
+        self._paces[name] = Pace(step, step, self._late(name))
+        return self._paces[name]
+
+    def took(self, seconds: float) -> None:
+        """Note the seconds of a call, if the turn that was taken is one of these.
+
+        Each step's are known when the next turn of all is decided.
+        """
+        if (name := self._now) is not None:
+            self._now, self._each[name] = None, max(seconds, MIN_SECONDS)
+            if len(self._first[name]) < COMMON_TURNS:
+                self._first[name].append(seconds)
+
+    def _late(self, name: str) -> float:
+        """By how much its first turns took longer than later ones: a step may be compiled."""
+        return sum(max(first - self._each[name], 0.0) for first in self._first[name])
+
+    def _continues(self, number: int, calls: int) -> bool:
+        """Whether there is time for a turn of each: decided once for all of them."""
+        if number not in self._goes_on:
+            late = sum(map(self._late, self._each))
+            takes = calls * sum(self._each.values())
+            spent = self._tournament.elapsed - late + takes
+            common = number < COMMON_TURNS
+            self._goes_on[number] = common or spent <= WARM_UP_SHARE * self._budget
+        return self._goes_on[number]
 
 
 def check_number(field: str, value: object, below: float) -> None:

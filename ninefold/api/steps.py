@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ninefold.api.session import Session
 from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
-from ninefold.study.turn_plan import Turn
+from ninefold.tournament.plan import Turn
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."
@@ -100,20 +101,17 @@ def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool
         from ninefold import signals
 
         signals.end_forks_on_return()
-    session.begin()
     with closing(StepWorkers(list(calls))) as workers:
-        while (turn := session.turn) is not None:
-            session.end_turn(take_turn(session, turn, calls[turn.name], workers))
+        session.play({name: partial(take_turn, session, workers, calls[name]) for name in calls})
     return workers.run_on
 
 
-def take_turn(session: Session, turn: Turn, call: Callable[[], Any], workers: StepWorkers) -> float:
+def take_turn(session: Session, workers: StepWorkers, call: Callable[[], Any], turn: Turn) -> float:
     """Let a step take a turn; return the seconds of a call."""
     try:
         with workers.turn(turn.name, turn.steps):
-            session.begin_turn()
             repeat(call, turn.lead)
-            session.start()
+            session.start_clock()
             repeat(call, turn.timed)
             return session.seconds() / turn.timed
     except Exception as error:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from ninefold.api.tables import data_frame, html_table
 from ninefold.progress import aligned
 from ninefold.stats.best import standing
-from ninefold.stats.counted_turns import Counted
 from ninefold.stats.differences import Values
 from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
+from ninefold.tournament.taken import Counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +65,7 @@ class Times:
         return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each slice: step, and fields of `ninefold.stats.counted_turns.TakenTurn`."""
+        """One row for each slice: step, and fields of `ninefold.tournament.taken.TakenTurn`."""
         return [
             {"step" if key == "name" else key: value for key, value in vars(turn).items()}
             for turn in self._counted.turns

@@ -13,7 +13,7 @@ from ninefold.api.steps import check_names
 from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON
 from ninefold.errors import ConfigError
-from ninefold.study.turn_plan import Turn
+from ninefold.tournament.plan import Turn
 
 
 def turns(
@@ -83,7 +83,7 @@ class Turns:
     @property
     def done(self) -> bool:
         """Whether all slices are over: the answer is known (`Times.known`), or the time is up."""
-        return self._session.block is None
+        return self._session.turn is None and bool(self._process)
 
     @contextmanager
     def step(self) -> Iterator[str]:
@@ -100,7 +100,7 @@ class Turns:
         if self._steps == 0:
             self._session.begin_turn()
         if self._steps == turn.lead:
-            self._session.start()
+            self._session.start_clock()
         steps, self._steps = self._steps, 0  # of a turn that begins anew, if this step raises
         with self._contexts[turn.name]():
             yield turn.name

@@ -8,26 +8,35 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
+from ninefold.launch.run import failure_of
 from ninefold.launch.workers import Workers
 from ninefold.result import Result
+from ninefold.tournament.contestant import Pace, WarmUp
+from ninefold.tournament.plan import Turn
+from ninefold.tournament.taken import TakenTurn, in_columns
 
 POLL_SECONDS = 1.0  # between looks whether a turn takes too long
 LONGEST_SECONDS = 1800.0  # that building and compiling a run, or a turn of unknown length, may take
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected ones
+FIRST_TURN = 3, 5  # untimed and timed steps of a warm-up turn, which sets those that count
+FIRST_TURN_STEP = 0.1  # seconds: of a longer step a warm-up step tells enough
 
 
 class TurnTaker:
-    """A run whose processes wait, and train only in `turn`.
+    """The ranks of a run, which wait, and train only in `turn`: a contestant.
 
     Between turns they are stopped (SIGSTOP), with what reads data for them: batches that are read
     ahead meanwhile would cost its turn nothing, and take time from the others'. And an OpenMP
     thread that has nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
+    name, several, slice: as of `Contestant`.
     free: bytes that were free on its fullest device when it was ready; None if unknown.
     processes: ids of its processes, and of those that read for them.
     step_seconds: of a warm-up step, of its slowest process; None if it took none.
@@ -36,9 +45,9 @@ class TurnTaker:
     one_thread: a sentence if it tried one CPU thread, and goes on with it.
     """
 
-    def __init__(self, spec: RunSpec, processes: int) -> None:
+    def __init__(self, spec: RunSpec, processes: int, name: str = "", slice_: float = 0.1) -> None:
         """Start its processes and wait until they wait for a turn. Raises Failure."""
-        self.spec = spec
+        self.spec, self.name, self.several, self.slice = spec, name, processes > 1, slice_
         self._stoppable = False
         self._ranks = range(processes)
         self._workers = Workers(spec, processes)
@@ -57,24 +66,49 @@ class TurnTaker:
         self._stoppable = all(answer["stoppable"] for answer in ready)
         self._pause(signal.SIGSTOP)
 
-    def turn(
-        self, lead: int, steps: int, expected: float | None = None, counted: bool = True
-    ) -> float:
-        """Train `lead` steps and then `steps` timed ones; return the seconds of one of these.
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        """Yield a turn, unless a warm-up step tells as much; return the pace."""
+        own = self.step_seconds
+        if own is not None and own >= FIRST_TURN_STEP:
+            return known or Pace(own, own)
+        if known is not None:
+            lead = Turn.of(self.name, known.step, self.slice, self.several).lead
+            yield Turn(self.name, lead, 1, (lead + 1) * known.step)
+            return known
+        taken = yield Turn(self.name, *FIRST_TURN)
+        return Pace(taken.seconds, taken.seconds)
 
-        Of several processes it is the slowest one's. expected: seconds of the turn, if known; a
-        process that takes far longer is taken to hang. counted: whether its steps enter
-        the result. Raises Failure, and kills all, if one hangs or has ended.
+    def turn(self, turn: Turn) -> float:
+        """Return the seconds of a timed step; of several processes those of the slowest one.
+
+        A process that takes far longer than expected is taken to hang. Raises Failure, and kills
+        all, if one hangs or has ended.
         """
+        expected = turn.expected
         if expected is None and self.step_seconds is not None:
-            expected = (lead + steps) * self.step_seconds
+            expected = turn.steps * self.step_seconds
         within = LONGEST_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
-        return float(max(self._ask(within, lead=lead, steps=steps, counted=counted)))
+        asked = {"lead": turn.lead, "steps": turn.timed, "counted": turn.counted}
+        return float(max(self._ask(within, **asked)))
 
-    def end(self) -> Result:
-        """Return its result without what its turns took; there are no more. Raises Failure."""
-        result: Result = next(filter(None, self._ask(LONGEST_SECONDS)))
-        return result
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        """Write its result; there are no more turns. Raises Failure.
+
+        Its seconds are those of all turns: which of them count, only the whole study tells.
+        """
+        found: Result = next(filter(None, self._ask(LONGEST_SECONDS)))
+        seconds = fmean(turn.seconds for turn in turns)
+        result = replace(
+            found,
+            turns=len(turns),
+            stretch_seconds=stretch,
+            train_seconds=(found.steps or 0) * seconds,
+            images_per_second=(found.batch_size or 0) / seconds,
+        )
+        try:
+            result.write(self.spec.folder, **in_columns(turns))
+        except OSError as error:
+            raise failure_of(error) from error
 
     def close(self) -> None:
         """Kill its processes, which hold nothing worth saving, and wait for their end."""
@@ -123,6 +157,8 @@ def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
 class TurnTakers(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
-    def start(self, spec: RunSpec, processes: int) -> TurnTaker:
+    def start(
+        self, spec: RunSpec, processes: int, name: str = "", slice_: float = 0.1
+    ) -> TurnTaker:
         """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        return self.enter_context(closing(TurnTaker(spec, processes)))
+        return self.enter_context(closing(TurnTaker(spec, processes, name, slice_)))

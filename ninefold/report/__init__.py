@@ -17,7 +17,7 @@ from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import TimingState, recommend, timing_state
+from ninefold.report.answer.recommend import recommend, timing_look
 from ninefold.report.answer.tree import Report, write_report
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import (
@@ -35,11 +35,11 @@ from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
 from ninefold.stats.verdicts import OPEN
+from ninefold.tournament.rule import Look
 
 __all__ = [
     "CellProgress",
     "Read",
-    "TimingState",
     "place",
     "progress",
     "read",
@@ -146,7 +146,7 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
         )
 
 
-def timing(folder: Path, pairs: str) -> TimingState:
+def timing(folder: Path, pairs: str) -> Look:
     """Return what the timing rounds of a study have shown, and which cells to measure further.
 
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
@@ -154,7 +154,7 @@ def timing(folder: Path, pairs: str) -> TimingState:
     runs, sweep = read_runs(folder)
     turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
     found = [gather_evidence(group, (), sweep, turns) for group in timed]
-    return timing_state(found, sweep, pairs)
+    return timing_look(found, sweep, pairs)
 
 
 def progress(folder: Path) -> list[CellProgress]:

@@ -25,7 +25,7 @@ from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.secrets import redact
-from ninefold.study.turn_plan import mirrored
+from ninefold.tournament.plan import mirrored
 from ninefold.types import spelled
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled

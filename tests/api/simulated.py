@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 
-from ninefold.api.rounds import LOOKS, Rounds, Took
-from ninefold.api.times import Times, times
+from ninefold.api.session import Session
+from ninefold.api.times import Times
 from ninefold.stats.verdicts import Settings
+from ninefold.tournament.budget import LOOK_COUNT
+from ninefold.tournament.plan import Turn
 
-SETTINGS = Settings(looks=len(LOOKS))
+SETTINGS = Settings(looks=LOOK_COUNT)
+
+
+class Nobody:
+    """Other programs that use nothing."""
+
+    def begin(self, processes: Sequence[int]) -> None:
+        pass
+
+    def share(self, processes: Sequence[int] | None = None) -> None:
+        return None
 
 
 @dataclass
@@ -86,17 +100,25 @@ def timed(
     calls = {
         name: partial(machine.step, name, seconds, name == last) for name, seconds in steps.items()
     }
-    rounds = Rounds(
-        list(steps), minutes, 0.1, False, lambda found: times(list(steps), found, settings).known
+    session = Session(
+        list(steps),
+        minutes=minutes,
+        turn=0.1,
+        same=settings.same,
+        level=settings.level,
+        baseline=settings.baseline,
+        show=False,
+        clock=lambda: machine.now,
     )
-    while rounds.block is not None:
-        found = []
-        for turn in rounds.block:
-            for _ in range(turn.lead):
-                calls[turn.name]()
-            began = machine.now
-            for _ in range(turn.timed):
-                calls[turn.name]()
-            found.append(Took((machine.now - began) / turn.timed))
-        rounds.took(found, machine.now)
-    return times(list(steps), rounds.counted(), settings)
+
+    def take(turn: Turn) -> float:
+        for _ in range(turn.lead):
+            calls[turn.name]()
+        began = machine.now
+        for _ in range(turn.timed):
+            calls[turn.name]()
+        return (machine.now - began) / turn.timed
+
+    with closing(session), patch("ninefold.tournament.rounds.NeighborLoad", Nobody):
+        session.play(dict.fromkeys(steps, take))
+        return session.times()

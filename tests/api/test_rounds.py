@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ninefold.api.rounds import Rounds, Took, blocks_of_round
 from tests.api.simulated import Machine, constant, switching, timed
 
 STEP = 0.01  # seconds
@@ -122,27 +121,12 @@ def test_what_compiling_takes_in_the_first_call_is_not_taken_from_the_time() -> 
 
 
 def test_each_step_has_one_turn_in_a_block_and_every_second_block_is_the_reverse() -> None:
-    rounds = Rounds(["a", "b", "c"], 1.0, 0.04, False, lambda found: False)
-    orders, elapsed = [], 0.0
-    while rounds.block is not None:
-        elapsed += sum(0.01 * (turn.lead + turn.timed) for turn in rounds.block)
-        if rounds.block[0].lead:
-            orders.append([turn.name for turn in rounds.block])
-            assert {(turn.lead, turn.timed) for turn in rounds.block} == {(4, 4)}
-        rounds.took([Took(0.01)] * 3, elapsed)
+    turns = timed(Machine(0, noise=0.5), dict.fromkeys("abc", constant(STEP)))._counted.turns
+    names = [turn.name for turn in turns]
+    orders = [names[first : first + 3] for first in range(0, len(names), 3)]
+    assert {turn.steps for turn in turns} == {turns[0].steps}
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert all(there == back[::-1] for there, back in zip(orders[::2], orders[1::2], strict=False))
     assert len({tuple(order) for order in orders}) == 6
-    counts = Counter((turn.round, turn.name) for turn in rounds.counted().turns)
+    counts = Counter((turn.round, turn.name) for turn in turns)
     assert len(set(counts.values())) == 1
-
-
-@pytest.mark.parametrize("fit", [1, 23, 24, 41, 100, 3001])
-def test_there_are_10_to_20_rounds_of_an_even_number_of_blocks_where_enough_fit(fit: int) -> None:
-    blocks = blocks_of_round(fit)
-    assert blocks == 1 or blocks % 2 == 0
-    assert fit < 24 or 10 <= fit // blocks <= 20
-
-
-def test_a_round_has_no_more_blocks_than_can_be_listed_however_many_fit() -> None:
-    assert blocks_of_round(10**15) == 100_000

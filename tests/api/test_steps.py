@@ -16,13 +16,13 @@ from torch import nn
 
 import ninefold
 from ninefold.api import devices
-from ninefold.api.rounds import LOOKS
 from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.api.times import times
 from ninefold.errors import ConfigError
-from ninefold.stats.counted_turns import TurnLog, counted
 from ninefold.stats.verdicts import Settings
+from ninefold.tournament.budget import LOOK_COUNT
+from ninefold.tournament.taken import TurnLog, counted
 from tests.conftest import ROOT
 from tests.kit import same
 
@@ -217,7 +217,7 @@ def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:
     assert devices.in_use(fake) == [0, 1]
 
 
-SETTINGS = Settings(looks=len(LOOKS))
+SETTINGS = Settings(looks=LOOK_COUNT)
 
 
 def found(
@@ -261,7 +261,7 @@ def test_a_baseline_that_is_as_fast_is_named() -> None:
         log.add("a", number, seconds=1.0 + number / 1e4, steps=1)
         log.add("b", number, seconds=1.001, steps=1)
     for baseline in ("a", "b"):
-        settings = Settings(looks=len(LOOKS), baseline=baseline)
+        settings = Settings(looks=LOOK_COUNT, baseline=baseline)
         assert times(("a", "b"), counted(log.turns), settings).best == baseline
 
 

@@ -83,7 +83,7 @@ from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
 from ninefold.launch import forkserver, turns
-from ninefold.study.turn_plan import FIRST_TURN
+from ninefold.tournament.plan import Turn
 from ninefold.task.classification import Classification
 
 class Hung(Classification):
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     with turns.TurnTakers() as alive:
         run = alive.start(RunSpec("time", job.text, folder, started=time.time()), 1)
         try:
-            run.turn(*FIRST_TURN)
+            run.turn(Turn("", 3, 5))
         except PeerError as error:
             print(error, file=sys.stderr)
 """
@@ -129,6 +129,7 @@ from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch.turns import TurnTakers
+from ninefold.tournament.plan import Turn
 
 class Rows(Dataset):
     def __init__(self):
@@ -164,7 +165,7 @@ if __name__ == "__main__":
     with TurnTakers() as turns:
         run = turns.start(RunSpec("time", job.text, folder, started=time.time()), int(processes))
         first = states()
-        assert run.turn(1, 2) > 0
+        assert run.turn(Turn("", 1, 2)) > 0
         second = states()
         before = read()
         time.sleep(0.5)
@@ -203,6 +204,7 @@ from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
 from ninefold.launch.turns import TurnTakers
+from ninefold.tournament.plan import Turn
 
 class Rows(Dataset):
     def __len__(self):
@@ -225,13 +227,13 @@ if __name__ == "__main__":
     folder.mkdir()
     with TurnTakers() as turns:
         run = turns.start(RunSpec("time", job.text, folder, started=time.time()), 1)
-        run.turn(3, 5)
+        run.turn(Turn("", 3, 5))
         for _ in range(3):  # where other programs disturb
             found, long = [], []
             for _ in range(40):
                 time.sleep(1)
-                found.append(run.turn(2, 4))
-                long.append(run.turn(20, 40))
+                found.append(run.turn(Turn("", 2, 4)))
+                long.append(run.turn(Turn("", 20, 40)))
             if abs(median(found) / median(long) - 1) <= 0.05:
                 break
         print(median(found), median(long), file=sys.stderr)

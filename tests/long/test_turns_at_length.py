@@ -10,13 +10,13 @@ import math
 import numpy as np
 import pytest
 
-from ninefold.result import TIMING_LOOKS
 from ninefold.stats.differences import differences
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import Settings
+from ninefold.study.timing import MOST_ROUNDS
 from tests.long.test_statistics_at_length import say
 from tests.report.studies import CELLS
-from tests.report.turns import SETTINGS, Noise, play
+from tests.report.turns import SETTINGS, STUDY_LOOKS, Noise, play
 
 pytestmark = pytest.mark.slow
 
@@ -76,10 +76,10 @@ def test_so_many_rounds_name_the_best_and_decide_the_pairs(
             f"runs {np.mean([each.runs for each in ends]):.0f}"
         )
         rng = np.random.default_rng(0)
-        decided: dict[int, list[int]] = {look: [] for look in TIMING_LOOKS}
+        decided: dict[int, list[int]] = {look: [] for look in STUDY_LOOKS}
         for _ in range(100):
             table = truth[:, None] + noise.table(rng, 9)
-            for look in TIMING_LOOKS:
+            for look in STUDY_LOOKS:
                 values = {
                     cell: dict(enumerate(np.exp(row[:look]).tolist()))
                     for cell, row in zip(CELLS, table, strict=True)
@@ -131,4 +131,4 @@ def test_the_noise_is_that_of_the_components() -> None:
     table = Noise().table(np.random.default_rng(0), 500)
     own = table - table.mean(axis=0)
     assert own.std() == pytest.approx(math.hypot(0.012, 0.015 / math.sqrt(5)), rel=0.03)
-    assert differences(table[:3]).rounds.tolist() == [TIMING_LOOKS[-1]] * 3
+    assert differences(table[:3]).rounds.tolist() == [MOST_ROUNDS] * 3

@@ -31,8 +31,8 @@ from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
 from ninefold.report.render.results import results
 from ninefold.result import ON_GPU
-from ninefold.stats.counted_turns import TakenTurn
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.taken import TakenTurn
 from tests import conftest
 from tests.conftest import Shell
 from tests.report import golden

@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ninefold.result import TIMING_LOOKS
-from ninefold.stats.counted_turns import TakenTurn, TurnLog, counted
 from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import Comparison, Settings
+from ninefold.tournament.budget import LOOK_COUNT
+from ninefold.tournament.taken import TakenTurn, TurnLog, counted
 
 CELLS = {"a": 1.0, "b": 2.0, "c": 3.0}  # seconds of a step
 Share = Callable[[int, int, str], float]
@@ -97,7 +97,7 @@ def compared(seconds: dict[str, float], turns: int) -> Comparison:
         found.add(name, 0, seconds=each * draw.normal(1, 0.03), steps=1)
     of = counted(found.turns)
     seen = of.seconds()
-    settings = Settings(looks=len(TIMING_LOOKS))
+    settings = Settings(looks=LOOK_COUNT)
     controls = [("a", "copy")] if "copy" in seconds else []
     return compare(seen, {}, settings, controls, time=of_seconds(seen, of.noise()))
 

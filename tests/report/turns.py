@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ninefold.result import TIMING_LOOKS
 from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import differences
 from ninefold.stats.verdicts import Settings
+from ninefold.study.timing import MOST_ROUNDS
+from ninefold.tournament.budget import LOOK_COUNT, LOOKS
 from tests.report.studies import CELLS, Array
 
-SETTINGS = Settings(looks=len(TIMING_LOOKS))
+STUDY_LOOKS = (1, 2, *(n for n in LOOKS if n <= MOST_ROUNDS))  # where there is time for few
+    1,
+    2,
+    *(look for look in LOOKS if look <= MOST_ROUNDS),
+)  # where there is time for few
+SETTINGS = Settings(looks=LOOK_COUNT)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Noise:
 
     def turns(self, rng: np.random.Generator, cells: int, turns: int) -> Array:
         """Times of turns around 1 in the mean: float64 [cells, last look, turns]."""
-        shape = cells, TIMING_LOOKS[-1], turns
+        shape = cells, MOST_ROUNDS, turns
         common = self._draw(rng, shape[1:2], self.round)[:, None]
         own = self._draw(rng, shape[:2], self.process)[..., None]
         found: Array = np.exp(common + own + self._draw(rng, shape, self.turn))
@@ -89,7 +95,7 @@ def play(slower: Sequence[float], table: Array, pairs: str = "best", stop: bool 
     going = np.ones(len(truth), dtype=bool)
     runs, before, false, lost = 0, 0, False, False
     found = [0] * len(truth)
-    for look in TIMING_LOOKS:
+    for look in STUDY_LOOKS:
         seen_table[going, before:look] = full[going, before:look]
         runs, before = runs + int(going.sum()) * (look - before), look
         seen = differences(seen_table[:, :look])

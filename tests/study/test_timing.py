@@ -18,15 +18,8 @@ from statistics import fmean
 
 import pytest
 
-from ninefold.study.load import NeighborLoad
-from ninefold.study.turn_plan import (
-    Turn,
-    planned_seconds,
-    round_seconds,
-    spread,
-    stretch_steps,
-    turn_counts,
-)
+from ninefold.tournament.neighbors import NeighborLoad
+from ninefold.tournament.plan import Turn, spread
 from tests.conftest import ROOT, Shell, result, wait_until
 
 DEFAULTS = {
@@ -133,7 +126,7 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     lines = [line.partition("  |  ")[0] for line in said.splitlines()]
     cells, *rounds = lines[:3]
     assert cells == "2 configurations: none-fp32, ddp-fp32"
-    assert rounds == [f"repetition {n}  2 configurations" for n in (1, 2)]  # when they ended
+    assert rounds == [f"round {n}  2 configurations" for n in (1, 2)]  # when they ended
     found = turns(folder)
     assert found.keys() == {"none-fp32", "ddp-fp32"}
     for results in found.values():
@@ -165,14 +158,12 @@ def test_after_a_round_the_time_that_is_left_is_at_least_that_of_the_next(
 
 def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Shell) -> None:
     # The first repetition decides nothing, however much faster one of the two is.
-    patience = "timing.LATE, timing.TIMING_LOOKS = 0.0, (2, 3)"
+    patience = "timing.LATE = 0.0"
     code = f"from ninefold.study import timing; {patience}; from ninefold.main import main; "
     done = shell.run("-c", f"{code}main('train')", *study("amp=fp32,bf16"), forked=True,
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
     assert done.returncode == 0, done.stderr
-    line = (
-        r"^study.time_budget=0.0001: another repetition takes about [1-9]\d* s, and 0 s are left$"
-    )
+    line = r"^study.time_budget=0.0001: another round takes about [1-9]\d* s, and 0 s are left$"
     assert len(re.findall(line, done.stdout, re.MULTILINE)) == 1
     assert {len(results) for results in turns(shell.folder).values()} == {1}
 
@@ -383,20 +374,6 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     assert min(idle) <= 0.05  # of all processes but the two that train
 
 
-def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
-    assert planned_seconds(180, overhead=2) == 30  # 6 rounds
-    assert planned_seconds(180, overhead=18) == 36  # of which 18 are training
-    assert planned_seconds(48, overhead=18) == 24  # 2 rounds
-    assert planned_seconds(0.0, overhead=9) > 0
-
-
-def test_rounds_of_fewer_cells_are_shorter_unless_their_start_takes_half_of_them() -> None:
-    assert planned_seconds(180, overhead=1, share=1 / 3) == 10
-    assert planned_seconds(180, overhead=8, share=1 / 3) == 16
-    assert round_seconds(180, left=90, overhead=1, rounds=9, share=1 / 3) == 10
-    assert round_seconds(180, left=90, overhead=1, rounds=5, share=1 / 3) == 18
-
-
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -445,19 +422,6 @@ def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> Non
     assert Turn.of("a", 0.005, 0.04, several=True) == Turn("a", 60, 60)
     assert Turn.of("a", 0.6, 0.04, several=False) == Turn("a", 1, 2)
     assert Turn.of("a", 1.2, 0.04, several=False) == Turn("a", 1, 1)
-
-
-def test_a_long_stretch_has_at_least_40_steps_or_4_seconds_and_a_second() -> None:
-    assert [stretch_steps(s) for s in (0.002, 0.05, 0.2, 5.0)] == [500, 40, 20, 1]
-
-
-def test_turns_are_in_proportion_to_one_over_the_root_of_their_seconds() -> None:
-    assert turn_counts({"short": 0.1, "long": 0.4}, training=3.0) == {"short": 10, "long": 5}
-    assert turn_counts({"short": 3.0, "long": 9.0}, training=1.0) == {"short": 2, "long": 2}
-
-
-def test_a_round_has_no_more_turns_than_can_be_listed_however_long_it_is() -> None:
-    assert turn_counts({"a": 0.1}, training=1e9) == {"a": 100_000}
 
 
 @pytest.mark.slow

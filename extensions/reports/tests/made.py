@@ -8,7 +8,7 @@ from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.tree import Report
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import Run
-from ninefold.stats.counted_turns import TakenTurn
+from ninefold.tournament.taken import TakenTurn
 from tests.report.test_report import facts_of
 
 STEPS = 24  # of an epoch with a batch of 64; of the largest batch, 512, there are 3

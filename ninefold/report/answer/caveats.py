@@ -13,9 +13,9 @@ from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
 from ninefold.result import ON_GPU, ONE_THREAD
-from ninefold.stats.counted_turns import ALONE, AROUND, OTHERS
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.taken import ALONE, AROUND, OTHERS
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
 # The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.

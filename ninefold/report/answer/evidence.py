@@ -15,14 +15,14 @@ from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import finite
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
-from ninefold.result import TIMING_LOOKS
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
-from ninefold.stats.counted_turns import Counted
 from ninefold.stats.differences import Differences
 from ninefold.stats.statistics import compare, of_seconds
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.budget import LOOK_COUNT
+from ninefold.tournament.taken import Counted
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
@@ -222,7 +222,7 @@ def gather_evidence(
     folders, cells = {run.folder for run in group.runs}, group.cells
     settings, target = _settings(sweep, group.scoring)
     if group.timing:
-        settings = replace(settings, looks=len(TIMING_LOOKS), score_looks=settings.looks)
+        settings = replace(settings, looks=LOOK_COUNT, score_looks=settings.looks)
     no_op_of = _no_op_of(group)
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]

@@ -8,15 +8,16 @@ sentences are in `wording`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.stats.best import Standing
-from ninefold.stats.verdicts import OPEN, UNDECIDED
+from ninefold.stats.verdicts import OPEN
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.rule import Look, left_of_all, left_of_best
 
 NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
@@ -138,30 +139,14 @@ def recommend(evidence: Evidence) -> Recommendation:
     )
 
 
-@dataclass(frozen=True)
-class TimingState:
-    """What is known after the timing rounds so far.
+def timing_look(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> Look:
+    """Return what is known after the timing rounds so far; cells as the study names them.
 
-    cells: those to measure further, as the study names them
-    settled: whether further timing rounds could not change the answer
-    named: the best cell so far, of those whose score is not shown to be worse, as the study names
-        it; None without a time
-    chance: the confidence that `named` is within `report.same` of the best of them
-    """
-
-    cells: list[str]
-    settled: bool
-    named: str | None
-    chance: float | None
-
-
-def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> TimingState:
-    """Return what is known. found: evidence of the groups in which cells are timed, largest first.
-
-    pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
+    found: evidence of the groups in which cells are timed, largest first. pairs: "best" asks for
+    the best cell only, "all" for a verdict on every pair.
     """
     if not found:
-        return TimingState(sweep.cell_names, False, None, None)
+        return Look(settled=False)
     left = [_left(evidence, pairs) for evidence in found]
     cells = {
         name: run.cell
@@ -170,37 +155,26 @@ def timing_state(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> T
         if run.cell in open_cells and (name := name_of(run, sweep))
     }
     candidates = _candidates(found[0])
-    best, _, stand = fastest(found[0], candidates) if candidates else (None, None, None)
+    best = fastest(found[0], candidates)[0] if candidates else None
     runs = [run for run in found[0].group.timing if run.cell == best]
-    return TimingState(
-        sorted(cells, key=lambda name: (plainness(cells[name]), name)),
-        not any(left),
-        next(filter(None, (name_of(run, sweep) for run in runs)), best and str(best)),
-        stand.chance[best] if best and stand else None,
-    )
+    named = next(filter(None, (name_of(run, sweep) for run in runs)), best and str(best))
+    ordered = sorted(cells, key=lambda name: (plainness(cells[name]), name))
+    return Look(not any(left), named, ordered)
 
 
-def _left(evidence: Evidence, pairs: str) -> list[Cell]:
+def _left(evidence: Evidence, pairs: str) -> Collection[Cell]:
     """The cells of a group that are to be measured further; empty if it is settled."""
     if evidence.hasty:
         return evidence.cells
     if pairs == "all":
-        unclear = {
-            cell
-            for pair in evidence.comparison.seconds
-            if pair.verdict in UNDECIDED and not evidence.failed.keys() & {pair.first, pair.second}
-            for cell in (pair.first, pair.second)
-        }
-        return [cell for cell in evidence.cells if cell in unclear]
+        return left_of_all(evidence.comparison.seconds, evidence.failed)
     candidates = _candidates(evidence)
     if not candidates:
         return []
     best, _, stand = fastest(evidence, candidates)
-    if stand.chance[best] >= 1 - evidence.settings.level:
-        return []
-    left = [cell for cell in candidates if cell not in stand.out]
-    copies = [copy for copy, cell in evidence.no_op_of.items() if cell in left]
-    return left + [copy for copy in copies if copy not in left and copy not in evidence.failed]
+    copies = {c: of for c, of in evidence.no_op_of.items() if c not in evidence.failed}
+    level = evidence.settings.level
+    return left_of_best(candidates, best, stand.chance[best], stand.out, level, copies)
 
 
 def _candidates(evidence: Evidence) -> list[Cell]:

@@ -17,7 +17,7 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
 from ninefold.score import PHASES, SCORE, Score
-from ninefold.stats.counted_turns import TakenTurn, in_columns, noise
+from ninefold.tournament.taken import TakenTurn, in_columns, noise
 
 NAMES = (
     "status",

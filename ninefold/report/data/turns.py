@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ninefold.report.data.runs import Run
-from ninefold.stats.counted_turns import Counted, TakenTurn, counted
+from ninefold.tournament.taken import Counted, TakenTurn, counted
 
 
 def count_turns(runs: Sequence[Run]) -> None:

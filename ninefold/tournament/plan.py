@@ -1,7 +1,7 @@
-"""Which turns there are, and in which order: of cells of a study, and of steps of `time_steps`.
+"""Which turns there are, and in which order.
 
 benchmarks/LOG.md has what these constants were measured by. How long turns took, and the number
-that is made of them, is in `ninefold.stats.counted_turns`.
+that is made of them, is in `ninefold.tournament.taken`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ LEAD_SECONDS_OF_SEVERAL = 0.3
 MIN_STEPS = 2  # timed steps of a turn, unless
 SLOW_STEP = 1.0  # seconds: a step that takes as long is a turn by itself
 MIN_TURNS = 2  # of a cell in a round: two tell how much its turns vary
-FIRST_TURN = 3, 5  # untimed and timed steps of a cell's first turn, which sets those of the others
-FIRST_TURN_STEP = 0.1  # seconds: of a longer step a warm-up step tells enough
 # A long stretch of training alone: steps, and seconds that it has at least and that suffice.
 STRETCH = 40, 1.0, 4.0
-STRETCH_SHARE = 0.25  # of the rounds so far that long stretches may take
-ROUNDS = 6  # that turns=auto divides the budget into, if starting processes leaves time for it
-MIN_ROUNDS = 2  # that it makes room for
-LATE = 30.0  # seconds by which the second round may exceed the budget: one round decides little
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn: `lead` steps that are not timed, then `timed` that are. name: of what takes it."""
+    """A turn: `lead` steps that are not timed, then `timed` that are.
+
+    name: of what takes it. expected: its seconds, if known. counted: whether it counts.
+    """
 
     name: str
     lead: int
     timed: int
+    expected: float | None = None
+    counted: bool = True
 
     @classmethod
     def of(cls, name: str, seconds: float, slice_: float, several: bool) -> Turn:
@@ -96,25 +95,3 @@ def stretch_steps(seconds: float) -> int:
     """Return how many steps of so many seconds a long stretch has."""
     steps, least, enough = STRETCH
     return max(min(steps, math.ceil(enough / seconds)), math.ceil(least / seconds))
-
-
-def planned_seconds(budget: float, overhead: float, share: float = 1.0) -> float:
-    """Return the seconds of a round, before what is left is divided into whole rounds.
-
-    ROUNDS rounds fill the budget. Where that leaves little time for turns, they take as long as the
-    rest of a round, unless fewer than MIN_ROUNDS rounds would fit. A round of fewer cells is as
-    much shorter: a cell that is out gives the others rounds, which decide more than longer ones.
-
-    overhead: seconds of the round that are not turns. share: of the cells that are left.
-    """
-    return max(min(max(share * budget / ROUNDS, 2 * overhead), budget / MIN_ROUNDS), 1e-9)
-
-
-def round_seconds(
-    budget: float, left: float, overhead: float, rounds: int, share: float = 1.0
-) -> float:
-    """Return the seconds of a round: what is left, divided into at most so many whole rounds.
-
-    overhead, share: as of `planned_seconds`.
-    """
-    return left / max(1, min(round(left / planned_seconds(budget, overhead, share)), rounds))

@@ -1,0 +1,6 @@
+"""Takes turns: who trains next and for how long, which turns count, and when it is enough.
+
+`plan` orders turns, `budget` divides the time, `rounds` plays them, `taken` holds them, `rule` says
+what is known, `times` says it. What trains is a `contestant`: the ranks of a configuration
+(`ninefold.launch.turns`), a function of this process (`ninefold.api.steps`) or a command (bench).
+"""

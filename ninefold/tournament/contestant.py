@@ -1,0 +1,118 @@
+"""What takes turns, and what makes it: the protocols of a tournament."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ninefold.errors import Failure
+from ninefold.tournament.plan import Turn
+from ninefold.tournament.taken import TakenTurn
+
+
+class Taken(NamedTuple):
+    """How a turn was taken. seconds: of a timed step, of the slowest process. The others are as of
+    `TakenTurn`; None where they are not known.
+    """
+
+    seconds: float
+    begin: float | None = None
+    end: float | None = None
+    others: float | None = None
+
+
+class Pace(NamedTuple):
+    """Seconds of a step after the warm-up.
+
+    step: of one that counts. wall: of any, what does not count included. late: seconds of the
+    warm-up that are not taken from the time, such as those of a compiler.
+    """
+
+    step: float
+    wall: float
+    late: float = 0.0
+
+
+WarmUp = Generator[Turn, Taken, Pace]
+
+
+class Contestant(Protocol):
+    """A training that waits, and trains only in `turn`.
+
+    name: what it is called. several: whether several processes take its turns together. slice:
+    timed seconds of a turn. processes: ids of its processes.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def several(self) -> bool: ...
+
+    @property
+    def slice(self) -> float: ...
+
+    @property
+    def processes(self) -> list[int]: ...
+
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        """Yield turns that do not count. known: its pace in the round before, if there was one."""
+
+    def turn(self, turn: Turn) -> float:
+        """Train, and return the seconds of a timed step. Raises Failure, or Ended."""
+
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        """Note its turns of this round, and the seconds of a step alone. Raises Failure."""
+
+    def close(self) -> None:
+        """End what it started."""
+
+
+class Ended(Exception):
+    """What trains has ended while it had a turn. code: its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Entries(Protocol):
+    """Who takes part, and what is made of it.
+
+    names: those that take part in the rounds to come. done: complete rounds.
+    """
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def done(self) -> int: ...
+
+    def begin_round(self) -> int:
+        """Return the number of the round that begins."""
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        """Start as many of `left` as may be alive together, in this order."""
+
+    def warm(
+        self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
+    ) -> Sequence[str]:
+        """Return who takes no turns after all.
+
+        takes: seconds of a turn of each. own: seconds of the round that are not turns.
+        """
+
+    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
+        """Return who should train alone for a while, and is known by that."""
+
+    def agree(self, taken: Taken) -> Taken:
+        """Return how a turn was taken in the eyes of all that decide."""
+
+    def shows(self, number: int, nth: int, left: float) -> None:
+        """Show that the nth turn of a round begins. left: seconds of turns in the round."""
+
+    def drop(self, name: str, failure: Failure) -> None:
+        """Go on without one that has failed; or raise the failure."""
+
+    def round_ended(self, number: int) -> None:
+        """Count a complete round."""

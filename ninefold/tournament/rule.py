@@ -1,0 +1,65 @@
+"""When it is known: the best of all, how all compare, or whether one is slower than allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ninefold.stats.verdicts import UNDECIDED, Name, Pair
+
+NEAR = 0.03  # how far from a ratio that is known its interval may reach, as a share of it
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known after some rounds.
+
+    settled: whether further rounds could not change the answer. named: the best one so far. left:
+    those that are to be measured further, if it is not settled; None: all.
+    """
+
+    settled: bool
+    named: str | None = None
+    left: Sequence[str] | None = None
+
+
+def left_of_best(
+    candidates: Sequence[Name],
+    best: Name,
+    chance: float,
+    out: Collection[Name],
+    level: float,
+    copies: Mapping[Name, Name],
+) -> list[Name]:
+    """Return who is measured further until the best is known; empty once it is.
+
+    candidates: those that may be the answer. best: of them so far, which is within the ties of the
+    best with this chance. out: those shown not to be it. copies: what each repeats the work of: one
+    that repeats a candidate's is measured with it.
+    """
+    if not candidates or chance >= 1 - level:
+        return []
+    left = [name for name in candidates if name not in out]
+    return left + [copy for copy, of in copies.items() if of in left and copy not in left]
+
+
+def left_of_all(pairs: Sequence[Pair], failed: Collection[Name]) -> set[Name]:
+    """Return who is measured further until all pairs are known; empty once they are."""
+    open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+    unclear = [pair for pair in open_ if not {pair.first, pair.second} & {*failed}]
+    return {name for pair in unclear for name in (pair.first, pair.second)}
+
+
+def are_known(pairs: Sequence[Pair]) -> bool:
+    """Return whether it is shown how each of these compares, and about how large that is.
+
+    A large difference is shown after few rounds, which say little of how large it is.
+    """
+    return all(pair.verdict not in UNDECIDED and is_near(pair) for pair in pairs)
+
+
+def is_near(pair: Pair) -> bool:
+    """Return whether the interval of a ratio reaches at most 3 % (NEAR) to either side of it."""
+    if pair.estimate is None or pair.low is None or pair.high is None:
+        return False
+    return pair.high <= (1 + NEAR) * pair.estimate and pair.low >= pair.estimate / (1 + NEAR)
