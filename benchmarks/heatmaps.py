@@ -14,9 +14,9 @@ from torch import Tensor
 from benchmarks.measure import OURS, Array, Bench, Figures, Row, Turns, at_least, at_most, ratio
 from benchmarks.step import adamw
 from ninefold.engine.task import Objective
+from ninefold.extensions.volumes.landmarks import Landmarks, heatmaps
 from ninefold.model.unet import UNet
 from ninefold.train.kernels import keep_freed
-from ninefold.volumes.landmarks import Landmarks, heatmaps
 
 EXAMPLES, POINTS, SIDE, SIGMA = 4, 5, 96, 2.0
 STEP_SIDE, STEP_EXAMPLES, DRAWN = 48, 2, 50

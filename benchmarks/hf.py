@@ -21,7 +21,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches
-from ninefold.hf import HF
+from ninefold.extensions.hf import HF
 from ninefold.train.kernels import keep_freed
 
 COUNT = 1024
@@ -55,7 +55,7 @@ def cached(dataset: HF) -> Examples:
     from ninefold.dataset.cache import make, reader
 
     dataset = replace(dataset, cache="disk", cache_dir=f"{dataset.root}/cache")
-    node = {"_target_": "ninefold.hf.HF", **asdict(dataset)}
+    node = {"_target_": "ninefold.extensions.hf.HF", **asdict(dataset)}
     found: Examples = reader(dataset, make(dataset, node, 1))("train")
     return found
 

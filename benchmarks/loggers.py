@@ -13,7 +13,7 @@ from unittest.mock import patch
 from benchmarks import ours
 from benchmarks.measure import OURS, Bench, Row, Turns, at_most, ratio
 from benchmarks.step import LOG_EVERY, MLP, MLP_STEPS
-from ninefold.trackers.tracking import Tracked
+from ninefold.extensions.trackers.tracking import Tracked
 from ninefold.train.training_run import TrainingRun
 
 WANDB, DEFAULT = "W&B", "logger=default"

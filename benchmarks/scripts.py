@@ -3,7 +3,7 @@
     python -m benchmarks scripts [--kinds plain workers ...] [--seconds 40] [--output FILE.jsonl]
     python -m benchmarks scripts --burst 6 ...  # four programs run for 20 s amid each comparison
 
-Each compares a script of extensions/bench/tests/zoo.py with a copy of itself, and with one that
+Each compares a script of tests/bench/zoo.py with a copy of itself, and with one that
 does one more forward and backward pass in every 20th step. `alone` times the steps of each script
 for so many seconds, and names a winner if they differ by more than 2 %. hyperfine times five whole
 runs of each, starts included, after one for the caches; it names one if the ratio that it prints
@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ZOO = Path(__file__).parents[1] / "extensions/bench/tests/zoo.py"
+ZOO = Path(__file__).parents[1] / "tests/bench/zoo.py"
 KINDS = ("plain", "workers", "compiled-model")
 PLANTED = "ZOO_PLANTED=0.05"
 SAME = 0.02

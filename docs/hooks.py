@@ -29,7 +29,8 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
-ADDED = ("experiments/", "extensions/", "examples/")  # what of the repository pages may link to
+# What of the repository pages may link to.
+ADDED = ("experiments/", "ninefold/extensions/", "examples/")
 HELP = re.compile(r"^<!-- help of (ninefold.*) -->$", re.MULTILINE)
 SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 ENTRY = re.compile(r"^(?:\*\*)?([a-z_][\w, ]*): (?=\S)")

@@ -25,13 +25,9 @@ def look_in_working_folder() -> None:
 if sys.argv[:1] == ["-m"] and any(word.startswith("ninefold") for word in sys.orig_argv):
     look_in_working_folder()
 
-from ninefold.places import EXTENSIONS  # noqa: E402
-
 TYPE_CHECKING = False  # True for a type checker; typing itself is not imported for a name in it
 if TYPE_CHECKING:
     from typing import Any
-
-__path__.append(str(EXTENSIONS))
 
 __version__ = "0.1.0"
 # What programs call, and the module that has it: it is imported when it is asked for.

@@ -15,6 +15,7 @@ from ninefold import places
 COMMANDS = {
     "train": "[-m] [GROUP=OPTION ...] [KEY=VALUE ...]: train a model, or run a study of several",
     "compare": "[KEY=VALUE ...]: which configuration trains fastest on this machine?",
+    "bench": "'COMMAND' 'COMMAND' ...: which of these training scripts is faster? (bench --help)",
     "evaluate": "ckpt=PATH [KEY=VALUE ...]: evaluate a checkpoint",
     "report": "FOLDER: write the report of a study",
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
@@ -54,12 +55,14 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
     command: Callable[[Sequence[str]], int]
     if name == "report":
         from ninefold.report.__main__ import main as command
+    elif name == "bench":
+        from ninefold.bench.__main__ import main as command
     elif name in ("compare", "conf", "keys"):
         from ninefold.config import list_commands
 
         command = getattr(list_commands, name)
     elif name in extensions():
-        command = import_module(f"ninefold.{name}.__main__").main
+        command = import_module(f"ninefold.extensions.{name}.__main__").main
     else:
         return lambda _: none_of_them(name)
     return command
@@ -68,7 +71,7 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
 def extensions() -> dict[str, str]:
     """The commands of extensions, which have a module __main__, with what each is for."""
     names = sorted(path.parent.name for path in places.EXTENSIONS.glob("*/__main__.py"))
-    return {name: import_module(f"ninefold.{name}").USAGE for name in names}
+    return {name: import_module(f"ninefold.extensions.{name}").USAGE for name in names}
 
 
 def none_of_them(word: str) -> int:

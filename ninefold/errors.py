@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
-from ninefold.places import CONF, EXPERIMENTS, EXTENSIONS, INSTALLED, PACKAGE, ROOT, see
+from ninefold.places import CONF, EXPERIMENTS, INSTALLED, PACKAGE, ROOT, see
 from ninefold.secrets import redact
 
 MAX_PART_CHARS = 600  # characters of a part of a line
@@ -291,7 +291,6 @@ def is_users(file: str) -> bool:
     return not (
         not Path(file).is_absolute()  # such as <frozen importlib>, and yaml/_yaml.pyx of Cython
         or {"site-packages", "dist-packages"} & {*Path(file).parts}
-        or Path(file).parent.parent == EXTENSIONS
         or any(Path(file).is_relative_to(place) for place in not_theirs)
     )
 

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-# An installed package has conf/ and experiments/ inside, a clone has them beside the package. One
-# with neither is installed too, and damaged: errors.require_configuration says so.
+# A wheel has the packages ninefold.conf and ninefold.experiments (package-dir in pyproject.toml), a
+# clone has their folders beside ninefold/, installed or not. A package with neither is installed
+# too, and damaged: errors.require_configuration says so.
 INSTALLED = (PACKAGE / "conf").is_dir() or not (PACKAGE.parent / "evaluate.py").is_file()
 ROOT = PACKAGE if INSTALLED else PACKAGE.parent
 CONF, EXPERIMENTS = ROOT / "conf", ROOT / "experiments"
-EXTENSIONS = ROOT / "extensions"  # each folder NAME in it is the package ninefold.NAME
+EXTENSIONS = PACKAGE / "extensions"  # each folder NAME in it is a package, found by being there
 OPTIONS = (CONF, *sorted(EXTENSIONS.glob("*/conf")))  # the folders with files of options
 
 TYPED = "NINEFOLD_TYPED"  # the program that was typed, one of PROGRAMS; unset: python train.py
@@ -39,7 +40,7 @@ def typed_as(command: str) -> str:
         return f"ninefold {command}"
     if command in ("train", "evaluate"):
         return f"python {command}.py"
-    return f"python -m ninefold{' ' if command in ('compare', 'conf', 'keys') else '.'}{command}"
+    return f"python -m ninefold{'.' if command == 'report' else ' '}{command}"
 
 
 def see(group: str = "") -> str:

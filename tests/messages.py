@@ -59,7 +59,7 @@ def sentences(tree: ast.AST) -> Iterator[str]:
 
 
 def modules() -> list[Path]:
-    return sorted([*ROOT.glob("ninefold/**/*.py"), *ROOT.glob("extensions/*/*.py")])
+    return sorted(ROOT.glob("ninefold/**/*.py"))
 
 
 def catalog() -> str:

@@ -22,7 +22,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # which pytest needs there
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
@@ -40,6 +41,13 @@ def pinned() -> dict[str, str]:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+
+
+def test_a_wheel_has_each_package_the_configuration_and_the_studies() -> None:
+    folders = {path.relative_to(ROOT).parent for path in ROOT.glob("ninefold/**/*.py")}
+    code = {".".join(folder.parts) for folder in folders}
+    packages = PYPROJECT["tool"]["setuptools"]["packages"]
+    assert sorted(packages) == sorted({*code, "ninefold.conf", "ninefold.experiments"})
 
 
 @pytest.mark.parametrize("extra", [None, *EXTRAS])

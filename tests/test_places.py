@@ -32,7 +32,7 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None
     assert not places.INSTALLED
     assert places.typed_as("train") == "python train.py"
     assert places.typed_as("evaluate") == "python evaluate.py"
-    assert places.typed_as("export") == "python -m ninefold.export"
+    assert places.typed_as("export") == "python -m ninefold export"
     assert places.see() == "see conf/"
     assert places.see("model") == "see conf/model/"
 

@@ -85,7 +85,7 @@ def graph(session: Session) -> Figures:
     full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
     job = (*session.size(full, (*SMALLEST, "device=cpu")), on)
     folder = session.new_folder()
-    command = ("-m", "ninefold.finders", "what=batch_size", *job, f"hydra.run.dir={folder}")
+    command = ("-m", "ninefold", "finders", "what=batch_size", *job, f"hydra.run.dir={folder}")
     session.command(*command, limit=200, folder=folder)
     batch = read(folder / "batch_size.json").get("batch_size", 64)
     done = session.train(*job, f"batch_size={batch}", "max_steps=12", "logger=quiet")

@@ -53,7 +53,7 @@ def largest_batch(session: Session) -> Figures:
     full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
     folder = session.new_folder()
     job = session.size(full, (*SMALLEST, "device=cpu"))
-    command = ("-m", "ninefold.finders", "what=batch_size", *job, f"hydra.run.dir={folder}")
+    command = ("-m", "ninefold", "finders", "what=batch_size", *job, f"hydra.run.dir={folder}")
     done = session.command(*command, limit=330, folder=folder)
     found = read(folder / "batch_size.json")
     return {

@@ -36,7 +36,7 @@ def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
             "are read without one; put the extension back",
         )
     found: Callable[[Path, str], dict[str, Any]]
-    found = import_module(f"ninefold.{module.parent.name}.{module.stem}").read
+    found = import_module(f"ninefold.extensions.{module.parent.name}.{module.stem}").read
     return found
 
 

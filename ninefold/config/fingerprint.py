@@ -12,7 +12,7 @@ from ninefold.places import CONF, EXTENSIONS, PACKAGE
 
 # What changes no run: no process of a run imports it (MAY_IMPORT in tests/test_structure.py).
 NOT_OF_A_RUN = (
-    *("report", "stats", "study"),
+    *("bench", "report", "stats", "study"),
     *("__main__.py", "main.py", "plugins.py"),
 )
 
@@ -27,11 +27,11 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
     files = {f"conf/{path.relative_to(conf).as_posix()}": path for path in conf.rglob("*.yaml")}
     for file in package.rglob("*.py"):
         part = file.relative_to(package)
-        # An installed package has the extensions in its folder, a clone beside it.
         if part.parts[0] not in (*NOT_OF_A_RUN, EXTENSIONS.name):
             files[f"ninefold/{part.as_posix()}"] = file
     for target in targets:
-        files |= {f"extensions/{file.relative_to(EXTENSIONS)}": file for file in _extension(target)}
+        for file in _extension(target):
+            files[f"ninefold/extensions/{file.relative_to(EXTENSIONS)}"] = file
         if (path := users_module(target)) is not None:
             files[target] = path
     digest = hashlib.sha256()
@@ -43,9 +43,9 @@ def code(targets: Iterable[str] = (), package: Path = PACKAGE, conf: Path = CONF
 
 
 def _extension(target: str) -> Iterator[Path]:
-    """The files of the extension that a _target_ is of, without its tests; none for another."""
-    first, _, rest = target.partition(".")
-    if first == "ninefold" and (name := rest.partition(".")[0]):
+    """The files of the extension that a _target_ is of; none for another."""
+    *place, name = target.split(".")[:3]
+    if place == ["ninefold", "extensions"]:
         yield from (EXTENSIONS / name).glob("*.py")
         yield from (EXTENSIONS / name).glob("conf/*/*.yaml")
 

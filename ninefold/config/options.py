@@ -27,7 +27,7 @@ from ninefold.config.combinations import Combination
 from ninefold.config.schema import GROUPS, KEYS, OPTIONS, Key, keys_of
 from ninefold.errors import ConfigError, located, require_package
 from ninefold.files import read_text
-from ninefold.places import EXTENSIONS, option_files
+from ninefold.places import option_files
 
 
 def find(field: str) -> Key | None:
@@ -134,7 +134,5 @@ def _file(module: str) -> Path | None:
     if spec and spec.origin and not rest:
         return Path(spec.origin)
     roots = [*((spec.submodule_search_locations if spec else None) or [])]
-    if first == "ninefold":
-        roots.append(str(EXTENSIONS))
     files = [Path(root, *rest).with_suffix(".py") for root in roots]
     return next((file for file in files if file.is_file()), None)

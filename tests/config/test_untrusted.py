@@ -83,10 +83,14 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
         assert "add trust=true" not in str(refused.value)
 
 
-MLFLOW = {"_target_": "ninefold.trackers.mlflow.logger", "experiment": "mine", "uri": None}
-WANDB = {"_target_": "ninefold.trackers.wandb.logger", "project": "mine", "entity": None}
+MLFLOW = {
+    "_target_": "ninefold.extensions.trackers.mlflow.logger",
+    "experiment": "mine",
+    "uri": None,
+}
+WANDB = {"_target_": "ninefold.extensions.trackers.wandb.logger", "project": "mine", "entity": None}
 FOLDER = {"_target_": "ninefold.dataset.folder.Folder", "cache": "disk"}
-TIMM = {"_target_": "ninefold.timm.network", "name": "resnet18"}
+TIMM = {"_target_": "ninefold.extensions.timm.network", "name": "resnet18"}
 CONVNET = {"_target_": "ninefold.model.convnet.ConvNet", "width": 8}
 
 

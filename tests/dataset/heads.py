@@ -9,7 +9,7 @@ from typing import Any
 import nibabel
 import numpy as np
 
-from ninefold.volumes.volumes import Volumes
+from ninefold.extensions.volumes.volumes import Volumes
 
 NAMES = ("left", "right", "top")
 SIDES = (14, 18, 12)  # voxels along the file's axes

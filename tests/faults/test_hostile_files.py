@@ -196,7 +196,7 @@ targeting("argument_that_downloads", "model", lambda folder: {
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
     "conf/ has no model.net.weights for it")  # fmt: skip
 targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
-    "net": {"_target_": "ninefold.torchvision_segmentation.network",
+    "net": {"_target_": "ninefold.extensions.torchvision_segmentation.network",
             "name": "lraspp_mobilenet_v3_large", "num_classes": 10},
     "input_channels": 3, "input_size": 32, "output": "out",
     "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
@@ -266,18 +266,18 @@ resumed("resuming_a_target_that_the_user_repeats", "optimizer._target_", lambda 
     "torch.optim.Adam"), "its config.yaml was edited: optimizer._target_",
     "optimizer._target_=torch.optim.Adam")  # fmt: skip
 resumed("resuming_what_asks_for_a_secret", "logger.mlflow", lambda folder: {
-    "_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "x", "wait": 2,
     "uri": "http://127.0.0.1:9/${oc.env:NINEFOLD_CANARY}"},
     "refers to the environment at logger.mlflow.uri; only dataset.root may")  # fmt: skip
 resumed("resuming_what_opens_a_database_elsewhere", "logger.mlflow", lambda folder: {
-    "_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "x", "wait": 2,
     "uri": f"sqlite:///{folder}/canary.db"},
     "its configuration has logger.mlflow.uri=sqlite:///")  # fmt: skip
 resumed("resuming_what_keeps_examples_elsewhere", "dataset", lambda folder: {
     **OmegaConf.load(CONF / "dataset" / "folder.yaml"), "classes": 10, "cache": "disk",
     "cache_dir": str(folder / "canary")}, "its configuration has dataset.cache_dir=")  # fmt: skip
 resumed("resuming_an_argument_that_reads_a_file", "model.net", lambda folder: {
-    "_target_": "ninefold.timm.network", "name": "resnet18", "classes": 10,
+    "_target_": "ninefold.extensions.timm.network", "name": "resnet18", "classes": 10,
     "checkpoint_path": str(folder / "x.pth")}, "its configuration has model.net.")  # fmt: skip
 
 
@@ -445,9 +445,9 @@ def test_only_what_conf_names_is_allowed() -> None:
     assert set(untrusted.allowed()["model.net"]) == {
         "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
         "ninefold.model.unet.UNet", "torchvision.models.alexnet",
-        "ninefold.torchvision_segmentation.network",
-        "ninefold.timm.network", "ninefold.model.torchvision.network",
-        "ninefold.language.gpt.GPT", "ninefold.model.mlp.MLP",
+        "ninefold.extensions.torchvision_segmentation.network",
+        "ninefold.extensions.timm.network", "ninefold.model.torchvision.network",
+        "ninefold.extensions.language.gpt.GPT", "ninefold.model.mlp.MLP",
     }  # fmt: skip
     assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 
@@ -561,7 +561,11 @@ def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        node = {"_target_": "ninefold.trackers.mlflow.logger", "experiment": "x", "wait": 1}
+        node = {
+            "_target_": "ninefold.extensions.trackers.mlflow.logger",
+            "experiment": "x",
+            "wait": 1,
+        }
         tree.logger = {"mlflow": {**node, "uri": uri}}
         path.write_text(OmegaConf.to_yaml(tree))
         done = shell.train("resume=run", "max_steps=2")

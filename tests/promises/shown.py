@@ -26,8 +26,8 @@ from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked, check
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
-from ninefold.export import __main__ as export
-from ninefold.finders import __main__ as finders
+from ninefold.extensions.export import __main__ as export
+from ninefold.extensions.finders import __main__ as finders
 from ninefold.launch.command import composed
 from ninefold.study import checks, plan
 from tests.forked import ROOT
@@ -55,8 +55,8 @@ def python(words: Sequence[str]) -> None:
 def module(name: str, *arguments: str) -> None:
     if name == "ninefold":
         command(arguments)
-    elif name in ("ninefold.report", "ninefold.export", "ninefold.finders"):
-        command([name.partition(".")[2], *arguments])
+    elif name == "ninefold.report":
+        command(["report", *arguments])
     elif name in ("benchmarks", "benchmarks.gpu") and arguments[:1] not in COMPARISONS:
         benches(name, arguments)
     elif find_spec(name) is None:

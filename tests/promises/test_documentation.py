@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
 SITE = sorted(page for page in DOCS.rglob("*.md") if "internals" not in page.parts)
-FOLDERS = ("experiments", "extensions", "examples")
+FOLDERS = ("experiments", "ninefold/extensions", "examples")
 READMES = sorted(page for name in FOLDERS for page in ROOT.glob(f"{name}/*/README.md"))
 PAGES = sorted(
     [

@@ -127,7 +127,7 @@ def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(
     for field, *command in (
         ("ckpt", *evaluate, INLINE, "hydra.run.dir=eval"),
         ("ckpt", *evaluate, "parallel=ddp", "parallel.processes=2", "hydra.run.dir=two"),
-        ("ckpt", "-m", "ninefold.export", "ckpt=copied", "format=pt2"),
+        ("ckpt", "-m", "ninefold", "export", "ckpt=copied", "format=pt2"),
         ("resume", str(ROOT / "train.py"), "resume=copied", "max_steps=3", INLINE),
     ):
         line = rf"error: {field}=.*: its configuration names the target stripes_of_mine\.\w+ at "

@@ -35,7 +35,7 @@ PAGES = [
     ROOT / "benchmarks" / "LOG.md",
     *sorted(ROOT.glob("experiments/*/README.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
-    *sorted(ROOT.glob("extensions/*/README.md")),
+    *sorted(ROOT.glob("ninefold/extensions/*/README.md")),
 ]
 PRINTED = re.compile(r"`([\w./]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 (RECORDING,) = ROOT.glob("experiments/nine_way/20*")
@@ -64,7 +64,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     shell = Shell(folder)
     run = ("hydra.run.dir=outputs/runs/RUN", "max_steps=2", "dataset.limit=64", "batch_size=8")
     assert shell.train(*run).returncode == 0
-    for name in ("examples", "experiments", "benchmarks", "extensions"):
+    for name in ("examples", "experiments", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     for name in ("FOLDER", "STUDY/report"):
         shutil.copytree(RECORDING, folder / name)

@@ -16,10 +16,6 @@ from ninefold.tournament.budget import LOOK_COUNT, LOOKS
 from tests.report.studies import CELLS, Array
 
 STUDY_LOOKS = (1, 2, *(n for n in LOOKS if n <= MOST_ROUNDS))  # where there is time for few
-    1,
-    2,
-    *(look for look in LOOKS if look <= MOST_ROUNDS),
-)  # where there is time for few
 SETTINGS = Settings(looks=LOOK_COUNT)
 
 

@@ -98,7 +98,7 @@ def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | N
     Its module `answer` has a function `answer`, which returns None where that was not asked.
     """
     for path in sorted(EXTENSIONS.glob("*/answer.py")) if found else ():
-        module = import_module(f"ninefold.{path.parent.name}.{path.stem}")
+        module = import_module(f"ninefold.extensions.{path.parent.name}.{path.stem}")
         answer: Answer | None = module.answer(recording, found)
         if answer is not None:
             return answer

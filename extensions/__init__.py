@@ -1,1 +1,0 @@
-"""Packages beside the core: the folder NAME is the package `ninefold.NAME`."""

@@ -1,0 +1,479 @@
+"""The command `ninefold bench 'COMMAND' 'COMMAND' ...`: its arguments, to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import shlex
+import string
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from ninefold.bench import gate, output, score, summary
+from ninefold.bench.contestant import Command, folder_name
+from ninefold.bench.engine import Bench, Found
+from ninefold.bench.guardian import guarded
+from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.whole import time_whole_runs
+from ninefold.errors import (
+    ConfigError,
+    Failure,
+    Slower,
+    Undecided,
+    one_line,
+    resource_failure,
+)
+from ninefold.files import read_text
+from ninefold.places import typed_as
+from ninefold.process import bug, exit_code_of, exit_with, scratch
+from ninefold.report.__main__ import Parser
+from ninefold.types import MAX_TIME
+
+EXAMPLES = """examples:
+  ninefold bench 'python train.py' 'python train.py --amp'
+  ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
+  ninefold bench --revisions main HEAD --max-slowdown 3% -- python train.py
+  ninefold bench --env old/.venv --env new/.venv -- python train.py
+  ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
+      'python a.py --seed {seed}' 'python b.py --seed {seed}'
+  ninefold bench --why 'python train.py'
+"""
+RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
+
+
+def parser() -> Parser:
+    """All options."""
+    found = Parser(
+        "see its options; --help",
+        prog=typed_as("bench"),
+        description="Which of these commands that train with torch takes less time per step? They "
+        "alternate in short time slices, unedited.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = found.add_argument
+    add(
+        "commands",
+        nargs="*",
+        metavar="COMMAND",
+        help="a line for /bin/sh; in it {seed} is the number of the repetition, {out} an empty "
+        "folder. A is the first one, B the second",
+    )
+    one = "one for all commands, or one for each"
+    add(
+        "--minutes",
+        type=duration,
+        default=2.0,
+        metavar="N",
+        help="how long it may take, starts included (2); it ends sooner once the answer is known",
+    )
+    add(
+        "--same",
+        type=share,
+        default=0.02,
+        metavar="SHARE",
+        help="commands whose times differ by less are equally fast (2%%)",
+    )
+    add(
+        "--name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name for each command, in order, in the place of A, B, C",
+    )
+    add("--cwd", action="append", default=[], metavar="DIR", help=f"the folder to run in: {one}")
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="VENV",
+        help=f"the virtual environment to run in: {one}",
+    )
+    add(
+        "--each",
+        action="append",
+        default=[],
+        metavar="K=V,V",
+        help="make one command for each value, in the place of {K}",
+    )
+    add(
+        "--count",
+        choices=("steps", "all"),
+        default="steps",
+        help="what counts: training steps, or all, evaluations and saves between them included",
+    )
+    add(
+        "--step",
+        metavar="MODULE:FUNCTION",
+        help="the function whose return ends a step, if that is not Optimizer.step",
+    )
+    add(
+        "--by",
+        choices=("time", "cpu"),
+        default="time",
+        help="judge by the time of a step, or by its CPU time, on a machine that is never quiet",
+    )
+    add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
+    add(
+        "--apart",
+        action="store_true",
+        help="start one command when the other has ended: for what "
+        "fills a GPU, and for steps that wait for a clock",
+    )
+    add(
+        "--why",
+        action="store_true",
+        help="compare one command with copies of it that lack a "
+        "part: reading data, averaging gradients, the optimizer, threads",
+    )
+    add(
+        "--twin",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="one more command for --why, your own",
+    )
+    add(
+        "--start-seconds",
+        type=duration,
+        default=300.0,
+        metavar="S",
+        help="how long a command may take to its first step (300)",
+    )
+    add(
+        "--revisions",
+        nargs=2,
+        metavar=("BASE", "HEAD"),
+        help="run one command in two revisions of git; . is the working tree as it is",
+    )
+    add(
+        "--link",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a file or folder that git does not have, to be linked into each revision",
+    )
+    add("--setup", metavar="COMMAND", help="a line for /bin/sh to run in each revision first")
+    add(
+        "--max-slowdown",
+        type=share,
+        metavar="SHARE",
+        help="make it a gate: exit code 0 if B is "
+        "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
+    )
+    add(
+        "--undecided",
+        choices=("fail", "pass"),
+        default="fail",
+        help="what an undecided gate does: fail, with exit code 9, or pass",
+    )
+    add(
+        "--score",
+        type=pattern,
+        metavar="REGEX",
+        help="compare what full runs print instead of "
+        "times: the last match is a run's score; commands take {seed}",
+    )
+    add("--better", choices=("less", "more"), help="which scores are better")
+    add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add(
+        "--keep-if",
+        choices=("better", "safe"),
+        default="better",
+        help="keep what has a better "
+        "score, or (safe) what is faster and loses less than the margin",
+    )
+    add("--agents", action="store_true", help="print a page for programs that judge changes")
+    add(
+        "--json",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer as data into a regular file, or to stdout (-)",
+    )
+    add(
+        "--markdown",
+        type=output.named,
+        metavar="FILE",
+        help="write the answer for a pull request into a regular file, or to stdout (-)",
+    )
+    add(
+        "--keep",
+        type=output.named,
+        metavar="DIR",
+        help="the folder for the output of the commands, new or empty (bench/DATE)",
+    )
+    return found
+
+
+def share(text: str) -> float:
+    """The share that `3%` or `0.03` stands for."""
+    number = text.strip()
+    share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    if not 0 <= share < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share below 1: 3% or 0.03 is")
+    return share
+
+
+def positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number above 0")
+    return number
+
+
+def duration(text: str) -> float:
+    if (number := positive(text)) >= MAX_TIME:
+        raise argparse.ArgumentTypeError(f"{text} is no time below {MAX_TIME:g}")
+    return number
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text} is no pattern: {error}") from None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare what the arguments say; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    stopped, left = "the comparison was stopped", "no process of the commands is left"
+    return exit_code_of(lambda: run(words), stopped, left, failure_of)
+
+
+def failure_of(error: Exception) -> Failure:
+    """The failure for what `run` raises: a disk that cannot be written to is no mistake of ours."""
+    if not isinstance(error, OSError):
+        return bug(error)
+    written = "--keep, --json, --markdown and TMPDIR are written to"
+    return resource_failure(error, written, "see that they can be, or name others")
+
+
+def run(words: Sequence[str]) -> None:
+    """Raises Failure: also of a gate that does not pass, and of a change that is not kept."""
+    asked = parse(words)
+    if sys.platform != "linux":
+        raise ConfigError(
+            "platform",
+            sys.platform,
+            "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
+        )
+    if asked.agents:
+        print(read_text(Path(__file__).parent / "agents.txt"), end="")
+        return
+    require_possible(asked)
+    given = with_values(asked)
+    with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
+        made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
+        at_end(cleanup_commands(made))
+        check_out(made, asked.link, asked.setup)
+        commands = finished(with_twins(of_revisions(given, made), asked), asked)
+        (judged if asked.score else timed)(commands, asked, keep)
+
+
+# Options that do not go with others: what they would mean is not clear, or not done.
+EXCLUDED = {
+    "score": ("max_slowdown", "markdown", "whole", "why", "step", "apart"),
+    "whole": ("why", "step", "apart"),
+    "why": ("max_slowdown", "markdown", "name", "revisions"),
+}
+
+
+def require_possible(asked: Namespace) -> None:
+    """Raise ConfigError for options that do not go together, and files that cannot be written."""
+    for option, others in EXCLUDED.items():
+        for other in others:
+            if getattr(asked, option) and getattr(asked, other) not in (None, False, []):
+                one, two = (f"--{name.replace('_', '-')}" for name in (option, other))
+                raise ConfigError(one, other, f"{two} does not go with it; one of them; leave one")
+    if asked.twin and not asked.why:
+        raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
+    if asked.by == "cpu" and asked.whole:
+        raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
+    if asked.json and asked.json == asked.markdown:
+        raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
+    for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
+        if file:
+            output.require_writable(option, file)
+
+
+def parse(words: Sequence[str]) -> Namespace:
+    """The arguments; what follows -- is one command. Raises ConfigError."""
+    end = words.index("--") if "--" in words else len(words)
+    asked = parser().parse_intermixed_args(words[:end])
+    line = words[end + 1 :]
+    if line:
+        asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
+    return asked
+
+
+def shown(asked: Namespace) -> TextIO:
+    """Where the answer is told in words: on stderr if stdout is for data."""
+    return sys.stderr if output.STDOUT in (asked.json, asked.markdown) else sys.stdout
+
+
+def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
+    """Compare scores."""
+    if asked.margin is None or asked.better is None:
+        raise ConfigError(
+            "--score",
+            asked.score.pattern,
+            "what a gain is worth is not said; --better and --margin are needed; add them",
+        )
+    rule = score.Rule(asked.score, asked.better, asked.margin, asked.keep_if == "safe")
+    found = score.compare(commands, rule, keep)
+    print(found, file=shown(asked))
+    if asked.json:
+        output.write("--json", asked.json, output.as_json(vars(found)))
+    kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(found.verdict)
+    if kind is not None:
+        said = f"{found.verdict}; {found.seeds} seeds were run; see above"
+        raise kind("--score", asked.score.pattern, said)
+
+
+def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
+    """Compare times, and print the summary. Raises the failure of a gate."""
+    allowed = asked.max_slowdown
+    if allowed is not None and len(commands) != 2:
+        raise ConfigError(
+            "--max-slowdown", len(commands), "commands were given; it takes two; give these"
+        )
+    found = Found(commands, asked.minutes, asked.same, asked.by, asked.count, asked.apart, allowed)
+    if asked.whole:
+        time_whole_runs(found, keep)
+    else:
+        Bench(found, keep).run()
+    print(summary.text(found, keep), file=shown(asked))
+    said, verdict = summary.ending(found, found.times()), None
+    failed: Failure | None = summary.no_verdict(found)
+    if allowed is not None and failed:
+        verdict = gate.UNDECIDED
+    elif allowed is not None:
+        pair, confidence = found.times().pairs[0], found.settings.confidence
+        verdict = gate.verdict(pair, allowed)
+        failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
+        end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
+        said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
+    print(said, file=shown(asked))
+    if verdict == gate.UNDECIDED and asked.undecided == "pass":
+        print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
+        failed = None
+    if asked.json:
+        data = summary.data(found, failed.code if failed else 0, verdict)
+        output.write("--json", asked.json, output.as_json(data))
+    if asked.markdown:
+        output.write("--markdown", asked.markdown, summary.markdown(found, verdict))
+    if failed:
+        raise failed
+
+
+def with_values(asked: Namespace) -> list[Command]:
+    """The commands, one for each value of --each, without names."""
+    texts: list[str] = asked.commands
+    if not texts:
+        raise ConfigError(
+            "arguments",
+            "none",
+            "no command was given; two, or one and an option that makes more; add --help",
+        )
+    for each in asked.each:
+        key, _, values = each.partition("=")
+        if not values or any(f"{{{key}}}" not in text for text in texts):
+            raise ConfigError(
+                "--each",
+                each,
+                f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
+            )
+        texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
+    for option in ("revisions", "why"):
+        if getattr(asked, option) and len(texts) != 1:
+            raise ConfigError(
+                f"--{option}", len(texts), "so many commands were given; it takes one; give one"
+            )
+    return [Command(text, step=asked.step, start_seconds=asked.start_seconds) for text in texts]
+
+
+def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:
+    """One command for each revision, in its copy, if there are revisions."""
+    return [
+        replace(given[0], name=copy.name, folder=copy.folder, variables=copy.variables, copy=copy)
+        for copy in made
+    ] or given
+
+
+def with_twins(given: list[Command], asked: Namespace) -> list[Command]:
+    """With --why: the command, a copy of it, and its twins."""
+    if not asked.why:
+        return given
+    if unnamed := [twin for twin in asked.twin if "=" not in twin]:
+        raise ConfigError("--twin", unnamed[0], "it has no name; NAME=COMMAND is; write both")
+    twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0].text)]
+    own = [twin.split("=", 1) for twin in asked.twin]
+    return [
+        *(replace(given[0], name=name) for name in (summary.AS_IT_IS, summary.COPY)),
+        *(replace(given[0], name=twin, twin=twin) for twin in twins),
+        *(replace(given[0], name=name, text=text) for name, text in own),
+    ]
+
+
+def finished(given: list[Command], asked: Namespace) -> list[Command]:
+    """The commands with their own names, folders and environments. What is given once is for all.
+
+    Raises ConfigError.
+    """
+    options = {"cwd": asked.cwd, "env": asked.env, "name": asked.name}
+    if len(given) == 1:
+        given = given * max(1, *map(len, options.values()))
+    count = len(given)
+    for option, values in options.items():
+        if len(values) not in ({0, count} if option == "name" else {0, 1, count}):
+            raise ConfigError(
+                f"--{option}",
+                ", ".join(values),
+                f"{len(values)} for {count} commands; one for each is allowed; give these",
+            )
+        options[option] = values * count if len(values) == 1 else values or [None] * count
+    if count < 2:
+        raise ConfigError(
+            "arguments",
+            given[0].text,
+            "there is nothing to compare it with; two or more are needed; add one",
+        )
+    found: list[Command] = []
+    for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
+        letter = string.ascii_uppercase[number] if number < 26 else f"C{number + 1}"
+        name = one_line(name or command.name or letter)
+        while folder_name(name) in {folder_name(other.name) for other in found}:
+            name = f"{name} ({letter})"
+        folder = command.folder / (cwd or "")
+        if not folder.is_dir():
+            raise ConfigError(
+                "--cwd",
+                folder,
+                "there is no such folder; one that is there is needed; make it, or correct it",
+            )
+        variables = {**command.variables, **(environment(env) if env else {})}
+        found.append(replace(command, name=name, folder=folder, variables=variables))
+    return found
+
+
+def environment(venv: str) -> dict[str, str]:
+    """The variables of a command that runs in a virtual environment."""
+    folder = Path(venv).absolute()
+    if not (folder / "bin" / "python").exists():
+        raise ConfigError(
+            "--env", venv, "it has no bin/python; a virtual environment has; name one"
+        )
+    path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}
+
+
+if __name__ == "__main__":
+    exit_with(main)

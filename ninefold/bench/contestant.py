@@ -1,0 +1,412 @@
+"""A compared command: started as the user typed it, held between its turns, killed at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from ninefold.bench import guardian
+from ninefold.bench.elsewhere import foreign_code, missing_data
+from ninefold.bench.revisions import Copy
+from ninefold.errors import ConfigError, PeerError
+from ninefold.files import opener
+from ninefold.process import poll_until, scratch
+from ninefold.tournament.contestant import Ended
+
+INJECT = Path(__file__).parent / "inject"
+LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step
+RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
+OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
+TAIL = 4096  # bytes of its output that are looked at
+LONGEST_NAME = 60  # characters of a folder for output
+QUOTED = 300  # characters of a command's last output that an error shows
+HELLO_SECONDS = 60.0  # that a rank may take to say who it is
+LARGEST = 1 << 26  # bytes that it says at a time
+LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
+ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
+SEEN = 8  # steps by which that is judged, at least
+MARKS = (
+    *("an evaluation", "a new pass over a loader", "torch.save", "another optimizer"),
+    "a block without gradients",
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is compared.
+
+    text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
+    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. twin: what the hook leaves
+    out. copy: the revision that it is of. start_seconds: until its first step.
+    """
+
+    text: str
+    name: str = ""
+    folder: Path = field(default_factory=Path.cwd)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    step: str | None = None
+    twin: str | None = None
+    copy: Copy | None = None
+    start_seconds: float = 300.0
+
+    def failure(self, *sentence: str) -> ConfigError:
+        return ConfigError("command", self.text, *sentence)
+
+    def start(
+        self, number: int, log: Path, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start it with its output in a file. number: of the round. variables: besides its own."""
+        text = self.text.replace("{seed}", str(number))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if "{out}" in text:
+            out = tempfile.mkdtemp(prefix=f"{log.stem}-", dir=log.parent)
+            text = text.replace("{out}", shlex.quote(out))
+        with open(log, "ab", opener=lambda name, flags: opener(name, flags, 0o600)) as file:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", text],
+                cwd=self.folder,
+                env={**os.environ, **self.variables, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+
+    def log(self, keep: Path, number: int) -> Path:
+        """The file for its output in a round."""
+        return keep / folder_name(self.name) / f"{number + 1}.log"
+
+    def hooks(self, path: Path) -> dict[str, str]:
+        """The variables that load the hook. path: of the socket that it connects to."""
+        before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        found = {
+            guardian.TOKEN: str(path),
+            "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
+            "MASTER_PORT": os.environ.get("MASTER_PORT", str(free_port())),
+            "NINEFOLD_BENCH_STEP": self.step,
+            "NINEFOLD_BENCH_TWIN": self.twin,
+            "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
+        }
+        return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def folder_name(name: str) -> str:
+    """What a command's folder is called; of a long name the end counts."""
+    return re.sub(r"[^\w.=-]+", "-", name)[-LONGEST_NAME:].lstrip(".")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Hello(TypedDict):
+    """What a rank says of itself."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    world: Annotated[int, Meta(ge=1)]
+    torch: str | None
+    cuda: bool
+    modules: list[str]
+
+
+class Answer(TypedDict):
+    """What it says at the end of a turn."""
+
+    seconds: list[Annotated[float, Meta(gt=0)]]
+    marks: dict[int, str]
+    cpu: float
+    steps: int
+    optimizers: int
+    workers: int
+
+
+class Contestant:
+    """A command whose processes wait, stopped, and train only in `turn`.
+
+    processes: it and all that it has started. said: what rank 0 said of itself, and at the end of
+    the last turn. steps: that its process had taken then. paused: seconds that it was stopped since
+    its first step.
+    """
+
+    def __init__(self, command: Command, number: int, keep: Path, marking: set[str]) -> None:
+        """Start it.
+
+        number: of the round. keep: for its output. marking: what marks steps that are not counted,
+        of which what marks most steps is removed.
+        """
+        self.command, self.log, self._number = command, command.log(keep, number), number
+        self._marking, self.steps = marking, 0
+        self._start()
+
+    def _start(self) -> None:
+        self._scratch = Path(tempfile.mkdtemp(dir=scratch()))
+        self._path = self._scratch / "hook"
+        self._ranks, self._hellos = dict[int, Connection](), dict[int, dict[str, Any]]()
+        self._marks = Marks(self._marking)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._path))
+        self._listener.listen(1024)
+        self._listener.setblocking(False)
+        self._began, self._first = time.monotonic(), 0.0
+        self._stopped, self.paused = 0.0, 0.0
+        hooks = self.command.hooks(self._path)
+        self._process = self.command.start(self._number, self.log, hooks)
+        self.processes: list[int] = [self._process.pid]
+
+    def restart(self) -> None:
+        """Start it again, when it has ended."""
+        self.close()
+        self._start()
+
+    def arrived(self) -> bool:
+        """Whether all its ranks wait behind their first step; then they are stopped.
+
+        Raises ConfigError if that cannot come to be.
+        """
+        self._accept()
+        world = next((hello["world"] for hello in self._hellos.values()), None)
+        if world is not None and len(self._ranks) >= world:
+            copy, files = self.command.copy, self._hellos[0]["modules"]
+            if copy and (foreign := foreign_code(copy, files)):
+                raise foreign
+            self._stop()
+            return True
+        code, now = self._process.poll(), time.monotonic()
+        if code is not None or now - self._began > self.command.start_seconds:
+            raise self._no_step(code)
+        if world is not None and now - self._first > RANKS_SECONDS:
+            raise self.command.failure(
+                f"{len(self._ranks)} of {world} ranks were seen; the others are on another host or "
+                "have lost PYTHONPATH; one host is supported; start fewer"
+            )
+        return False
+
+    def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
+        """Train `lead` steps and then as many timed ones as are asked for.
+
+        expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
+        """
+        limit = max(self.command.start_seconds, 10 * (expected or 0.0) + OTHERS_SECONDS)
+        taken = Taken()
+        self.paused += time.monotonic() - self._stopped
+        for pid in self.processes:
+            guardian.send(pid, signal.SIGCONT)
+        while taken.steps < steps:
+            answers = self._ask({"lead": lead, "steps": steps - taken.steps}, limit)
+            self.steps = answers[0]["steps"]
+            taken.add(answers, self._marks)
+            lead = 0
+        self._accept()
+        self._stop()
+        self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
+        return taken
+
+    def _stop(self) -> None:
+        self.processes = guardian.stop(self._process.pid)
+        self._stopped = time.monotonic()
+
+    def close(self) -> None:
+        """Kill its processes, amid their training."""
+        guardian.kill(str(self._path), self._process)
+        self._process.wait()
+        for connection in self._ranks.values():
+            connection.close()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        """Accept those that have taken their first step. Raises ConfigError for one too many."""
+        with suppress(BlockingIOError):
+            while True:
+                connection = Connection(self._listener.accept()[0])
+                try:
+                    hello = connection.receive(HELLO_SECONDS, Hello)
+                except (EOFError, OSError, msgspec.DecodeError):
+                    continue
+                rank = hello["rank"]
+                if rank in self._ranks:
+                    raise self.command.failure(
+                        "2 of its processes take steps and no group joins them; commands that "
+                        "train one model are compared; start one training"
+                    )
+                self._ranks[rank], self._hellos[rank] = connection, hello
+                self._first = self._first or time.monotonic()
+
+    def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
+        """Send an order to all ranks; return their answers, by rank."""
+        try:
+            for connection in self._ranks.values():
+                connection.send(order)
+            answers = [self._ranks[rank].receive(limit, Answer) for rank in sorted(self._ranks)]
+        except TimeoutError:
+            raise PeerError(
+                "command",
+                self.command.text,
+                f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
+                f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
+            ) from None
+        except (EOFError, OSError):
+            poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
+            if self._process.returncode is None:
+                raise self.command.failure(
+                    "one of its processes has ended and others train on; all ranks of a training "
+                    f"end together; see {self.log}"
+                ) from None
+            raise Ended(self._process.returncode) from None
+        except msgspec.DecodeError as error:
+            raise self.command.failure(
+                f"what it says of its steps cannot be used ({error}); steps take time, by "
+                "time.perf_counter; leave that and the socket of NINEFOLD_BENCH as they are"
+            ) from error
+        return answers
+
+    def _no_step(self, code: int | None) -> ConfigError:
+        """Why it has taken no step. code: that it ended with; None: it runs."""
+        command, copy, said = self.command, self.command.copy, last_line(self.log)
+        if code:
+            lacking = missing_data(copy, said) if copy else None
+            return lacking or command.failure(
+                f"it ended with code {code} before its first step",
+                f"its output ends: {said}",
+                f"correct it, see {self.log}",
+            )
+        if not (self._scratch / "loaded").exists():
+            return command.failure(
+                "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "
+                "leave that out, or --whole"
+            )
+        torch = (self._scratch / "torch").exists()
+        seen = f"torch was {'' if torch else 'not '}imported"
+        if code is None:
+            return command.failure(
+                f"it took no step in {command.start_seconds:.0f} s; {seen}; let it start faster, "
+                "or raise --start-seconds"
+            )
+        seen = f"it ended after {time.monotonic() - self._began:.0f} s without a step; {seen}"
+        if not torch:
+            return command.failure(f"{seen}; --whole times its runs")
+        return command.failure(
+            f"{seen} and no {command.step or 'Optimizer.step'} was called; name its step with "
+            "--step MODULE:FUNCTION, or --whole"
+        )
+
+
+def last_line(log: Path) -> str:
+    """The end of what a command has printed."""
+    lines = [line.strip() for line in tail(log, TAIL).splitlines() if line.strip()]
+    return lines[-1][-QUOTED:] if lines else "nothing"
+
+
+def tail(log: Path, most: int) -> str:
+    """The last bytes of what a command has printed, at most so many."""
+    with open(log, "rb", opener=opener) as file:
+        file.seek(max(os.path.getsize(log) - most, 0))
+        return file.read().decode("utf-8", "replace")
+
+
+class Marks:
+    """Decides which steps are left out: those in which an event of one of MARKS happened.
+
+    An event that is in most steps of a process is taken as a part of training: its steps count.
+
+    marking: the events whose steps are left out. The caller's set, from which such an event is
+        removed, so that processes of later rounds count its steps too.
+    """
+
+    def __init__(self, marking: set[str]) -> None:
+        self.marking = marking
+        self._steps, self._seen = 0, Counter[str]()
+
+    def of(self, answers: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+        """What the steps contained that the ranks took, by their number.
+
+        A step in which any rank did something else counts in none: the others waited for it.
+        """
+        found = {int(n): what for answer in answers for n, what in answer["marks"].items()}
+        self._steps += len(answers[0]["seconds"])
+        self._seen.update(found.values())
+        if self._steps >= SEEN:
+            most = ORDINARY * self._steps
+            if sum(self._seen[what] for what in self.marking) > most:
+                self.marking -= {what for what, n in self._seen.items() if n > most / 2}
+        return {n: what for n, what in found.items() if what in self.marking}
+
+
+class Taken:
+    """A turn, or as much of it as was taken so far.
+
+    begin, end: when. steps: that count. each: their seconds, of the slowest rank in each. marked:
+    seconds of those that do not count, by what they contain.
+    """
+
+    def __init__(self) -> None:
+        self.begin = self.end = time.time()
+        self.steps = 0
+        self.each = list[float]()
+        self.marked = defaultdict[str, list[float]](list)
+        self._seconds = defaultdict[int, float](float)  # by rank
+        self._cpu = 0.0
+
+    def add(self, answers: Sequence[Mapping[str, Any]], marks: Marks) -> None:
+        """Count what the ranks took for an order."""
+        marked = marks.of(answers)
+        kept = [n for n in range(len(answers[0]["seconds"])) if n not in marked]
+        for rank, answer in enumerate(answers):
+            self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
+        self.each += [max(answer["seconds"][n] for answer in answers) for n in kept]
+        for number, what in marked.items():
+            self.marked[what].append(max(answer["seconds"][number] for answer in answers))
+        self._cpu += max(answer["cpu"] for answer in answers)
+        self.steps += len(kept)
+
+    @property
+    def seconds(self) -> float:
+        """Per step that counts, of the slowest rank."""
+        return max(self._seconds.values()) / self.steps
+
+    @property
+    def cpu(self) -> float | None:
+        """CPU seconds per step of the rank that used most; None where some do not count."""
+        return None if self.marked else self._cpu / self.steps
+
+
+class Connection:
+    """Messages as lines of JSON over a socket."""
+
+    def __init__(self, found: socket.socket) -> None:
+        self._socket, self._lines = found, found.makefile("rb")
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, seconds: float, kind: type) -> Any:
+        """The next message, of a kind. Raises TimeoutError, msgspec.DecodeError; EOFError where the
+        other end has closed, or says too much.
+        """
+        self._socket.settimeout(min(seconds, LONGEST_WAIT))
+        line = self._lines.readline(LARGEST)
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return msgspec.json.decode(line, type=kind)
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()

@@ -1,0 +1,433 @@
+"""The rounds of a bench: new processes for all commands in each, which take turns in it.
+
+What differs between processes, such as where their memory lies, stays while they live. So the
+rounds are what is counted, and as many are made as half of the time can start.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence, Set
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from ninefold.api.times import Times, interval, pair_of, shown, times
+from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, Taken, last_line
+from ninefold.bench.gate import UNDECIDED, verdict
+from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
+from ninefold.bench.screen import Screen
+from ninefold.errors import Failure
+from ninefold.process import poll_until
+from ninefold.report.numbers import counted as in_words
+from ninefold.stats.verdicts import Pair, Settings
+from ninefold.tournament.budget import LEAST_ROUNDS, LOOK_COUNT, Budget
+from ninefold.tournament.contestant import Ended, Pace, WarmUp
+from ninefold.tournament.contestant import Taken as TurnTaken
+from ninefold.tournament.plan import MIN_TURNS, Turn
+from ninefold.tournament.rounds import Tournament
+from ninefold.tournament.rule import Look as Known
+from ninefold.tournament.rule import are_known
+from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
+
+SLICE = 0.1  # seconds of a turn that are timed
+SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
+WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
+ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
+
+
+@dataclass
+class Found:
+    """What was found, and how.
+
+    minutes: that all takes, starts included. same: share of time within which commands tie.
+    by: "time" or "cpu". count: "steps", or "all": what happens between steps counts. apart: whether
+    commands are alive one after another. allowed: the slow-down that a gate allows, if it is one.
+    log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
+    that the process had taken then. alone: seconds of a step in turns over those in a stretch
+    alone, by command and round. paced: what was seen of each command whose steps catch up after a
+    pause. marked: seconds of steps that are not counted, by command and what they contained. told:
+    what the hook said last, by command. starts, seconds: that starts took, and all.
+    """
+
+    commands: Sequence[Command]
+    minutes: float
+    same: float
+    by: str
+    count: str
+    apart: bool
+    allowed: float | None
+    log: TurnLog = field(default_factory=TurnLog)
+    cpu: dict[int, float] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
+    alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    paced: dict[str, Look] = field(default_factory=dict)
+    marked: dict[str, dict[str, list[float]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(list))
+    )
+    restarts: Counter[str] = field(default_factory=Counter)
+    told: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    starts: float = 0.0
+    seconds: float = 0.0
+    rounds: int = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [command.name for command in self.commands]
+
+    @property
+    def what(self) -> str:
+        """What the commands are judged by."""
+        return "CPU time" if self.by == "cpu" else "time"
+
+    @property
+    def settings(self) -> Settings:
+        """Of the comparison: the chance of a false verdict is shared out among the looks."""
+        return Settings(same=self.same, looks=LOOK_COUNT)
+
+    def counted(self, by: str = "time") -> Counted:
+        """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
+        found = counted([turn for turn in self.log.turns if turn.round < self.rounds])
+        if by == "time":
+            return found
+        turns = [turn for turn in found.turns if turn.order in self.cpu]
+        return replace(found, turns=[replace(t, seconds=self.cpu[t.order]) for t in turns])
+
+    def times(self, by: str | None = None) -> Times:
+        """The ratios of all commands so far."""
+        found = self.counted(by or self.by)
+        return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
+
+    def pairs(self, times: Times) -> list[Pair]:
+        """Each other command with the first, which is the base of all that is said."""
+        base, *others = self.names
+        pairs = [pair_of(times.pairs, base, name) for name in others]
+        return [pair for pair in pairs if pair is not None]
+
+    def is_enough(self) -> bool:
+        """Whether the answer is known."""
+        if self.rounds < LEAST_ROUNDS:
+            return False
+        pairs = self.pairs(self.times())
+        if self.allowed is not None:
+            return verdict(pairs[0], self.allowed) != UNDECIDED
+        return are_known(pairs)
+
+    def drift(self, name: str) -> float:
+        """By how much a command's steps take longer at the end of a round than at its start.
+
+        A share, from a line through the logarithms of its turns; 0 if it is within `same`, or
+        within 4 standard errors.
+        """
+        turns = [t for t in self.counted().turns if t.name == name and t.left_out is None]
+        places = np.array([self.places.get(turn.order, 0) for turn in turns], float)
+        logs = np.log([turn.seconds for turn in turns])
+        rounds = np.array([turn.round for turn in turns])
+        for number in {*rounds}:
+            places[rounds == number] -= places[rounds == number].mean()
+            logs[rounds == number] -= logs[rounds == number].mean()
+        square = float(places @ places)
+        if len(turns) < 8 or not square:
+            return 0.0
+        slope = float(places @ logs) / square
+        rest = logs - slope * places
+        error = math.sqrt(float(rest @ rest) / (len(turns) - 2) / square)
+        found = math.expm1(slope * float(np.ptp(places)))
+        return found if abs(slope) > 4 * error and abs(found) > self.same else 0.0
+
+
+class Alive:
+    """A command that trains in turns: a contestant. number: of the round."""
+
+    def __init__(self, bench: Bench, command: Command, number: int, keep: Path) -> None:
+        self._bench, self.name, self._number = bench, command.name, number
+        self.held = Contestant(command, number, keep, bench.marking[command.name])
+        self.pace = Pace(1.0, 1.0)
+
+    @property
+    def several(self) -> bool:
+        return bool(self.held.said["world"] > 1)
+
+    @property
+    def slice(self) -> float:
+        return SLICE_OF_SEVERAL if self.several or self.held.said["cuda"] else SLICE
+
+    @property
+    def processes(self) -> list[int]:
+        return self.held.processes
+
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        """Return its pace: it has warmed up."""
+        yield from ()
+        return self.pace
+
+    def prepare(self, looks: bool) -> None:
+        """Train until a step takes what it takes from then on. looks: whether it may catch up."""
+        spent, steps, takes = 0.0, 1, 0
+        try:
+            while spent < WARM_UP_SECONDS or takes < 2:
+                taken = self.held.turn(0, steps)
+                seconds = taken.end - taken.begin
+                self.pace = Pace(taken.seconds, seconds / taken.steps)
+                spent, steps, takes = spent + seconds, 2 * steps, takes + 1
+                self._bench.screen.tick()
+        except Ended as ended:
+            self._restart(ended, helps=takes > 0)
+        if self._bench.found.by == "cpu":
+            require_own_cpu(self.held)
+        if looks:
+            began = time.monotonic()
+            self._look()
+            self.pace = self.pace._replace(late=time.monotonic() - began)
+
+    def _look(self) -> None:
+        """See whether its steps catch up after a pause."""
+        bench, looks, others = self._bench, list[Look](), 0  # those that show it, and that do not
+        while len(looks) < ENOUGH and others <= bool(looks):
+            each = self.pace.step
+            turn = Turn.of(self.name, each, self.slice, self.several)
+            share = 60.0 * bench.found.minutes / len(bench.found.names)
+            if not is_short(turn, each, self.held.paused, share):
+                break
+            try:
+                found = look(self.held, turn, each)
+            except Ended as ended:
+                self._restart(ended, helps=True)
+                break
+            bench.screen.tick()
+            if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
+                self.pace = Pace(found.alone, found.alone)
+            elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
+                others += 1  # steps that only become longer are not shorter again after a pause
+            else:
+                looks.append(found)
+        if len(looks) == ENOUGH:
+            bench.found.paced[self.name] = min(looks, key=lambda each: each.ahead)
+
+    def turn(self, turn: Turn) -> float:
+        """Take a turn, after a new start where it has ended.
+
+        Raises Failure; Ended if a turn that does not count was not taken.
+        """
+        for again in (True, False):
+            try:
+                taken = self.held.turn(turn.lead, turn.timed, turn.expected)
+                break
+            except Ended as ended:
+                if not turn.counted:
+                    raise
+                self._restart(ended, helps=again, turn=turn)
+        if turn.counted:
+            self._bench.note(self, taken)
+        self._bench.screen.tick()
+        return taken.seconds
+
+    def _restart(self, ended: Ended, helps: bool, turn: Turn | None = None) -> None:
+        """Start it again when it has ended. Raises ConfigError where that helps nothing."""
+        held, command = self.held, self.held.command
+        if ended.code:
+            raise command.failure(
+                f"it ended with code {ended.code} after some {held.steps} steps; its output "
+                f"ends: {last_line(held.log)}; correct it, see {held.log}"
+            )
+        if not helps:
+            raise command.failure(
+                f"it ends after {held.steps} steps; a turn takes "
+                f"{turn.steps if turn else 'more'}, and it is started again when it ends; let it "
+                "train longer, or --whole"
+            )
+        self._bench.found.restarts[command.name] += 1
+        held.restart()
+        poll_until(held.arrived, interval=LOOK_SECONDS)
+
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        """Note what it said last, and how its turns compare with a stretch alone."""
+        found = self._bench.found
+        found.told[self.name] = self.held.said
+        if stretch is not None:
+            own = fmean(turn.seconds for turn in turns)
+            found.alone[self.name][self._number] = own / stretch
+
+    def close(self) -> None:
+        self.held.close()
+
+
+class Bench:
+    """Compares commands in turns: the entries of a tournament.
+
+    found: what is to be found. keep: the folder for their output.
+    """
+
+    def __init__(self, found: Found, keep: Path) -> None:
+        self.found, self._keep = found, keep
+        self._commands = {command.name: command for command in found.commands}
+        marks = MARKS if found.count == "steps" else ()
+        self.marking = {name: {*marks} for name in self._commands}
+        self._budget = budget_of(60.0 * found.minutes)
+        self._tournament = Tournament(self, self._budget, lambda: Known(found.is_enough()))
+        found.log = self._tournament.log
+        self.screen = Screen(self._budget.seconds)
+
+    def run(self) -> None:
+        """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
+        with closing(self.screen):
+            self._tournament.run()
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [] if self.found.paced else self.found.names
+
+    @property
+    def done(self) -> int:
+        return self.found.rounds
+
+    def begin_round(self) -> int:
+        return self.found.rounds
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
+        """Start commands, and let them warm up.
+
+        All start at once, but in the first round one by one while that is quick: so it is seen what
+        a pause does to a command that had none before.
+        """
+        names = [*left][: 1 if self.found.apart else None]
+        alive, began = list[Alive](), time.monotonic()
+        try:
+            while len(alive) < len(names):
+                spent = time.monotonic() - began - sum(each.pace.late for each in alive)
+                first = number == 0 and self.found.by == "time" and len(names) > 1
+                quick = first and spent < ONE_BY_ONE * self._budget.seconds
+                at_once = names[len(alive) : len(alive) + 1 if quick else None]
+                these = list[Alive]()
+                for name in at_once:
+                    these.append(Alive(self, self._commands[name], number, self._keep))
+                    alive.append(these[-1])
+                self._await(these, [each.name for each in alive])
+                for each in these:
+                    each.prepare(looks=first)
+        except BaseException:
+            for each in alive:
+                each.close()
+            raise
+        return alive
+
+    def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
+        """Wait until commands stand behind their first step. names: of all that have started."""
+        waiting = {each.name: each for each in these}
+
+        def arrived() -> bool:
+            for each in [each for each in waiting.values() if each.held.arrived()]:
+                del waiting[each.name]
+            self._shows_starts(names, waiting.keys())
+            return not waiting
+
+        poll_until(arrived, interval=LOOK_SECONDS)
+
+    def warm(self, alive: Sequence[Any], takes: Mapping[str, float], own: float) -> Sequence[str]:
+        """Leave all out where one's steps catch up after a pause: turns would not show its time."""
+        found = self.found
+        found.starts += own
+        if found.paced:
+            return [each.name for each in alive]
+        if not found.log.turns:
+            self._says_starts([each.name for each in alive], own)
+        return []
+
+    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
+        return alive
+
+    def agree(self, taken: TurnTaken) -> TurnTaken:
+        return taken
+
+    def shows(self, number: int, nth: int, left: float) -> None:
+        self.screen.tick()
+
+    def drop(self, name: str, failure: Failure) -> None:
+        raise failure
+
+    def round_ended(self, number: int) -> None:
+        """Count a round, and show what is known."""
+        self.found.seconds = self._tournament.elapsed + self._tournament.not_counted
+        if not self.found.paced:
+            self.found.rounds += 1
+            self._shows_estimate()
+
+    def note(self, alive: Alive, taken: Taken) -> None:
+        """Note what the log does not hold of a turn that counts."""
+        found, order = self.found, len(self.found.log.turns)
+        found.places[order] = alive.held.steps
+        if taken.cpu is not None:
+            found.cpu[order] = taken.cpu
+        for what, seconds in taken.marked.items():
+            found.marked[alive.name][what] += seconds
+
+    def _shows_starts(self, names: Sequence[str], waiting: Set[str]) -> None:
+        """Show who has reached its first step."""
+        stand = [name for name in names if name not in waiting]
+        said = f"{', '.join(stand)} stand{'s' * (len(stand) == 1)}; " if stand else ""
+        starts = f"{', '.join(sorted(waiting))} start{'s' * (len(waiting) == 1)}"
+        if not self.found.rounds:
+            self.screen.shows(f"{said}{starts}" if waiting else f"{said}warming up")
+        self.screen.tick()
+
+    def _says_starts(self, names: Sequence[str], starts: float) -> None:
+        """Say what is known once the commands of the first group train.
+
+        starts: seconds that theirs took.
+        """
+        groups = len(self.found.names) / len(names)
+        least = LEAST_ROUNDS * 2 * starts * groups
+        if least > self._budget.seconds:
+            self.screen.says(
+                f"starts took {starts:.0f} s: --minutes {math.ceil(least / 30) / 2:g} would have "
+                f"time for the {LEAST_ROUNDS} rounds that an answer takes"
+            )
+        who = "all train" if groups == 1 else f"{names[0]} trains"
+        self.screen.trains(who, self._budget.planned(starts * groups) - starts)
+
+    def _shows_estimate(self) -> None:
+        """Show how many rounds there were, and how each command compares with the first so far."""
+        found = self.found
+        pairs = [(pair.second, pair.turned) for pair in found.pairs(found.times())]
+        so_far = [
+            f"{name} {shown(pair.estimate)}" + (f" ({interval(pair)})" if pair.low else "")
+            for name, pair in pairs
+        ]
+        rounds = in_words(found.rounds, "round")
+        self.screen.shows(
+            f"{rounds}; times as fast as {found.names[0]} so far: {', '.join(so_far)}"
+        )
+
+
+def budget_of(seconds: float) -> Budget:
+    """Return the budget of a bench: as many rounds as half of the time can start."""
+    return Budget(
+        seconds=seconds,
+        late_share=0.5,
+        room_of_last=0.75,
+        cut=seconds * (1 + 1 / LEAST_ROUNDS),
+        least_turns=MIN_TURNS,
+        stretch_share=math.inf,
+        stretch_rounds=4,
+    )
+
+
+def require_own_cpu(contestant: Contestant) -> None:
+    """Raise ConfigError unless the CPU time of one process is all that a step costs."""
+    said = contestant.said
+    costs = {
+        "ranks": said["world"] > 1,
+        "a GPU": said["cuda"],
+        "loader workers": said["workers"] > 0,
+    }
+    if found := [what for what, there in costs.items() if there]:
+        raise contestant.command.failure(
+            f"it has {found[0]}, whose work is not in its CPU time; --by time is allowed; leave "
+            "--by cpu out"
+        )

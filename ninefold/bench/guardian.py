@@ -1,0 +1,133 @@
+"""The process that kills the compared commands and what they started, whatever ends the bench.
+
+`ninefold bench` pauses commands by SIGSTOP; if it were killed, they would stay paused for ever. So
+this process waits until the pipe to the bench closes. Then it kills (SIGKILL) all processes whose
+environment has the bench's variable NINEFOLD_BENCH, which the bench and it itself do not have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ninefold.bench.git import environment
+from ninefold.process import importable, poll_until, safe_path
+
+TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
+TO_END = 5.0  # seconds that killed processes have to be gone
+
+
+@contextmanager
+def guarded(scratch: Path) -> Iterator[Callable[[Sequence[Sequence[str]]], None]]:
+    """Have another process clean up when the block ends, or whatever ends this process in it.
+
+    It ends the processes of a bench, runs the commands that the function which is yielded is told,
+    whatever each ends with, and removes `scratch`, the folder of the bench's sockets, by which its
+    processes are known.
+    """
+    with importable(), safe_path():
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ninefold.bench.guardian", str(scratch)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the bench
+        )
+    pipe = process.stdin
+    assert pipe is not None
+
+    def at_end(commands: Sequence[Sequence[str]]) -> None:
+        pipe.write(json.dumps(commands).encode() + b"\n")
+        pipe.flush()
+
+    try:
+        yield at_end
+    finally:
+        process.communicate()  # closes the pipe, and waits
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that it has started and that are alive, parents first (Linux)."""
+    found = [pid]
+    for each in found:
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{each}/task"):
+                with suppress(OSError):
+                    found += map(
+                        int, Path(f"/proc/{each}/task/{task}/children").read_text().split()
+                    )
+    return found
+
+
+def stop(pid: int) -> list[int]:
+    """Stop a process and all that it has started; return them.
+
+    Parents first, and again until there are no more: one that runs may have started another.
+    """
+    stopped: list[int] = []
+    while new := [each for each in tree(pid) if each not in stopped]:
+        for each in new:
+            send(each, signal.SIGSTOP)
+        stopped += new
+    return stopped
+
+
+def send(pid: int, number: int) -> bool:
+    """Send a signal; return whether the process is there and ours."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def of_token(token: str) -> Iterator[int]:
+    """The processes whose environment names a socket below, or at, this path."""
+    wanted = f"{TOKEN}={token}".encode()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with suppress(OSError):
+                if wanted in Path("/proc", name, "environ").read_bytes():
+                    yield int(name)
+
+
+def kill(token: str, process: subprocess.Popen[bytes] | None = None) -> bool:
+    """Kill a process with all that it has started, and all with a token, until none is left.
+
+    Returns whether none is.
+    """
+
+    def gone() -> bool:
+        runs = process is not None and process.poll() is None  # else its id may be another's
+        found = {*of_token(token), *(tree(process.pid) if runs and process else [])}
+        return not [each for each in found if send(each, signal.SIGKILL) and not is_dead(each)]
+
+    return poll_until(gone, TO_END, 0.01)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended and only waits for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def main() -> None:
+    """Wait for the end of the bench, and clean up behind it."""
+    scratch = Path(sys.argv[1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    told = sys.stdin.read().splitlines()
+    kill(str(scratch))
+    for arguments in [each for line in told for each in json.loads(line)]:
+        subprocess.run(arguments, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Whether a command's steps catch up after a pause, so that turns do not show what a step takes.
+
+A step that waits for a clock, or for data that are pushed in from outside, does not wait after a
+pause: the clock and the data went on. Each turn follows a pause.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ninefold.bench.contestant import Contestant
+from ninefold.process import poll_until
+from ninefold.tournament.plan import Turn, stretch_steps
+
+AHEAD = 1.1  # times that later steps take of the first ones, from which on these catch up
+ENOUGH = 4  # looks that all have to show it: other programs slow one down at the wrong time
+PAUSE = 2.0  # turns that the pause lasts: steps as far behind do not wait at all in a turn
+CATCHING_UP = 5.0  # pauses that it takes to make up for one if five sixths of a step are work
+LONGEST_CATCHING_UP = 4.0  # seconds
+WINDOWS = 4  # later stretches of as many steps as a turn times, at least
+# Of a look: seconds, and the share of the time that those of all commands may take where they take
+# longer. Of steps that make it longer nothing is known.
+SHORT, SHARE = 4.0, 0.2
+
+
+@dataclass(frozen=True)
+class Look:
+    """Steps after a pause. pause: its seconds. Seconds of a step, first: where a turn after it is
+    timed; later: in the quickest stretch of as many steps; alone: in all of these.
+    """
+
+    pause: float
+    first: float
+    later: float
+    alone: float
+
+    @property
+    def ahead(self) -> float:
+        """How many times longer later steps take."""
+        return self.later / self.first
+
+
+def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
+    """Whether there is time for a look. each: seconds of a step. budget: for each command."""
+    seconds = PAUSE * turn.steps * each + each * sum(_steps(turn, each, behind))
+    return seconds < max(SHORT, SHARE * budget)
+
+
+def look(contestant: Contestant, turn: Turn, each: float) -> Look:
+    """Pause a command, and let it train for a while. each: seconds of a step. Raises Ended."""
+    pause = PAUSE * turn.steps * each
+    poll_until(lambda: False, pause)
+    steps = _steps(turn, each, contestant.paused)
+    taken = contestant.turn(0, sum(steps), sum(steps) * each)
+    last = taken.each[-steps[-1] :]
+    first = fmean(taken.each[turn.lead : turn.steps])
+    return Look(pause, first, quickest(last, turn.timed), fmean(last))
+
+
+def quickest(seconds: Sequence[float], steps: int) -> float:
+    """The mean of the quickest of the stretches of so many steps, one after another."""
+    starts = range(0, len(seconds) - steps + 1, steps)
+    return min(fmean(seconds[start : start + steps]) for start in starts)
+
+
+def _steps(turn: Turn, each: float, behind: float) -> tuple[int, int, int]:
+    """Steps of the turn, those in which a command catches up, and those that follow.
+
+    behind: seconds that it was paused before.
+    """
+    seconds = min(max(CATCHING_UP * PAUSE * turn.steps * each, behind), LONGEST_CATCHING_UP)
+    known = stretch_steps(each)
+    last = max(known // 2, WINDOWS * turn.timed)
+    return turn.steps, math.ceil(seconds / each) + max(known - last, 0), last

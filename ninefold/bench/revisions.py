@@ -1,0 +1,159 @@
+"""Copies of the revisions that are compared: a git worktree of each, removed by the guardian."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ninefold.bench.git import commit_of, environment, git, working_tree
+from ninefold.bench.guardian import TOKEN
+from ninefold.errors import ConfigError
+from ninefold.files import opener
+from ninefold.process import scratch, telling
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A revision's checkout.
+
+    name: as the user typed it
+    commit: its full hash
+    folder: where the command runs: as far below `root` as the caller is below `original`
+    variables: of the environment: with them the copy's modules are imported
+    original: the root of the checkout that it is a copy of
+    root: its own root
+    """
+
+    name: str
+    commit: str
+    folder: Path
+    variables: dict[str, str]
+    original: Path
+    root: Path
+
+
+def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
+    """The copies that `check_out` makes, before it makes any: for those who clean up after us.
+
+    revisions: of the checkout that the working folder is in; `.` is its files as they are, without
+    those that git ignores. Raises ConfigError.
+    """
+    here, typed, found = Path.cwd(), " ".join(revisions), list[Copy]()
+    if shutil.which("git") is None:
+        raise ConfigError("revisions", typed, "git is missing; it checks them out; install it")
+    try:
+        top, below = (git(here, "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
+    except ConfigError as error:
+        raise ConfigError(
+            "revisions",
+            typed,
+            f"{here} is in no git repository ({error.wrong})",
+            "they are those of the one that bench is started in",
+            "start it in one, or compare two commands",
+        ) from error
+    original = Path(top)
+    for number, name in enumerate(revisions, 1):
+        as_it_is = name == "."
+        commit = (
+            working_tree(original, folder, **token()) if as_it_is else commit_of(original, name)
+        )
+        root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
+        if os.path.lexists(root):
+            raise ConfigError(
+                "keep", root, "another bench has made it; a new folder is allowed; name one"
+            )
+        variables = {"PYTHONPATH": _python_path(original, root, below)}
+        found.append(Copy(name, commit, root / below, variables, original, root))
+    return found
+
+
+def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) -> None:
+    """Make the copies, which `cleanup_commands` remove.
+
+    links: paths from the working folder; what a copy lacks of them leads to the original's.
+    setup: a command for a shell, run in each copy.
+    """
+    for copy in found:
+        new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
+        git(copy.original, *new, copy.commit, **token())
+        _complete(copy, links, setup)
+
+
+def token() -> dict[str, str]:
+    """The variable by which the guardian knows a process: git's filters, too, run for long."""
+    return {TOKEN: str(scratch())}
+
+
+def cleanup_commands(found: Sequence[Copy]) -> list[list[str]]:
+    """What removes the copies, made or not: each is to be run, whatever another ends with."""
+    commands = []
+    for copy in found:  # of a folder that is gone git only forgets the entry, whatever was in it
+        forget = ["git", "-C", str(copy.original), "worktree", "remove", "--force", "--force"]
+        commands += [["rm", "-rf", "--", str(copy.root)], [*forget, str(copy.root)]]
+    return commands
+
+
+def _python_path(original: Path, root: Path, below: str) -> str:
+    """PYTHONPATH with a copy's folders in front, and what it has of the original's as well."""
+    before = os.environ.get("PYTHONPATH", "")
+    given = [Path(entry) for entry in before.split(os.pathsep) if entry]
+    own = [f"{below}src", below, "src", ""]
+    own += [str(each.relative_to(original)) for each in given if each.is_relative_to(original)]
+    found = dict.fromkeys(str(root / name) for name in own)
+    return os.pathsep.join([*found, *([before] if before else [])])
+
+
+def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
+    """Give a copy that was checked out what git has not given it."""
+    below = copy.folder.relative_to(copy.root)
+    if not copy.folder.is_dir():
+        raise ConfigError(
+            "revisions",
+            copy.name,
+            f"it has no folder {below}; the command runs in the one that bench is started in; "
+            "start it in one that all revisions have",
+        )
+    for link in links:
+        source = Path(os.path.normpath(copy.original / below / link))
+        if copy.original not in source.parents or not source.exists():
+            allowed = f"files and folders in {copy.original} are allowed"
+            raise ConfigError("link", link, f"there is no such thing; {allowed}; correct it")
+        _link(source, copy.root / source.relative_to(copy.original))
+    if setup is not None:
+        _set_up(copy, setup)
+    elif (copy.root / ".gitmodules").exists():
+        said = "it has submodules, and its copy is without them; --setup may check them out"
+        print(f"warning: revisions={copy.name}: {said}", file=sys.stderr)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link what `target` lacks of `source`."""
+    if not os.path.lexists(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(source)
+    elif not (source.is_symlink() or target.is_symlink()) and source.is_dir() and target.is_dir():
+        for each in source.iterdir():
+            _link(each, target / each.name)
+
+
+def _set_up(copy: Copy, setup: str) -> None:
+    log = Path(f"{copy.root}.setup.log")
+    variables = {**environment(), **copy.variables, **token()}
+    told = telling(f"the setup of {copy.name}; its output is in {log}")
+    with open(log, "wb", opener=opener) as output, told:
+        done = subprocess.run(
+            ["/bin/sh", "-c", setup],
+            cwd=copy.folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode:
+        ended = f"it ended with code {done.returncode} in the copy of {copy.name}"
+        raise ConfigError("setup", setup, f"{ended}; it must succeed; see {log}")

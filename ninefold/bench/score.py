@@ -1,0 +1,149 @@
+"""Judges whether a change is worth keeping by the scores of whole runs, paired by their seed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ninefold.bench.contestant import Command, tail
+from ninefold.bench.whole import run_whole
+from ninefold.errors import ConfigError
+from ninefold.stats import student
+from ninefold.tournament.plan import mirrored
+
+SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
+LEVEL = 0.05 / len(SEEDS)  # of each look
+KEEP, DISCARD, MORE = "keep", "discard", "more runs"
+LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
+Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a change is kept.
+
+    pattern: of the score in the output; its last match counts. better: which scores are, "less" or
+    "more". margin: a gain of less is not worth keeping; of `safe`, a smaller loss is allowed.
+    safe: keep what loses less than the margin and is faster.
+    """
+
+    pattern: re.Pattern[str]
+    better: str
+    margin: float
+    safe: bool = False
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known after so many seeds.
+
+    verdict: KEEP, DISCARD or MORE. difference: of B's scores from A's, the mean over seeds; low,
+    high: its interval. word: better, worse, or not shown to differ. needed: seeds that would decide
+    it, None where that is known.
+    """
+
+    verdict: str
+    seeds: int
+    difference: float
+    low: float
+    high: float
+    word: str
+    needed: int | None
+    names: Sequence[str]
+
+    def __str__(self) -> str:
+        first, second = self.names
+        more = "" if self.needed is None else f", about {self.needed} seeds would decide it"
+        return (
+            f"{self.verdict}{more}: {second}'s score is {self.difference:+.4g} from {first}'s "
+            f"({100 * (1 - LEVEL):g} % interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) "
+            f"after {self.seeds} seeds"
+        )
+
+
+def judge(
+    scores: Numbers, rule: Rule, seconds: Numbers = (), names: Sequence[str] = "AB"
+) -> Judgement:
+    """Judge B against A by paired scores, of three seeds at least.
+
+    A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
+    below the margin; of a gain between the two, the second is what counts. The interval is
+    Student's, at a level that five looks share.
+
+    seconds: of the same runs, for a rule that keeps what is safe: it has to be shown to be faster.
+    """
+    sign = -1.0 if rule.better == "less" else 1.0
+    gain, half = interval([sign * (b - a) for a, b in scores])
+    floor, ceiling, faster, slower = 0.0, rule.margin, True, False
+    if rule.safe:
+        floor = ceiling = -rule.margin
+        log, reach = interval([math.log(a / b) for a, b in seconds])
+        faster, slower = log - reach > 0, log + reach < 0
+    verdict, needed = MORE, math.inf
+    if half == 0:  # scores of few digits: it is not known how they vary
+        pass
+    elif gain + half < ceiling or slower:
+        verdict = DISCARD
+    elif gain - half > floor and faster:
+        verdict = KEEP
+    elif faster:
+        distance = max(abs(gain - floor), abs(ceiling - gain), 1e-12)
+        needed = max(len(scores) + 1, len(scores) * (half / distance) ** 2)
+    word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
+    low, high = sorted((sign * (gain - half), sign * (gain + half)))
+    seeds = math.ceil(needed) if needed <= SEEDS[-1] else None
+    return Judgement(verdict, len(scores), sign * gain, low, high, word, seeds, names)
+
+
+def interval(gains: Sequence[float]) -> tuple[float, float]:
+    """The mean, and the half width of its interval."""
+    n = len(gains)
+    reach = float(student.quantile(LEVEL / 2, n - 1)) * float(np.std(gains, ddof=1)) / math.sqrt(n)
+    return float(np.mean(gains)), reach
+
+
+def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
+    """The last score that a run has printed. Raises ConfigError: a missing one is no loss."""
+    found = [*pattern.finditer(tail(log, LARGEST_LOG))]
+    said = (found[-1].group(1) if pattern.groups else found[-1].group()) if found else "no match"
+    try:
+        score = float(said or "")
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise command.failure(
+            f"its score is {said}; the last match of {pattern.pattern} has to be a number; "
+            f"correct the pattern, see {log}"
+        )
+    return score
+
+
+def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
+    """Run both commands with one seed after another until it is decided. Raises Failure."""
+    if len(commands) != 2:
+        raise ConfigError("--score", len(commands), "commands were given; it takes two; give these")
+    for command in commands:
+        if "{seed}" not in command.text:
+            raise command.failure(
+                "it has no {seed}; runs of one seed show nothing; write --seed {seed} or the like"
+            )
+    names = [command.name for command in commands]
+    scores, seconds = list[tuple[float, float]](), list[tuple[float, float]]()
+    for seed in range(SEEDS[-1]):
+        score, took = dict[str, float](), dict[str, float]()
+        for command in mirrored([*commands], "seeds", seed):
+            took[command.name] = run_whole(command, seed, keep)
+            log = command.log(keep, seed)
+            score[command.name] = score_of(log, command, rule.pattern)
+        scores.append((score[names[0]], score[names[1]]))
+        seconds.append((took[names[0]], took[names[1]]))
+        if len(scores) in SEEDS:
+            found = judge(scores, rule, seconds, names)
+            if found.verdict != MORE:
+                break
+    return found

@@ -1,0 +1,342 @@
+"""What a bench says: one sentence, a table, what was not counted; as text, markdown and JSON."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ninefold.api.times import Times, interval, pair_of, shown
+from ninefold.bench.engine import Found
+from ninefold.bench.gate import rounds_needed
+from ninefold.errors import Undecided, one_line
+from ninefold.progress import aligned
+from ninefold.report.numbers import counted
+from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
+from ninefold.tournament.budget import LEAST_ROUNDS
+
+OTHERS = 0.05  # share of the CPU time from which on other programs are named
+QUIETER = "a quieter machine"
+SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
+MOSTLY = 0.2  # the same, from which on the sentence says so
+# `bench --why`: the command and its copy, and what each twin of it does without.
+AS_IT_IS, COPY = "as it is", "copy"
+TWINS = {
+    "batch": "Without reading data",
+    "no-sync": "Without averaging gradients over ranks",
+    "no-optimizer": "Without the optimizer",
+    "threads=1": "With one thread",
+}
+MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
+
+
+def sentence(found: Found, times: Times) -> str:
+    """What was shown, and no more: each command against the first."""
+    pairs = found.pairs(times)
+    if is_early(found, times):
+        return (
+            "Which is faster is not known yet: there was time for "
+            f"{counted(found.rounds, 'repetition')}, and it takes {LEAST_ROUNDS} that count; "
+            f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
+        )
+    clauses = [clause(found, pair) for pair in pairs]
+    mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
+    apart = "One after another, " if found.apart else ""
+    return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
+
+
+def is_early(found: Found, times: Times) -> bool:
+    """Whether there were too few rounds to say anything."""
+    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and not is_decided(found, times))
+
+
+def is_decided(found: Found, times: Times) -> bool:
+    """Whether it is shown how each command compares with the first."""
+    return all(pair.verdict not in UNDECIDED for pair in found.pairs(times))
+
+
+def clause(found: Found, pair: Pair) -> str:
+    """How another command compares with the first, and how sure that is."""
+    number = f"{shown(way(found, pair).estimate)}; " if pair.verdict == "tie" else ""
+    said = f"{compared(found, pair)} ({number}{_level(found, way(found, pair))})"
+    if pair.verdict == WITHIN:
+        return f"{said}; alternating itself changes the times by as much"
+    if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
+        minutes = f"--minutes {minutes_for(found, rounds):g}"
+        return f"{said}; about {rounds} repetitions would decide it: {minutes}"
+    return said
+
+
+def compared(found: Found, pair: Pair) -> str:
+    """How another command compares with the first."""
+    base, other, number = pair.first, pair.second, shown(way(found, pair).estimate)
+    cpu, same = found.by == "cpu", f"{100 * found.same:g} %"
+    if pair.verdict == "tie":
+        what = "equal in CPU time a step" if cpu else "equally fast"
+        return f"{other} and {base} are {what} within {same}"
+    uses = f"uses {number} of {base}'s CPU time a step"
+    if pair.verdict in UNDECIDED:
+        what = f"it {uses}" if cpu else f"{number} times as fast"
+        return f"{other} is not shown to differ from {base}: {what}"
+    if cpu:
+        return f"{other} {uses}"
+    if pair.verdict == "slower":
+        return f"{other} is slower than {base}: {number} times as fast"
+    return f"{other} is {number} times as fast as {base}"
+
+
+def way(found: Found, pair: Pair) -> Pair:
+    """A pair with the number that is told: times as fast as the first, or its share of CPU time."""
+    return pair if found.by == "cpu" else pair.turned
+
+
+def after_rounds(found: Found) -> str:
+    return f"after {counted(found.rounds, 'repetition')} in {found.seconds / 60:.1f} min"
+
+
+def ending(found: Found, times: Times) -> str:
+    """In one line: whether it is decided, by how much, after how many repetitions; what is next."""
+    pairs, after = found.pairs(times), after_rounds(found)
+    if found.paced:
+        return f"Not decided {after}: steps catch up after a pause; next: --apart, or --whole."
+    if is_early(found, times):
+        minutes = minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1))
+        return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
+    open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+    if AS_IT_IS in found.names:
+        return f"{part_that_costs_most(found, pairs)}, {after}{next_for(found, open_)}"
+    if not open_:
+        said = "; ".join(compared(found, pair) for pair in pairs)
+        tie = all(pair.verdict == "tie" for pair in pairs)
+        return f"Decided {after}: {said}; next: use {'any' if tie else times.best}."
+    said = "; ".join(f"{compared(found, pair)} ({interval(way(found, pair))})" for pair in open_)
+    return f"Not decided {after}: {said}{next_for(found, open_)}"
+
+
+def next_for(found: Found, pairs: Sequence[Pair]) -> str:
+    """What would decide these pairs."""
+    rounds = [needed(found, pair) for pair in pairs]
+    more = [minutes_for(found, each) for each in rounds if each is not None]
+    if not pairs:
+        return "."
+    enough = len(more) == len(rounds)
+    return f"; next: {f'--minutes {max(more):g}' if enough else QUIETER}."
+
+
+def part_that_costs_most(found: Found, pairs: Sequence[Pair]) -> str:
+    """Of `--why`: without which part the command is fastest, and for which it is not decided."""
+    open_ = [pair.second for pair in pairs if pair.verdict in UNDECIDED and pair.second != COPY]
+    shown_ = [pair for pair in pairs if pair.verdict == "faster" and pair.second != COPY]
+    but = f"Not decided for {', '.join(open_)}: " if open_ else "Decided: "
+    if not shown_:
+        return f"{but}no part is shown to cost time"
+    most = min(shown_, key=lambda pair: pair.estimate or 1.0)
+    name, number = str(most.second), shown(way(found, most).estimate)
+    return f"{but}{TWINS.get(name, name).lower()} it is {number} times as fast"
+
+
+def _level(found: Found, pair: Pair) -> str:
+    return f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+
+
+def needed(found: Found, pair: Pair) -> int | None:
+    """How many rounds would show that a pair differs, or that it ties, whichever is nearer."""
+    if pair.estimate is None:
+        return None
+    tie = (1 + found.same) ** math.copysign(1, pair.estimate - 1)
+    limit = max(1.0, tie, key=lambda end: abs(math.log(pair.estimate / end)))
+    return rounds_needed(pair, limit, found.settings.confidence)
+
+
+def minutes_for(found: Found, rounds: int) -> float:
+    """Minutes for so many rounds, in halves."""
+    each = found.seconds / max(found.rounds, 1) / 60
+    return math.ceil(2 * each * rounds) / 2
+
+
+def _not_counted(found: Found, name: str) -> tuple[int, int, float, float]:
+    """Steps of a command that were not counted, all its steps, their seconds, share of its time."""
+    marked = [seconds for of in found.marked[name].values() for seconds in of]
+    turns = [turn for turn in found.log.turns if turn.name == name]
+    own = sum(turn.steps * turn.seconds for turn in turns)
+    steps = len(marked) + sum(turn.steps for turn in turns)
+    return len(marked), steps, sum(marked), sum(marked) / max(sum(marked) + own, 1e-9)
+
+
+def table(found: Found, times: Times) -> list[tuple[str, ...]]:
+    """Header and a row for each command."""
+    unit = "ms per step" if found.starts else "ms per run"
+    what = "CPU time" if found.by == "cpu" else "times as fast"
+    rows: list[tuple[str, ...]] = [("", unit, "CPU ms", what, "interval", "verdict", "command")]
+    seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
+    for command in found.commands:
+        name = command.name
+        pair = pair_of(times.pairs, found.names[0], name)
+        if pair is None:
+            said = "1", "", "baseline"
+        else:
+            said = shown(way(found, pair).estimate), interval(way(found, pair)), pair.verdict
+        numbers = [f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu)]
+        rows.append((name, *numbers, *said, one_line(command.text)))
+    return rows
+
+
+def conditions(found: Found, times: Times) -> Iterator[str]:
+    """One line for each thing that a reader has to know, the most frequent first."""
+    turns = sum(turn.round < found.rounds for turn in found.log.turns)
+    rounds = counted(found.rounds, "repetition")
+    if found.starts:
+        starts = f"{found.starts:.0f} of {found.seconds:.0f} s were starts"
+        yield f"{rounds} in new processes, {turns} time slices; {starts}."
+    else:
+        yield f"{rounds} of full runs in {found.seconds:.0f} s."
+    if times.busy is not None and times.busy > OTHERS:
+        yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
+    said = found.counted()
+    if said.busy:
+        yield "Most time slices were disturbed: these are times under that load."
+    elif left := sum(said.left_out.values()):
+        yield f"{100 * left:.0f} % of the time slices were disturbed and are left out."
+    if found.by == "time" and not is_decided(found, times) and found.rounds >= LEAST_ROUNDS:
+        for pair in found.pairs(found.times("cpu")):
+            if pair.estimate is not None:
+                uses = f"{pair.second} uses {shown(pair.estimate)} of {pair.first}'s"
+                yield f"CPU time per step: {uses} ({_level(found, pair)})."
+    for name in found.names:
+        count, steps, seconds, share = _not_counted(found, name)
+        if share > SEEN:
+            what = " or ".join(found.marked[name])
+            yield (
+                f"Not counted: in {name} {count} of {steps} steps contained {what} "
+                f"({seconds:.1f} s, {100 * share:.0f} % of its time); --count all counts it."
+            )
+    for name, count in found.restarts.items():
+        yield f"{name} ended and was started again {count} times; its start and end are not timed."
+    for name in found.names:
+        if (count := found.told[name].get("optimizers", 1)) > 1:
+            yield f"{name} has {count} optimizers: a step ends with that which steps least often."
+    for name in found.names:
+        if share := found.drift(name):
+            last = max(found.places[t.order] for t in found.log.turns if t.name == name)
+            yield (
+                f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
+                f"at the end of a repetition than at its start: compared are its first {last}."
+            )
+
+
+def why(found: Found, times: Times) -> Iterator[str]:
+    """What each twin of a command takes, and whether its copy takes the same."""
+    for name in found.names:
+        pair = pair_of(times.pairs, AS_IT_IS, name)
+        if pair is not None:
+            what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
+            yield f"{what} takes {shown(pair.estimate)} of its time ({_level(found, pair)})."
+
+
+def paced(found: Found) -> str:
+    """How steps catch up after a pause."""
+    seen = [
+        f"{name}'s take {1000 * of.first:.4g} ms right after one of {of.pause:.1f} s and "
+        f"{1000 * of.later:.4g} ms later"
+        for name, of in found.paced.items()
+    ]
+    return f"steps catch up after a pause ({'; '.join(seen)})"
+
+
+def no_verdict(found: Found) -> Undecided | None:
+    """Why turns show nothing, if it is so."""
+    if not found.paced:
+        return None
+    command = next(each for each in found.commands if each.name in found.paced)
+    return Undecided(
+        "command",
+        command.text,
+        f"its {paced(found)}".replace(f"({command.name}'s take", "(they take"),
+        "steps are compared in turns if they wait for no clock and for nothing from outside",
+        "--apart pauses no command for another, --whole times full runs",
+    )
+
+
+def first_lines(found: Found, times: Times) -> list[str]:
+    """The answer."""
+    if found.paced:
+        return [
+            f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
+            "no turn: add --apart, which pauses no command for another, or --whole."
+        ]
+    return [*why(found, times)] if AS_IT_IS in found.names else [sentence(found, times)]
+
+
+def text(found: Found, keep: Path) -> str:
+    """What a terminal shows."""
+    times = found.times()
+    lines = [*first_lines(found, times), "", *aligned(table(found, times)), ""]
+    return "\n".join(
+        [*lines, *conditions(found, times), f"Output of the commands: {os.path.relpath(keep)}/"]
+    )
+
+
+def markdown(found: Found, verdict: str | None) -> str:
+    """A comment on a pull request. verdict: of the gate: passes, fails, undecided."""
+    times = found.times()
+    mark = {"passes": "✅ ", "fails": "❌ ", "undecided": "❔ "}.get(verdict or "", "")
+    header, *rows = (row[:-1] for row in table(found, times))
+    lines = [f"| {' | '.join(row)} |" for row in [header, ("---",) * len(header), *rows]]
+    more = "\n".join(f"- {line}" for line in conditions(found, times))
+    commands = "\n".join(f"- {c.name}: `{c.text}`" for c in found.commands)
+    said = " ".join(first_lines(found, times))
+    return (
+        f"{MARK}\n{mark}{said}\n\n" + "\n".join(lines) + "\n\n<details>"
+        f"<summary>Conditions</summary>\n\n{more}\n{commands}\n\n</details>\n"
+    )
+
+
+def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
+    """The answer as JSON. verdict: of the gate."""
+    times, allowed = found.times(), found.allowed
+    seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
+    return {
+        "version": 1,
+        "sentence": " ".join(first_lines(found, times)),
+        "exit": exit_code,
+        "commands": [
+            {
+                "name": (name := command.name),
+                "command": command.text,
+                "torch": found.told[name].get("torch"),
+                "world": found.told[name].get("world"),
+                "seconds": seconds.get(name),
+                "cpu_seconds": cpu.get(name),
+                "revision": command.copy and command.copy.commit,
+                "restarts": found.restarts[name],
+                "catches_up": name in found.paced,
+                "not_counted": {
+                    what: {"steps": len(of), "seconds": sum(of)}
+                    for what, of in found.marked[name].items()
+                },
+            }
+            for command in found.commands
+        ],
+        "pairs": [
+            {
+                "first": pair.first,
+                "second": pair.second,
+                "ratio": pair.estimate,
+                "low": pair.low,
+                "high": pair.high,
+                "confidence": found.settings.confidence,
+                "rounds": pair.n,
+                "verdict": pair.verdict,
+                "needed": needed(found, pair),
+            }
+            for pair in times.pairs
+        ],
+        "gate": verdict and {"allowed": allowed, "verdict": verdict},
+        "others": times.busy,
+        "turns": [
+            [t.round, t.turn, t.name, t.seconds, found.cpu.get(t.order), t.steps, t.left_out]
+            for t in found.counted().turns
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Options, commands and answers that the core can be read without: each folder is one."""

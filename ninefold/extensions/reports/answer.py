@@ -1,0 +1,22 @@
+"""The answers to other questions than which configuration is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ninefold.extensions.reports import batches, scaling, sweep
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.tree import Answer
+from ninefold.report.data.recording import Recording
+
+
+def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
+    """Return the answer of a study of processes, batch sizes or other values; None for another.
+
+    found: the evidence of all groups, as the report takes it.
+    """
+    if scaled := scaling.answer(recording, found[0]):
+        return scaled
+    if not any(each.timed for each in found):  # without times batch sizes are values as others
+        return sweep.answer(recording, found) or batches.answer(found)
+    return batches.answer(found) or sweep.answer(recording, found)

@@ -1,0 +1,154 @@
+"""torch.distributed.fsdp.fully_shard (FSDP2): parameters spread over processes, also in copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from ninefold.engine.parallel import RankContext
+from ninefold.engine.parallel.group import keep, share_buffers
+from ninefold.errors import ConfigError, one_line, text_of
+from ninefold.extensions.sharded.spread import Spread, count, named_in, nested
+
+LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
+MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters that are not gathered
+
+
+@dataclass(frozen=True)
+class FSDP(Spread):
+    """Each process holds a part of every parameter, its gradient and its optimizer state.
+
+    Before a unit of the model computes, its parameters are gathered from all processes; afterwards
+    they are dropped. Gradients are averaged in parts. `timeout` is the process group's, in seconds.
+
+    replicas: if several, the processes of a copy follow each other.
+    """
+
+    replicas: int = 1
+    reshard_after_forward: bool = True
+    units: str | Sequence[str] = "auto"
+    least: int = 1_000_000
+    reduce_dtype: str | None = None
+
+    def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()  # others cannot be spread
+        options: dict[str, Any] = {
+            "mesh": self._mesh(context),
+            "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._reduced),
+        }
+        try:
+            for unit in self._units(model):
+                fully_shard(unit, reshard_after_forward=self.reshard_after_forward, **options)
+            fully_shard(model, reshard_after_forward=False, **options)  # backward begins with it
+        except (AssertionError, NotImplementedError, ValueError) as error:
+            raise ConfigError(
+                "parallel",
+                "fsdp",
+                f"the model cannot be spread over processes; {one_line(str(error))}; use "
+                "parallel=ddp",
+            ) from error
+        return Sharded(model, self.units)
+
+    @property
+    def _reduced(self) -> torch.dtype | None:
+        return None if self.reduce_dtype is None else getattr(torch, self.reduce_dtype)
+
+    def _mesh(self, context: RankContext) -> DeviceMesh:
+        """The processes of the run: [replicas, processes of one], or those of the only copy."""
+        assert dist.group.WORLD is not None
+        if self.replicas == 1:
+            return DeviceMesh.from_group(dist.group.WORLD, context.device.type)
+        ranks = torch.arange(context.world_size).view(self.replicas, -1)
+        groups = []
+        for rows in (ranks.T, ranks):
+            mine, every = dist.new_subgroups_by_enumeration(
+                rows.tolist(), timeout=timedelta(seconds=self.timeout)
+            )
+            keep(every)
+            assert isinstance(mine, dist.ProcessGroup)
+            groups.append(mine)
+        return DeviceMesh.from_group(
+            groups, context.device.type, ranks, mesh_dim_names=("replicas", "shards")
+        )
+
+    def _units(self, model: nn.Module) -> list[nn.Module]:
+        """The modules of the network in `model` that are gathered apart, inner ones first."""
+        if isinstance(self.units, str):
+            network = nested(model)[-1]
+            return [unit for child in network.children() for unit in large(child, self.least)]
+        modules = named_in(model, self.units, "parallel.units")
+        return [modules[name] for name in sorted(self.units, key=deepest_first)]
+
+    def notes(self, context: RankContext) -> list[str]:
+        if context.world_size == 1:
+            return [
+                "parallel=fsdp has one process here: nothing is spread, it measures the cost of "
+                "FSDP, not what it saves."
+            ]
+        if context.world_size == self.replicas:
+            return [
+                f"parallel.replicas={self.replicas} gives each process a whole copy: nothing is "
+                "spread, as with ddp."
+            ]
+        return []
+
+
+class Sharded(nn.Module):
+    """The objective whose parameters are spread. Its buffers are those of rank 0 in evaluations.
+
+    units: the key, for an error.
+    Entering and leaving an evaluation drops gathered parameters: without a backward pass some would
+    stay, and be used after the optimizer or a moving average has replaced their values.
+    """
+
+    def __init__(self, objective: nn.Module, units: str | Sequence[str]) -> None:
+        super().__init__()
+        self.module = objective
+        self._units = units
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return self.module(*arguments, **options)
+        except RuntimeError as error:
+            if MIXED not in text_of(error):
+                raise
+            raise ConfigError(
+                "parallel.units",
+                self._units,
+                "the model uses the parameters of a unit without calling it; a list of submodules "
+                "that are called is allowed, and [] for a single unit; set parallel.units",
+            ) from error
+
+    def train(self, mode: bool = True) -> Sharded:
+        for module in self.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        if self.training and not mode:
+            share_buffers(self.module)
+        super().train(mode)
+        return self
+
+
+def large(module: nn.Module, least: int) -> list[nn.Module]:
+    """`module` if it has `least` parameters; of a list its large modules, then what is left."""
+    if count(module) < least:
+        return []
+    if not isinstance(module, LISTS):
+        return [module]
+    found = [unit for child in module.children() for unit in large(child, least)]
+    rest = count(module) - sum(count(unit) for unit in found)
+    return [*found, module] if isinstance(module, nn.Sequential) and rest >= least else found
+
+
+def deepest_first(name: str) -> int:
+    """A key that sorts names of modules so that none comes after one that contains it."""
+    return -name.count(".")

@@ -1,0 +1,69 @@
+"""The keys of parallel=fsdp alone, and what it refuses."""
+
+from ninefold.config.combinations import GRAPH_MODES, OTHER_MODES, Combination, Job
+from ninefold.extensions.sharded.spread_keys import SpreadKeys
+from ninefold.types import Count, FloatDtype, Units, Whole
+
+# Those whose fused kernels have a rule for sharded parameters.
+FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
+
+
+class FSDPKeys(SpreadKeys, kw_only=True):
+    replicas: Count = 1
+    """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
+    reshard_after_forward: bool = True
+    """Drop gathered parameters after the forward pass and gather them again for the backward pass;
+    false: more memory, a third less communication."""
+    units: Units = "auto"
+    """FSDP's wrap policy: submodules whose parameters are gathered together; auto: children of the
+    network, and of lists in it, of at least `least` parameters."""
+    least: Whole = 1_000_000
+    """Parameters of a unit at least, with units=auto."""
+    reduce_dtype: FloatDtype | None = None
+    """dtype in which gradients are averaged over processes; null: their own."""
+
+
+def fused_without_rule(job: Job) -> bool:
+    """Whether it is a fused optimizer of torch.optim that takes no sharded parameters (DTensor)."""
+    target = str(job["optimizer._target_"])
+    fused = job["optimizer.fused"] is True and target.startswith("torch.optim.")
+    return fused and target not in FUSED
+
+
+def incomplete_copies(job: Job) -> bool:
+    """Whether the processes, where their number is known, do not make up whole copies."""
+    count = job["parallel.processes"]
+    return isinstance(count, int) and count % (job["parallel.replicas"] or 1) != 0
+
+
+def divisors(job: Job) -> str:
+    """The allowed numbers of copies, as a sentence says them."""
+    count = job["parallel.processes"]
+    *others, last = [str(each) for each in range(1, count + 1) if count % each == 0]
+    return f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed"
+
+
+REFUSED = (
+    Combination(
+        "optimizer.fused",
+        fused_without_rule,
+        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
+        "optimizer.fused=false",
+        {"optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2]},
+        example={"optimizer._target_": "torch.optim.SGD", "optimizer.fused": True},
+    ),
+    Combination(
+        "compile.mode",
+        lambda job: job["compile.mode"] in GRAPH_MODES,
+        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
+        f"{OTHER_MODES}; choose one",
+        example={"compile.mode": "reduce-overhead"},
+    ),
+    Combination(
+        "parallel.replicas",
+        incomplete_copies,
+        "does not divide {parallel.processes} process(es); {divisors}; choose one",
+        {"divisors": divisors},
+        example={"parallel.processes": 4, "parallel.replicas": 3},
+    ),
+)

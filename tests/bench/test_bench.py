@@ -1,0 +1,310 @@
+"""`ninefold bench` names the faster command, ends what it started, and leaves commands as they are.
+
+The commands here take steps without torch, by a function of a module: they start in no time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import pytest
+
+from ninefold.bench.contestant import MARKS, Marks, Taken
+from tests.conftest import ROOT, Shell, wait_until
+
+STEPS = "import sys, time\n\ndef step(seconds):\n    time.sleep(seconds)\n"
+TRAIN = "import steps, sys\n\nwhile True:\n    steps.step(float(sys.argv[1]))\n"
+FAST, SLOW = (f"{sys.executable} train.py {seconds}" for seconds in (0.003, 0.009))
+QUICK = ("-m", "ninefold", "bench", "--minutes=0.2", "--step=steps:step")
+
+
+@pytest.fixture
+def scripts(shell: Shell) -> Shell:
+    (shell.folder / "steps.py").write_text(STEPS)
+    (shell.folder / "train.py").write_text(TRAIN)
+    return shell
+
+
+def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(scripts: Shell) -> None:
+    files = ("--json=found.json", "--markdown=found.md")
+    done = scripts.run(*QUICK, "--minutes=0.5", *files, SLOW, FAST, code=0)
+    assert re.match(r"B is [2-4]\.\d+ times as fast as A \(99.3 % interval ", done.stdout)
+    end = r"\nDecided after \d+ repetitions in .* min: B is .* times as fast as A; next: use B\.\n$"
+    assert re.search(end, done.stdout)
+    assert re.fullmatch(r"all train; first repetition until \d\d:\d\d\n", done.stderr)
+    found = json.loads((scripts.folder / "found.json").read_text())
+    (pair,) = found["pairs"]
+    assert (pair["first"], pair["second"]) == ("A", "B")
+    assert 0 < pair["low"] < pair["ratio"] < pair["high"] < 1
+    assert [command["command"] for command in found["commands"]] == [SLOW, FAST]
+    assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
+    assert scripts.survivors() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("echo so; exit 3", "it ended with code 3 before its first step; its output ends: so"),
+        (f"{sys.executable} -c pass", "without a step; torch was not imported; --whole"),
+        (f"{sys.executable} -I -c pass", "no Python of it loaded the hook; -I, -E, -S"),
+        (f"{sys.executable} -c 'import steps; [steps.step(0.02) for _ in range(6)]'", "it ends af"),
+        (f"{FAST} & {FAST}", "2 of its processes take steps and no group joins them"),
+    ],
+)
+def test_a_command_that_cannot_be_compared_is_one_line(
+    scripts: Shell, command: str, words: str
+) -> None:
+    done = scripts.run(*QUICK, command, FAST, code=2)
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: command={command}: ")
+    assert done.stderr.count("error: ") == 1
+    assert words in line
+    assert scripts.survivors() == []
+
+
+@pytest.mark.parametrize("option", ["--minutes", "--start-seconds"])
+def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell, option: str) -> None:
+    done = scripts.run(*QUICK, f"{option}=1e308", "true", "true", code=2)
+    (line,) = done.stderr.splitlines()
+    assert "1e308 is no time below 1e+08" in line
+
+
+def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts: Shell) -> None:
+    names = [f"--name={name}" for name in ("first", "second", "third")]
+    options = ("--minutes=0.6", "--json=found.json", *names)
+    done = scripts.run(*QUICK, *options, SLOW, FAST, f"{SLOW} again", code=0)
+    told = done.stdout.splitlines()[0]
+    assert re.match(r"second is [2-4]\.\d+ times as fast as first \(.*; third (is|and) ", told)
+    rows = {line.split()[0]: line.split()[3] for line in done.stdout.splitlines()[3:6]}
+    assert rows["first"] == "1"
+    assert 2 < float(rows["second"]) < 4
+    assert 0.8 < float(rows["third"]) < 1.25
+    again = scripts.run(*QUICK, "--minutes=0.5", FAST, SLOW, code=0)
+    assert re.match(r"B is slower than A: 0\.[2-5]\d+ times as fast \(", again.stdout)
+    assert again.stdout.endswith("; next: use A.\n")
+
+
+def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts: Shell) -> None:
+    terminal, end = pty.openpty()
+    bench = scripts.start(*QUICK, FAST, SLOW, stderr=end)
+    os.close(end)
+    shown = b""
+    with suppress(OSError):  # the other end is closed
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+    bench.communicate()
+    os.close(terminal)
+    for words in ("starts; ", "stands; ", "all train; first repetition until ", "so far: B 0."):
+        assert words in shown.decode()
+
+
+def test_starts_that_leave_no_time_are_told_with_the_minutes_that_would_do(scripts: Shell) -> None:
+    done = scripts.run(*QUICK, *[f"sleep 2; {FAST}"] * 2, code=0)
+    told = r"starts took (\d+) s: --minutes (\S+) would have time for the 3 repetitions that an "
+    found = re.match(f"{told}answer takes\nall train; ", done.stderr)
+    assert found
+    assert 60 * float(found[2]) >= 3 * 2 * int(found[1]) - 3
+
+
+def test_an_undecided_gate_has_a_code_of_its_own(scripts: Shell) -> None:
+    done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
+    assert "error: max-slowdown=0.001%: not decided after " in done.stderr
+    assert done.stdout.endswith(" min: the gate is undecided.\n")
+
+
+@pytest.mark.parametrize("keep", [None, "kept"])
+def test_two_benches_at_once_never_share_a_folder(scripts: Shell, keep: str | None) -> None:
+    if keep:
+        (scripts.folder / keep).mkdir()
+    options = [f"--keep={keep}"] if keep else []
+    benches = [scripts.start(*QUICK, *options, FAST, FAST) for _ in range(2)]
+    said = [bench.communicate() for bench in benches]
+    codes = sorted(bench.returncode for bench in benches)
+    folders = [re.findall(r"^Output of the commands: (.*)/$", out, re.MULTILINE) for out, _ in said]
+    if keep:
+        assert (codes, sorted(folders)) == ([0, 2], [[], [keep]])
+        assert any(err.startswith("error: --keep=") for _, err in said)
+    else:
+        assert codes == [0, 0]
+        assert folders[0] != folders[1]
+    for folder in filter(None, folders):
+        for log in (scripts.folder / folder[0]).glob("*/1.log"):
+            assert log.read_text() == ""  # of one start, which prints nothing
+        assert len([*(scripts.folder / folder[0]).iterdir()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--cwd=nowhere"], "nowhere: there is no such folder; one that is there is needed; "),
+        (["--name=A"], "--name=A: 1 for 2 commands; "),
+    ],
+)
+def test_a_command_that_is_refused_is_one_line_and_leaves_no_folder(
+    scripts: Shell, options: list[str], words: str
+) -> None:
+    before = sorted(scripts.folder.iterdir())
+    done = scripts.run(*QUICK, *options, FAST, FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert sorted(scripts.folder.iterdir()) == before
+
+
+BAD = """
+import os, socket, sys, time
+if sys.argv[1] == "clock":
+    time.perf_counter = lambda: 1.0
+import steps
+if sys.argv[1] == "hello":
+    for said in (b"junk\\n", b"{}\\n", b"[1]\\n"):
+        other = socket.socket(socket.AF_UNIX)
+        other.connect(os.environ["NINEFOLD_BENCH"])
+        other.sendall(said)
+while True:
+    steps.step(0.003)
+    if sys.argv[1] == "answer":
+        sys.modules["ninefold_bench_hook"].STEPS.socket.sendall(b"{}\\n")
+"""
+
+
+@pytest.mark.parametrize("what", ["answer", "clock"])
+def test_a_command_whose_steps_are_told_as_none_is_one_line(scripts: Shell, what: str) -> None:
+    (scripts.folder / "bad.py").write_text(BAD)
+    done = scripts.run(*QUICK, f"{sys.executable} bad.py {what}", FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert "what it says of its steps cannot be used" in line
+    assert scripts.survivors() == []
+
+
+@pytest.mark.slow
+def test_who_connects_and_is_no_rank_is_left_out(scripts: Shell) -> None:
+    (scripts.folder / "bad.py").write_text(BAD)
+    done = scripts.run(*QUICK, f"{sys.executable} bad.py hello", FAST, code=0)
+    assert done.stderr.startswith("all train; ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])
+def test_what_cannot_be_written_is_one_line(scripts: Shell, option: str) -> None:
+    (scripts.folder / "file").touch()
+    done = scripts.run(*QUICK, option, FAST, FAST, code=5)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: file=")
+    assert "see that they can be, or name others" in line
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("device", "it is a device, a regular file is expected; "),
+        ("fifo", "it is a FIFO, a regular file is expected; "),
+        ("socket", "it is a socket, a regular file is expected; "),
+        ("folder", "it is a folder, a regular file is expected; "),
+        ("/", "it is a folder, a regular file is expected; "),
+        ("link", "it is a symbolic link, a regular file is expected; "),
+        ("missing/file", "its folder is missing; "),
+        ("/proc/new", "its folder cannot be written; "),
+        ("x" * 300, "File name too long; "),
+        ("", "a file needs a name"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it_is(
+    scripts: Shell, option: str, path: str, words: str
+) -> None:
+    """Of the device a node of our own: the null device would break the machine."""
+    os.mknod(scripts.folder / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    os.mkfifo(scripts.folder / "fifo")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(scripts.folder / "socket"))
+    (scripts.folder / "folder").mkdir()
+    (scripts.folder / "file").write_text("as it was")
+    (scripts.folder / "link").symlink_to("file")
+    before = {each.name: os.lstat(each).st_mode for each in scripts.folder.iterdir()}
+    done = scripts.run(*QUICK, f"{option}={path}", FAST, FAST, code=2)
+    (line,) = done.stderr.splitlines()
+    assert words in line
+    assert done.stdout == ""
+    assert {each.name: os.lstat(each).st_mode for each in scripts.folder.iterdir()} == before
+    assert (scripts.folder / "file").read_text() == "as it was"
+
+
+def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts: Shell) -> None:
+    (scripts.folder / "found.md").write_text("x" * 10000)
+    done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
+    assert json.loads(done.stdout)["version"] == 1
+    assert "Output of the commands: " in done.stderr
+    assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
+    both = scripts.run(*QUICK, "--json=-", "--markdown=-", FAST, FAST, code=2)
+    assert both.stderr.startswith("error: --markdown=-: --json is it, too; ")
+
+
+@pytest.mark.slow
+def test_each_command_has_a_folder_whatever_it_is_called(scripts: Shell) -> None:
+    names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n"]
+    options = [f"--name={name}" for name in names]
+    done = scripts.run(*QUICK, "--keep=kept", *options, *[FAST] * len(names), code=0)
+    assert len(list((scripts.folder / "kept").iterdir())) == len(names)
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
+def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds: float) -> None:
+    bench = scripts.start(*QUICK, FAST, SLOW)
+    time.sleep(seconds)
+    bench.send_signal(signal.SIGKILL)
+    bench.communicate()
+    wait_until(lambda: not scripts.processes(), seconds=30)
+
+
+def test_a_python_that_imports_no_torch_is_as_it_was(scripts: Shell) -> None:
+    seen = (
+        "import json, sys; print(json.dumps([sys.path, sorted(sys.modules), "
+        "getattr(sys.modules.get('sitecustomize'), '__file__', None)]))"
+    )
+    (scripts.folder / "own").mkdir()
+    (scripts.folder / "own" / "sitecustomize.py").touch()
+    inject = ROOT / "ninefold" / "bench" / "inject"
+
+    def found(*folders: str) -> object:
+        path = ":".join([*folders, "own"])
+        variables = {"PYTHONPATH": path, "NINEFOLD_BENCH": str(scripts.folder / "socket")}
+        done = subprocess.run(
+            [sys.executable, "-c", seen],
+            env=variables,
+            cwd=scripts.folder,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stderr == b""
+        return json.loads(done.stdout)
+
+    assert found(str(inject)) == found()
+
+
+def test_a_step_in_which_any_rank_does_something_else_counts_in_none() -> None:
+    taken = Taken()
+    seconds = [1.0, 9.0, 1.0, 1.0, 1.0]
+    other = {"seconds": [2.0, 9.0, 2.0, 2.0, 2.0], "marks": {}, "cpu": 1.0}
+    taken.add([{"seconds": seconds, "marks": {"1": MARKS[0]}, "cpu": 1.0}, other], Marks({*MARKS}))
+    assert (taken.seconds, taken.steps, taken.marked) == (2.0, 4, {MARKS[0]: [9.0]})
+
+
+def test_what_is_in_most_steps_is_part_of_a_step() -> None:
+    marking = {*MARKS}
+    marks, kinds = Marks(marking), MARKS[:2]
+    for number in range(9):  # a turn of one step each, as that is all that is asked for
+        taken = Taken()
+        taken.add([{"seconds": [1.0], "marks": {"0": kinds[number % 2]}, "cpu": 1.0}], marks)
+    assert taken.steps == 1
+    assert marking == {*MARKS} - {*kinds}

@@ -1,0 +1,36 @@
+"""The page of bench shows what its commands print."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import rebuilt
+from ninefold.bench.__main__ import parser
+from tests.bench.toy import ROOT
+
+OUTPUT = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def rows(page: str) -> list[list[tuple[str, str]]]:
+    """The tables in outputs: in each row the name and the command."""
+    lines = [re.findall(r"^(.*\S)  +(\S.*)$", text, re.MULTILINE) for text in OUTPUT.findall(page)]
+    return [[(row.split(" ")[0], command) for row, command in table] for table in lines]
+
+
+def test_every_option_is_on_the_page_and_has_a_sentence() -> None:
+    page = (ROOT / "docs/how-to/bench.md").read_text().partition("## All options")[2]
+    options = [each for each in parser()._actions if each.option_strings and each.dest != "help"]
+    assert len(options) > 20
+    for option in options:
+        assert f"`{option.option_strings[0]}" in page
+        assert len(str(option.help).split()) > 3, option.option_strings
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_tables_that_its_commands_print(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/bench.md").read_text()
+    assert [len(table) for table in rows(page)] == [3, 6]
+    assert rows("".join(rebuilt(page, tmp_path, tmp_path))) == rows(page)

@@ -1,0 +1,150 @@
+"""dataset=hf: what Hugging Face's library writes is read as the same bytes from other files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from ninefold.dataset.cifar10 import BINARY, CIFAR10, FILES
+from ninefold.errors import DataError
+from ninefold.extensions.hf import HF
+from tests.conftest import Shell, metrics
+from tests.faults.runs import one_after_another, state_hash
+
+NAMES = ["airplane", "cat", "dog", "frog", "ship"]
+PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library makes of parquet files is kept in the test's folder."""
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "home" / "datasets")
+    datasets.disable_progress_bars()
+
+
+def png(pixels: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", compress_level=0)
+    return {"bytes": file.getvalue(), "path": None}
+
+
+def table(
+    images: npt.NDArray[np.uint8], labels: list[int], names: list[str] | None = None
+) -> datasets.Dataset:
+    """Images [n, h, w, 3] as PNG files in a column `img`, and their classes."""
+    label = datasets.ClassLabel(names=names) if names else datasets.Value("int64")
+    features = datasets.Features({"img": datasets.Image(), "label": label})
+    columns = {"img": list(map(png, images)), "label": labels}
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+def splits(names: list[str] | None = NAMES) -> datasets.DatasetDict:
+    labels = [number % 5 for number in range(40)]
+    return datasets.DatasetDict(
+        train=table(PIXELS[:30], labels[:30], names), test=table(PIXELS[30:], labels[30:], names)
+    )
+
+
+def saved(folder: Path) -> None:
+    splits().save_to_disk(folder)
+
+
+def one_file(folder: Path) -> None:
+    folder.mkdir()
+    for name, split in splits().items():
+        split.to_parquet(folder / f"{name}.parquet")
+
+
+def several_files(folder: Path) -> None:
+    (folder / "data").mkdir(parents=True)
+    for name, split in splits().items():
+        for number in (0, 1):
+            part = split.shard(2, number, contiguous=True)
+            part.to_parquet(folder / "data" / f"{name}-0000{number}-of-00002.parquet")
+
+
+def folders(folder: Path) -> None:
+    for name, split in splits().items():
+        (folder / name).mkdir(parents=True)
+        split.to_parquet(folder / name / "0000.parquet")
+
+
+def of(root: Path, **more: Any) -> HF:
+    return HF(str(root), image="img", shape=(3, 6, 6), **more)
+
+
+@pytest.mark.parametrize("write", [saved, one_file, several_files, folders])
+def test_every_layout_gives_the_images_the_classes_and_their_names(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "set")
+    dataset = of(tmp_path / "set")
+    dataset.prepare()
+    assert dataset.count_classes() == 5
+    train, test = dataset.load("train"), dataset.load("test")
+    rows = np.array([29, 0, 7])
+    np.testing.assert_array_equal(train.inputs[rows], PIXELS[rows].transpose(0, 3, 1, 2))
+    assert train.targets[rows].tolist() == [4, 0, 2]
+    assert list(train.names) == NAMES
+    assert test.inputs.shape == (10, 3, 6, 6)
+    np.testing.assert_array_equal(test.inputs[2:][np.array([1])][0], PIXELS[33].transpose(2, 0, 1))
+    assert len(of(tmp_path / "set", limit=7).load("train")) == 7
+    assert all(Path(path).is_file() for path in dataset.sources("train"))
+    assert set(dataset.sources("train")).isdisjoint(dataset.sources("test"))
+
+
+def test_labels_without_names_are_counted_and_checked(tmp_path: Path) -> None:
+    splits(None).save_to_disk(tmp_path / "set")
+    assert of(tmp_path / "set").count_classes() == 5
+    with pytest.raises(DataError, match=r"dataset.classes=3: .* labels from 0 to 4"):
+        of(tmp_path / "set", classes=3).load("train")
+
+
+def cifar10_and_its_parquet(folder: Path, train: int) -> tuple[Path, Path]:
+    """Generated images in CIFAR-10's own files, and the first `train` of them as parquet."""
+    draw = np.random.default_rng(0)
+    (folder / BINARY).mkdir(parents=True)
+    (folder / "parquet").mkdir()
+    for split, names in FILES.items():
+        records = draw.integers(0, 256, (10_000 * len(names), 3073), dtype=np.uint8)
+        records[:, 0] %= 10
+        for number, name in enumerate(names):
+            part = records[number * 10_000 : (number + 1) * 10_000]
+            (folder / BINARY / f"{name}.bin").write_bytes(part.tobytes())
+        some = records[: train if split == "train" else None]
+        images = some[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        made = table(np.ascontiguousarray(images), some[:, 0].tolist(), [*map(str, range(10))])
+        made.to_parquet(folder / "parquet" / f"{split}-00000-of-00001.parquet")
+    return folder, folder / "parquet"
+
+
+@pytest.mark.slow
+def test_a_run_on_parquet_is_bitwise_that_on_cifar10s_own_files(
+    shell: Shell, tmp_path: Path
+) -> None:
+    cifar, parquet = cifar10_and_its_parquet(tmp_path / "set", 640)
+    assert len(CIFAR10(str(cifar)).load("train")) == 50_000
+    job = ["dataset.limit=640", "dataset.mean=[0.5]", "dataset.std=[0.25]", "dataset.crop=4",
+           "dataset.flip=true", "dataset.shape=[3,32,32]", "optimizer=adamw", "log_every=1",
+           "epochs=2", "logger=jsonl", "device=cpu"]  # fmt: skip
+    commands = [
+        ["train.py", "dataset=cifar10", f"dataset.root={cifar}", *job, "hydra.run.dir=own"],
+        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
+         "hydra.run.dir=hf"],
+        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
+         "loader.workers=2", "hydra.run.dir=threads"],
+    ]  # fmt: skip
+    one_after_another(shell, *commands, code=0)
+    own = shell.folder / "own"
+    for name in ("hf", "threads"):
+        assert state_hash(shell.folder / name) == state_hash(own)
+        assert metrics(shell.folder / name, "loss") == metrics(own, "loss")

@@ -1,0 +1,174 @@
+"""What more processes bring is told with intervals, of turns alone, and only where it is shown."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ninefold import report
+from ninefold.extensions.reports.scaling import UNTIMED, Series, series_of
+from ninefold.report.answer.answer import evidence_of
+from ninefold.report.data.cell import Cell
+from ninefold.report.data.recording import Recording, record
+from ninefold.report.render.figures import plot
+from tests.extensions.reports.made import STEPS, reported, timed
+
+ALPHA = 2e-4  # seconds of a message, to each of the other processes
+
+
+def step(processes: int, alpha: float = ALPHA, weak: bool = False) -> float:
+    """Seconds of a step: fixed ones, those of its examples, two messages and 2 MB at 500 MB/s."""
+    of_examples = 15e-3 if weak else 15e-3 / processes
+    others = processes - 1
+    return 1e-3 + of_examples + (2 * alpha * others + 4e-3 * others / processes) / 2
+
+
+def planted(
+    rounds: int = 6,
+    cores: int = 64,
+    noise: float = 0.003,
+    counts: tuple[int, ...] = (1, 2, 4),
+    alpha: float = ALPHA,
+    weak: bool = False,
+    none: bool = True,
+) -> Recording:
+    """A study whose steps take as long as `step` says."""
+    chance, kind = random.Random(1), "weak" if weak else "strong"
+    cells = [*([("none", 1)] if none else []), *(("ddp", count) for count in counts)]
+    runs = [
+        timed(
+            parallel, "fp32", number, step(count, alpha, weak) * chance.gauss(1, noise),
+            batch=64 * count if weak else 64, processes=count, replicas=count, threads=count,
+            devices=["cpu"] * count, scaling=kind,
+        )
+        for number in range(rounds)
+        for parallel, count in cells
+    ]  # fmt: skip
+    sweep = {
+        "swept": {"parallel": ["none", "ddp"], "parallel.processes": list(map(str, counts))},
+        "settings": {"study": {"ask": ["time"], "scaling": kind}},
+    }
+    return Recording(runs, {"sweep": sweep, "environment": {"cores": cores}}, [], [])
+
+
+def series(**facts: Any) -> tuple[Series, int | None]:
+    """The series of a planted study, and from how many processes on more do not pay."""
+    recording = planted(**facts)
+    [evidence] = evidence_of(recording)
+    [found] = series_of(recording, evidence)
+    return found, found.enough(evidence)
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_speed_up_and_efficiency_are_those_of_the_steps(weak: bool) -> None:
+    found, _ = series(weak=weak)
+    for point in found.points[1:]:
+        count = point.processes
+        true = step(1, weak=weak) / step(count, weak=weak) * (count if weak else 1)
+        assert point.speed is not None
+        assert point.speed.value == pytest.approx(true, rel=0.01)
+        assert (point.speed.low or 0) < true < (point.speed.high or 0)
+        assert point.efficiency == pytest.approx(true / count, rel=0.01)
+        assert point.speed.verdict == "faster"
+
+
+def test_without_none_the_base_is_the_fewest_processes() -> None:
+    found, _ = series(none=False)
+    assert found.base == Cell("ddp", "fp32", 1)
+    assert found.points[0].speed is not None
+    assert found.points[0].speed.value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "enough", "said"),
+    [
+        ({"alpha": 4e-3, "counts": (1, 2, 4, 8)}, 2,
+         "More than 2 processes are shown not to pay: ddp x4, fp32; ddp x8, fp32 are no faster"),
+        ({}, None, "From which number on more processes do not pay is not shown."),
+        ({"alpha": 4e-3, "noise": 0.5, "rounds": 3}, None, "No number of its processes is shown"),
+    ],
+)  # fmt: skip
+def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(
+    facts: dict[str, Any], enough: int | None, said: str
+) -> None:
+    assert series(**facts)[1] == enough
+    assert said in " ".join(reported(planted(**facts)).answer.reasons)
+
+
+def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> None:
+    facts: dict[str, Any] = {"cores": 2, "alpha": 4e-3, "counts": (1, 2, 4, 8)}
+    found, enough = series(**facts)
+    assert [point.crowded for point in found.points] == [False, False, True, True]
+    assert [point.efficiency is None for point in found.points] == [False, False, True, True]
+    assert all(point.speed for point in found.points)
+    assert enough is None
+    answer = reported(planted(**facts)).answer
+    assert "ddp x4, fp32; ddp x8, fp32 had fewer cores than threads" in " ".join(answer.reasons)
+    assert answer.table is not None
+    assert [row[2] == "too few cores" for row in answer.table.rows] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("facts", "lead", "named"),
+    [
+        ({}, "Use 4 processes (ddp): 2.34 times as fast as one.", Cell("ddp", "fp32", 4)),
+        ({"alpha": 0.05, "counts": (1, 2)},
+         "Do not scale out: 2 processes (ddp) are 0.27 times as fast as one.",
+         Cell("none", "fp32")),
+        ({"weak": True}, "Use 4 processes (ddp): 3.54 times the examples a second of one.",
+         Cell("ddp", "fp32", 4)),
+        ({"noise": 0.9, "rounds": 3, "counts": (1, 2)},
+         "Not decided: 2 processes (ddp) may be faster or slower than one.", None),
+        ({"cores": 1}, "No answer: no speed-up of more processes is known.", None),
+    ],
+)  # fmt: skip
+def test_a_scaling_study_answers_in_its_own_words(
+    facts: dict[str, Any], lead: str, named: Cell | None
+) -> None:
+    answer = reported(planted(**facts)).answer
+    assert (answer.lead, answer.cell, answer.decided) == (lead, named, named is not None)
+
+
+def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict() -> None:
+    found = planted()
+    whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
+    found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
+    answer = reported(replace(found, runs=whole)).answer
+    assert answer.surer is not None
+    command = "python train.py -m seed=0,1 'study.ask=[time,accuracy]'"
+    assert answer.surer.command == command
+    apart = [replace(run, on_hosts=[1, 2]) for run in whole]
+    assert reported(replace(found, runs=apart)).answer.surer is None
+    assert re.fullmatch(
+        r"More processes look faster: ddp x4 is 2\.\d+ times as fast\.", answer.lead
+    )
+    assert not answer.decided
+    assert answer.reasons == [UNTIMED]
+    drawn = plot(reported(replace(found, runs=whole)).groups[0])
+    assert drawn is not None
+    assert [chart.title for chart in drawn.charts] == ["← seconds an epoch", "accuracy, points →"]
+    shown = [row.marks[0].text for row in drawn.rows]
+    assert shown[0].endswith(" s")
+    assert drawn.rows[0].label == "none, fp32"
+    slow = planted(alpha=0.1)
+    slower = [replace(run, turns=None, taken=[], accuracy=0.9) for run in slow.runs]
+    assert reported(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
+    assert answer.table is not None
+    seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
+    assert answer.table.rows[-1] == [
+        "ddp x4, fp32", "–", "–", f"{1e3 * sum(seconds) / len(seconds) / STEPS:.3g}"
+    ]  # fmt: skip
+
+
+def test_the_report_has_the_table(tmp_path: Path) -> None:
+    record(planted(cores=2), tmp_path)
+    console = report.write(tmp_path)
+    assert "answer: Use 2 processes (ddp): 1.65 times as fast as one." in console
+    assert "train with it" not in console  # the study recorded no configuration
+    assert "## More processes" in (tmp_path / "report.md").read_text()
+    assert "Strong scaling:" in (tmp_path / "report.html").read_text()
