@@ -95,12 +95,12 @@ class Session:
         self._began = 0.0
         # Sorted, so that the order in which they were given changes nothing.
         self.names, self.done = sorted(names), 0
-        self.several, self.slice = self._ranks.several, turn
+        self._slice = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
             self, steps_budget(60.0 * minutes), self._look, clock=self._now
         )
-        self.warm_ups = WarmUps(self.names, self.tournament, 60.0 * minutes)
+        self.warm_ups = WarmUps(self.names, lambda: self.tournament.elapsed, 60.0 * minutes)
         self._turns: Turns | None = None
         self.turn: Turn | None = None
 
@@ -132,15 +132,14 @@ class Session:
             self._accelerator.synchronize(number)
         return self._clock() - self._since
 
-    @property
-    def processes(self) -> list[int]:
+    def _processes(self) -> list[int]:
         """Ids of processes that are not neighbors: other ranks, and those that read for steps."""
         readers = [child.pid for child in multiprocessing.active_children()]
         return [*self._neighbors, *filter(None, readers)]
 
     def begin_turn(self) -> None:
         """Begin a turn, or begin it anew: what other programs use is counted from here on."""
-        self._load.begin(self.processes)
+        self._load.begin(self._processes())
         self._turn_began = time.time()
 
     def end_turn(self, seconds: float) -> None:
@@ -168,7 +167,8 @@ class Session:
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
-        return [StepTaker(self, name, self._takes.get(name)) for name in self.names]
+        own = self.warm_ups, self._processes, self._ranks.several, self._slice
+        return [StepTaker(name, self._takes.get(name), *own) for name in self.names]
 
     def warm(
         self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
@@ -218,18 +218,30 @@ class Session:
 
 
 class StepTaker:
-    """A step of this process: a contestant. take: takes a turn; None: who leads the loop does."""
+    """A step of this process: a contestant.
 
-    def __init__(self, session: Session, name: str, take: Callable[[Turn], float] | None) -> None:
-        self._session, self.name, self._take = session, name, take
-        self.several, self.slice = session.several, session.slice
+    take: takes a turn, and returns the seconds of a step; None: who leads the loop of training
+    does. warm_ups, processes, several, slice: as of `Contestant`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        take: Callable[[Turn], float] | None,
+        warm_ups: WarmUps,
+        processes: Callable[[], list[int]] = list,
+        several: bool = False,
+        slice_: float = 0.1,
+    ) -> None:
+        self.name, self.several, self.slice = name, several, slice_
+        self._take, self._warm_ups, self._processes = take, warm_ups, processes
 
     @property
     def processes(self) -> list[int]:
-        return self._session.processes
+        return self._processes()
 
     def warm_up(self, known: Pace | None) -> WarmUp:
-        return self._session.warm_ups.of(self.name)
+        return self._warm_ups.of(self.name)
 
     def turn(self, turn: Turn) -> float:
         assert self._take is not None
@@ -250,8 +262,8 @@ def steps_budget(seconds: float) -> Budget:
 class WarmUps:
     """The warm-up of steps: turns that do not count, as many of each, as long as time allows."""
 
-    def __init__(self, names: Sequence[str], tournament: Tournament, budget: float) -> None:
-        self._tournament, self._budget = tournament, budget
+    def __init__(self, names: Sequence[str], elapsed: Callable[[], float], budget: float) -> None:
+        self._elapsed, self._budget = elapsed, budget
         self._each = dict.fromkeys(names, 0.0)
         self._first: dict[str, list[float]] = {name: [] for name in names}
         self._goes_on: dict[int, bool] = {}  # by turn
@@ -266,7 +278,9 @@ class WarmUps:
             if not self._continues(number, calls):
                 break
             self._now = name
-            yield Turn(name, 0, calls, counted=False)
+            taken = yield Turn(name, 0, calls, counted=False)
+            if self._now == name:
+                self.took(taken.seconds)
         step = self._each[name]
         self._paces[name] = Pace(step, step, self._late(name))
         return self._paces[name]
@@ -290,7 +304,7 @@ class WarmUps:
         if number not in self._goes_on:
             late = sum(map(self._late, self._each))
             takes = calls * sum(self._each.values())
-            spent = self._tournament.elapsed - late + takes
+            spent = self._elapsed() - late + takes
             common = number < COMMON_TURNS
             self._goes_on[number] = common or spent <= WARM_UP_SHARE * self._budget
         return self._goes_on[number]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from ninefold.bench.contestant import Command, last_line
 from ninefold.bench.engine import Found
 from ninefold.bench.guardian import TOKEN, kill
+from ninefold.errors import Failure
 from ninefold.process import scratch, telling
-from ninefold.tournament.budget import LEAST_ROUNDS, LOOKS, MAX_ROUNDS
-from ninefold.tournament.plan import mirrored
+from ninefold.tournament.budget import Budget
+from ninefold.tournament.contestant import Contestant, Pace, Taken, WarmUp
+from ninefold.tournament.plan import SLOW_STEP, Turn
+from ninefold.tournament.rounds import Tournament
+from ninefold.tournament.rule import Look
+from ninefold.tournament.taken import TakenTurn
 
 
 def run_whole(command: Command, number: int, keep: Path) -> float:
@@ -36,15 +44,74 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
 
 def time_whole_runs(found: Found, keep: Path) -> None:
     """Time whole runs in rounds until the answer is known or the time is up. Raises Failure."""
-    began = time.monotonic()
-    for number in range(MAX_ROUNDS):
-        each = found.seconds / max(number, 1)
-        late = number >= LEAST_ROUNDS and found.seconds + each > 60 * found.minutes
-        if late or (number in LOOKS and found.is_enough()):
-            break
-        for command in mirrored([*found.commands], "whole", number):
-            begin = time.time()
-            took = run_whole(command, number, keep)
-            own = {"seconds": took, "steps": 1, "begin": begin, "end": begin + took}
-            found.log.add(command.name, number, **own)
-        found.rounds, found.seconds = number + 1, time.monotonic() - began
+    WholeRuns(found, keep).run()
+
+
+class WholeRuns:
+    """Commands that run from beginning to end in a turn: the entries of a tournament."""
+
+    def __init__(self, found: Found, keep: Path) -> None:
+        self.found, self.keep = found, keep
+        self.names = found.names
+        seconds = 60.0 * found.minutes
+        budget = Budget(seconds=seconds, turns=1, late=math.inf, room_of_last=1.0)
+        self._tournament = Tournament(self, budget, lambda: Look(found.is_enough()))
+        found.log = self._tournament.log
+
+    def run(self) -> None:
+        """Make the rounds. Raises Failure."""
+        self._tournament.run()
+
+    @property
+    def done(self) -> int:
+        return self.found.rounds
+
+    def begin_round(self) -> int:
+        return self.found.rounds
+
+    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        commands = {command.name: command for command in self.found.commands}
+        return [WholeRun(commands[name], number, self.keep) for name in left]
+
+    def warm(
+        self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
+    ) -> Sequence[str]:
+        return []
+
+    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
+        return []
+
+    def agree(self, taken: Taken) -> Taken:
+        return taken._replace(others=None)  # which processes are its own is not known
+
+    def shows(self, number: int, nth: int, left: float) -> None:
+        pass
+
+    def drop(self, name: str, failure: Failure) -> None:
+        raise failure
+
+    def round_ended(self, number: int) -> None:
+        self.found.rounds, self.found.seconds = number + 1, self._tournament.elapsed
+
+
+class WholeRun:
+    """A command whose turn is a run: a contestant."""
+
+    several, slice, processes = False, 0.0, list[int]()
+
+    def __init__(self, command: Command, number: int, keep: Path) -> None:
+        self.name = command.name
+        self._run = partial(run_whole, command, number, keep)
+
+    def warm_up(self, known: Pace | None) -> WarmUp:
+        yield from ()
+        return Pace(SLOW_STEP, SLOW_STEP)  # a turn is one step
+
+    def turn(self, turn: Turn) -> float:
+        return self._run()
+
+    def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

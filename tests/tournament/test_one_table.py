@@ -1,0 +1,103 @@
+"""One tournament for what the three doors of ninefold compare."""
+
+from __future__ import annotations
+
+import os
+
+from tests.conftest import ROOT, Shell
+
+THEIRS = """
+import torch
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+while True:
+    model(torch.randn(8, 64)).sum().backward()
+    optimizer.step()
+"""
+MIXED = """
+import sys, time
+from pathlib import Path
+from benchmarks import ours
+from ninefold.api.session import StepTaker, WarmUps
+from ninefold.api.times import times
+from ninefold.bench.contestant import Command
+from ninefold.bench.engine import Bench, Found
+from ninefold.config.spec import RunSpec
+from ninefold.launch import forkserver
+from ninefold.launch.turns import TurnTakers
+from ninefold.stats.verdicts import Settings
+from ninefold.tournament.budget import Budget
+from ninefold.tournament.rounds import Tournament
+from ninefold.tournament.rule import Look
+from ninefold.tournament.taken import counted
+
+class Mixed:
+    names, done = ["configuration", "function", "script"], 0
+
+    def begin_round(self):
+        return self.done
+
+    def start(self, left, number):
+        folder = Path(f"run{number}")
+        folder.mkdir()
+        spec = RunSpec("time", job.text, folder, started=time.time())
+        return [
+            turns.start(spec, 1, "configuration"),
+            StepTaker("function", sleep, warm_ups),
+            *bench.start(["script"], number),
+        ]
+
+    def warm(self, alive, takes, own):
+        return []
+
+    def to_stretch(self, alive):
+        return []
+
+    def agree(self, taken):
+        return taken
+
+    def shows(self, number, nth, left):
+        pass
+
+    def drop(self, name, failure):
+        raise failure
+
+    def round_ended(self, number):
+        self.done += 1
+
+def sleep(turn):
+    time.sleep(0.02 * turn.steps)
+    return 0.02
+
+if __name__ == "__main__":
+    job = ours.job("clock.warmup=2", "logger=quiet")
+    forkserver.start(job.resolved)
+    command = Command(f"{sys.executable} theirs.py", "script")
+    bench = Bench(Found([command], 1.0, 0.02, "time", "steps", False, None), Path("kept"))
+    warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
+    with TurnTakers() as turns:
+        tournament = Tournament(
+            Mixed(), Budget(seconds=1.0, turns=2, late=1e9), lambda: Look(settled=False)
+        )
+        tournament.run()
+    found = times(Mixed.names, counted(tournament.log.turns), Settings())
+    print(tournament.ended, found.rounds)
+    print(found)
+"""
+
+
+def test_a_configuration_a_function_and_a_foreign_script_are_compared_in_one_table(
+    shell: Shell,
+) -> None:
+    (shell.folder / "theirs.py").write_text(THEIRS)
+    (shell.folder / "mixed.py").write_text(MIXED)
+    path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    done = shell.run("mixed.py", env={"PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    ended, sentence, _, *rows = done.stdout.splitlines()[-6:]
+    assert ended == "budget 3"
+    assert "the fastest" in sentence
+    assert {row.split()[0] for row in rows} == {"configuration", "function", "script"}
+    by_name = {row.split()[0]: float(row.split()[1]) for row in rows}
+    assert by_name["function"] == 20
+    assert not shell.survivors()
