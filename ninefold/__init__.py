@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from types import ModuleType
 
 
 def look_in_working_folder() -> None:
@@ -37,11 +38,25 @@ __version__ = "0.1.0"
 # What programs call, and the module that has it: it is imported when it is asked for.
 _PUBLIC = {
     "Answer": "ninefold.api.answer",
-    "Times": "ninefold.api.times",
+    "Times": "ninefold.turns.times",
     "compare": "ninefold.api.compare",
     "time_steps": "ninefold.api.steps",
     "turns": "ninefold.api.turns",
 }
+
+
+class _Package(ModuleType):
+    """This package, in which no subpackage takes the name of what programs call.
+
+    Importing `ninefold.turns.times` would make `ninefold.turns` a module in place of a function.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _PUBLIC:
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

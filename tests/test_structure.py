@@ -35,7 +35,7 @@ GROUND = {
         "result",
         "score",
     ),
-    *("secrets", "signals", "study_record", "tree", "types"),
+    *("secrets", "signals", "study_record", "tables", "tree", "types"),
 }
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -52,16 +52,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
+    "turns": GROUND | {"stats"},
     "report": GROUND | {"stats", "config/rules", "config/overlay", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
-    "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns"},
+    "study": GROUND
+    | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns", "turns"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config"},
     "setup.py": set(),
     "api": GROUND
-    | {"stats", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
+    | {"stats", "turns", "study/load", "study/turn_plan", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},

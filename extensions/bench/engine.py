@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from ninefold.api.rounds import LOOKS, MAX_ROUNDS, SAME_SPEED_FACTOR
-from ninefold.api.times import Times, interval, is_near, pair_of, shown, times
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.counted_turns import Counted, TurnLog, counted
@@ -27,6 +26,7 @@ from ninefold.stats.verdicts import UNDECIDED as OPEN
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import MIN_TURNS, Turn, mirrored, spread, stretch_steps, turn_counts
+from ninefold.turns.times import Times, interval, is_near, shown, times
 
 from .contestant import LOOK_SECONDS, MARKS, Command, Contestant, Ended, last_line
 from .gate import LEAST_ROUNDS, UNDECIDED, verdict
@@ -37,6 +37,7 @@ SLICE = 0.1  # seconds of a turn that are timed
 SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
+IN_CPU = " in CPU time"
 STRETCH_ROUNDS = 4  # in one round of so many each command trains alone for a while
 
 
@@ -81,8 +82,8 @@ class Found:
 
     @property
     def what(self) -> str:
-        """What the commands are judged by."""
-        return "CPU time" if self.by == "cpu" else "time"
+        """In which else than time the commands are compared: a part of a sentence."""
+        return IN_CPU if self.by == "cpu" else ""
 
     @property
     def settings(self) -> Settings:
@@ -98,15 +99,13 @@ class Found:
         return replace(found, turns=[replace(t, seconds=self.cpu[t.order]) for t in turns])
 
     def times(self, by: str | None = None) -> Times:
-        """The ratios of all commands so far."""
+        """The speedups of all commands so far."""
         found = self.counted(by or self.by)
         return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
-        base, *others = self.names
-        pairs = [pair_of(times.pairs, base, name) for name in others]
-        return [pair for pair in pairs if pair is not None]
+        return times.against_baseline
 
     def is_enough(self) -> bool:
         """Whether the answer is known at one of the planned looks.
@@ -377,9 +376,9 @@ class Bench:
     def _shows_estimate(self) -> None:
         """Show how many rounds there were, and how each command compares with the first so far."""
         found = self.found
-        pairs = [(pair.second, pair.turned) for pair in found.pairs(found.times())]
+        pairs = [(pair.second, pair) for pair in found.pairs(found.times())]
         so_far = [
-            f"{name} {shown(pair.estimate)}" + (f" ({interval(pair)})" if pair.low else "")
+            f"{name} {shown(pair.speedup)}" + (f" ({interval(pair)})" if pair.low else "")
             for name, pair in pairs
         ]
         rounds = in_words(found.rounds, "repetition")

@@ -18,12 +18,12 @@ from torch import distributed
 from ninefold import progress
 from ninefold.api import devices
 from ninefold.api.rounds import LOOKS, Rounds, Took
-from ninefold.api.times import Times, times
 from ninefold.errors import ConfigError
 from ninefold.stats.counted_turns import Counted
 from ninefold.stats.verdicts import Settings
 from ninefold.study.load import NeighborLoad
 from ninefold.study.turn_plan import Turn
+from ninefold.turns.times import Times, times
 from ninefold.types import MAX_TIME
 
 

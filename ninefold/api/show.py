@@ -9,8 +9,8 @@ from html import escape
 from typing import Any
 
 from ninefold.api.child import Event
-from ninefold.api.tables import html_table
 from ninefold.errors import Failure
+from ninefold.tables import html_table
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from ninefold.api.rounds import LOOKS, Rounds, Took
-from ninefold.api.times import Times, times
 from ninefold.stats.verdicts import Settings
+from ninefold.turns.times import Times, times
 
 SETTINGS = Settings(looks=len(LOOKS))
 

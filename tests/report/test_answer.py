@@ -640,7 +640,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
         ), turns=True)  # fmt: skip
 
     assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speed)) for row in progress(one)] == [
+    assert [(row.cell, row.seconds, str(row.speedup)) for row in progress(one)] == [
         ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
@@ -648,7 +648,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
     assert settled(four)
     plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
-    assert str(faster.speed) == "2.00 (1.99 to 2.00) faster"
+    assert str(faster.speedup) == "2.00 (1.99 to 2.00) faster"
 
 
 def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:

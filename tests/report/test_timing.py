@@ -214,11 +214,11 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     first, second = group.comparison.steady
     assert (first.cell, first.state) == (NONE, "passed")
     assert (second.cell, second.state, second.n) == (DDP, "failed", 6)
-    assert second.ratio == pytest.approx(1 / 0.85, rel=0.02)
+    assert second.speedup == pytest.approx(1 / 0.85, rel=0.02)
     assert group.comparison.control is not None
     assert group.comparison.control.resolution is not None
     assert group.comparison.floor == pytest.approx(
-        second.ratio * (1 + group.comparison.control.resolution) - 1
+        second.speedup * (1 + group.comparison.control.resolution) - 1
     )
     pairs = {(pair.first, pair.second): pair.verdict for pair in group.comparison.seconds}
     assert pairs[NONE_AUTOCAST, NONE_SCALER] == "below the noise floor"
@@ -322,7 +322,7 @@ def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Pat
     assert all(pair.low is None or pair.low > 0.01 for pair in group.comparison.seconds)
     assert group.comparison.control is not None
     assert group.comparison.control.resolution is None
-    assert "only ratios beyond 3 count as a difference." in group.check
+    assert "only speedups beyond 3 count as a difference." in group.check
 
 
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(

@@ -258,7 +258,7 @@ def _not_steady(steady: Steady, evidence: Evidence) -> str:
         interval = f" (95 % interval {low} % to {high} %)"
     return (
         f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
-        f"{percent_longer(steady.ratio)} in time slices than without interruption{interval}. A "
+        f"{percent_longer(steady.speedup)} in time slices than without interruption{interval}. A "
         "long run may differ as much from the times here, and the noise floor is that much higher."
     )
 

@@ -143,13 +143,13 @@ def of_speeds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Ma
     same = 1 + group.settings.same
 
     def mark(cell: CellReport, place: Place) -> Mark:
-        if cell.speed is None:
+        if cell.speedup is None:
             return Mark(MISSING, "out")
         word = verdict_of(cell)
         state = "out" if reason(cell) else word.state if word else "even"
-        return _mark(cell.speed, number(cell.speed.value, 2), state, place)
+        return _mark(cell.speedup, number(cell.speedup.value, 2), state, place)
 
-    known = [cell.speed for cell in cells if cell.speed]
+    known = [cell.speedup for cell in cells if cell.speedup]
     return _chart(f"speedup over {BASELINE} →", known, (1 / same, 1.0, same), cells, mark, log=True)
 
 
