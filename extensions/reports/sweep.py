@@ -217,7 +217,7 @@ def _table(sweep: Sweep) -> AnswerTable:
     if left := len(sweep.seconds) - len(shown):
         about += f" {left} further {plural(left, 'value is', 'values are')} left out."
     columns = ["value", *([score] if sweep.scores else [])]
-    columns += ["against the best", "repetitions" if sweep.by_time else "seeds"] * several
+    columns += ["against the best", "rounds" if sweep.by_time else "seeds"] * several
     title = f"{'Time' if sweep.by_time else capitalized(scoring.name)} by value"
     rows = [row(name) for name in shown]
     if not sweep.failed:

@@ -31,7 +31,7 @@ class Notebook:
         """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
-            self._cells, self._what = event["cells"], "the first repetition starts its processes"
+            self._cells, self._what = event["cells"], "the first round starts its processes"
         elif kind in ("running", "ended"):
             left = f", about {event['left']:.0f} s left" if event["left"] else ""
             self._what = f"{event['what']}{left}"

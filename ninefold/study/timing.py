@@ -412,7 +412,7 @@ class Timing:
     def _plan_turn(self, cell: PlannedCell, seconds: float) -> None:
         """Set the next turn of a cell whose steps take so many seconds."""
         several = self._jobs[cell.name].processes > 1
-        turn = Turn.of(cell.name, seconds, self._settings["slice"], several)
+        turn = Turn.of(cell.name, seconds, self._settings["turn"], several)
         self._turns[cell.name], self._turn_seconds[cell.name] = turn, turn.steps * seconds
 
     def _start(self, turns: TurnTakers, left: list[PlannedCell], folder: Path, what: str) -> Runs:

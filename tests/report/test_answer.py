@@ -626,7 +626,7 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert is_unfinished(StudyRecord.of(done), [Run(folder="a", status="unfinished")])
     assert is_unfinished(StudyRecord.of({**done, "rounds": [entry(0, ["a"])]}), runs)
     assert is_unfinished(StudyRecord.of({**done, "planned_rounds": 2}), runs)
-    auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
+    auto = {"settings": {"study": {"rounds": "auto"}}, "planned_rounds": 20}
     assert not is_unfinished(StudyRecord.of({**done, **auto}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
@@ -665,7 +665,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
     done = shell.train(
         "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
         "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
-        "hydra.sweep.dir=sweep", "study.repeats=1",
+        "hydra.sweep.dir=sweep", "study.rounds=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = (

@@ -87,8 +87,8 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """Return what there is one value of time for: a seed or a repetition."""
-        return "repetition" if self.timed else "seed"
+        """Return what there is one value of time for: a seed or a round."""
+        return "round" if self.timed else "seed"
 
     @property
     def few(self) -> bool:

@@ -238,7 +238,7 @@ def _open_to(found: Recommendation) -> list[str]:
         speed = evidence.speedup(cell, found.cell) if found.cell else None
         if speed and speed.high is not None and speed.high < 1:
             said[-1] += (
-                f" It looks slower ({_with_interval(speed)} times as fast): if more repetitions "
+                f" It looks slower ({_with_interval(speed)} times as fast): if more rounds "
                 "show that, its score does not matter."
             )
     return said

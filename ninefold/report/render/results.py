@@ -203,7 +203,7 @@ def about(group: Group) -> str:
     if any(cell.speedup for cell in group.shown):
         said.append(f"speedup is over {BASELINE}, {_compared_with(group)}")
     if group.timing_rounds:
-        said.append(f"times are of {counted(group.timing_rounds, 'repetition')} in time slices")
+        said.append(f"times are of {counted(group.timing_rounds, 'round')} in turns")
     text = f"{capitalized('; '.join(said))}." if said else ""
     words = {test.verdict for test in group.comparison.safety}
     if "safe" in words:
