@@ -74,7 +74,7 @@ def alone(kind: str, seconds: float) -> list[float]:
 
 
 def hyperfine(kind: str, steps: int, folder: Path) -> list[tuple[float, float]]:
-    """Ratio and its `±` of the copy, and of the slower script, as hyperfine prints them."""
+    """Speedup and its `±` of the copy, and of the slower script, by what hyperfine prints."""
     plain = " ".join(command(kind, 1e9, steps))
     scripts = [plain, f"env COPY=1 {plain}", f"env {PLANTED} {plain}"]
     found = folder / "hyperfine.json"
@@ -82,7 +82,7 @@ def hyperfine(kind: str, steps: int, folder: Path) -> list[tuple[float, float]]:
     subprocess.run(["hyperfine", *options, *scripts], check=True, stdout=subprocess.DEVNULL)
     runs = [(run["mean"], run["stddev"]) for run in json.loads(found.read_text())["results"]]
     mean, sd = runs[0]
-    return [(m / mean, m / mean * ((s / m) ** 2 + (sd / mean) ** 2) ** 0.5) for m, s in runs[1:]]
+    return [(mean / m, mean / m * ((s / m) ** 2 + (sd / mean) ** 2) ** 0.5) for m, s in runs[1:]]
 
 
 def bench(kind: str, minutes: float, folder: Path) -> list[Any]:
@@ -124,12 +124,12 @@ def compared(kind: str, seconds: float, disturbed: bool) -> dict[str, Any]:
             ours = bench(kind, minutes, Path(name))
         steps = UNTIMED + int(RUN_SECONDS / took[0])
         whole = [] if disturbed else hyperfine(kind, steps, Path(name))
-    ratios = [each / took[0] for each in took[1:]]
+    speedups = [took[0] / each for each in took[1:]]
     return {
         "kind": kind,
-        "alone": [(ratio, abs(ratio - 1) > SAME) for ratio in ratios],
-        "hyperfine": [(ratio, error, abs(ratio - 1) > error) for ratio, error in whole],
-        "bench": [(p["ratio"], p["low"], p["high"], p["verdict"]) for p in ours],
+        "alone": [(speedup, abs(speedup - 1) > SAME) for speedup in speedups],
+        "hyperfine": [(speedup, error, abs(speedup - 1) > error) for speedup, error in whole],
+        "bench": [(p["speedup"], p["low"], p["high"], p["verdict"]) for p in ours],
     }
 
 

@@ -1,7 +1,7 @@
 """Who names a winner among equal training steps: time_steps, torch's Compare, or a plain loop?
 
     python -m benchmarks steps [--tries 30] [--minutes 0.1] [--neighbor 0.5] [--output FILE.json]
-    python -m benchmarks steps --long [--tries 5] [--minutes 0.5] ...  # ratios against long loops
+    python -m benchmarks steps --long [--tries 5] [--minutes 0.5] ...  # speedups against long loops
 
 In each try the three compare a step with itself, under two names, and then with one that takes 5 %
 longer (it waits). time_steps names a winner if it calls a step faster. torch.utils.benchmark has as
@@ -10,7 +10,7 @@ significant, differ by more than 2 %. The plain loop times 100 steps of each, on
 and names one if these differ by more than 2 %. `--neighbor` keeps a core busy for a share of the
 time (neighbor.py). Other programs on the machine are part of the conditions; `busy` tells of them.
 
-With `--long` the ratios of time_steps are held against what long loops take: one step trains alone
+With `--long` the speedups of time_steps are held against those of long loops: one step trains alone
 for seconds, then the next does, in an order that is reversed each time. Half of these loops run
 before time_steps and half after it, so that both meet the same machine.
 """
@@ -76,10 +76,10 @@ def slowed(step: Step) -> Step:
 
 
 def ours(first: Step, second: Step, minutes: float) -> tuple[float | None, float | None]:
-    """The ratio second / first where a step is called faster, else None; and `busy`."""
+    """The speedup of the second where a step is called faster, else None; and `busy`."""
     found = ninefold.time_steps({"first": first, "second": second}, minutes=minutes, show=False)
     (pair,) = found.pairs
-    return pair.estimate if pair.verdict in ("faster", "slower") else None, found.busy
+    return pair.speedup if pair.verdict in ("faster", "slower") else None, found.busy
 
 
 def compared(first: Step, second: Step, minutes: float) -> float | None:
@@ -110,9 +110,9 @@ def looped(first: Step, second: Step) -> float | None:
 
 
 def claimed(first: float, second: float) -> float | None:
-    """Their ratio, if it is a claim."""
-    ratio = second / first
-    return ratio if not 1 / (1 + SAME) <= ratio <= 1 + SAME else None
+    """The speedup of the second, if it is a claim. first, second: seconds."""
+    speedup = first / second
+    return speedup if not 1 / (1 + SAME) <= speedup <= 1 + SAME else None
 
 
 def precision_steps() -> dict[str, Step]:
@@ -154,9 +154,9 @@ def looped_alone(steps: Mapping[str, Step], seconds: float, times: int) -> dict[
 
 
 def held_against_loops(minutes: float) -> tuple[list[dict[str, Any]], float | None]:
-    """Each pair's ratio and interval in time_steps, and its ratio in long loops; and `busy`.
+    """Each pair's speedup and interval in time_steps, and that in long loops; and `busy`.
 
-    The loops take as long as time_steps may. `error` is the standard error of their mean ratio.
+    The loops take as long as time_steps may. `error` is the standard error of their mean speedup.
     """
     steps = precision_steps()
     seconds = 60 * minutes / (2 * LOOPS * len(steps))
@@ -167,15 +167,15 @@ def held_against_loops(minutes: float) -> tuple[list[dict[str, Any]], float | No
     rows: list[dict[str, Any]] = []
     for pair in found.pairs:
         first, second = str(pair.first), str(pair.second)
-        ratios = [b / a for a, b in zip(took[first], took[second], strict=True)]
+        speedups = [a / b for a, b in zip(took[first], took[second], strict=True)]
         rows.append(
             {
                 "pair": f"{second} : {first}",
-                "ratio": pair.estimate,
+                "speedup": pair.speedup,
                 "low": pair.low,
                 "high": pair.high,
-                "loops": fmean(took[second]) / fmean(took[first]),
-                "error": stdev(ratios) / len(ratios) ** 0.5,
+                "loops": fmean(took[first]) / fmean(took[second]),
+                "error": stdev(speedups) / len(speedups) ** 0.5,
                 "rounds": found.rounds,
                 "seconds": {name: (found.seconds[name], took[name]) for name in (first, second)},
             }
@@ -187,10 +187,10 @@ def tried(minutes: float) -> tuple[dict[str, dict[str, float | None]], list[floa
     """What each says of equal steps, and of one that is slower; and `busy` of both."""
     step, found, busy = training_step(), {}, []
     for case, second in (("equal", step), ("slower", slowed(step))):
-        ratio, others = ours(step, second, minutes)
+        speedup, others = ours(step, second, minutes)
         busy += [] if others is None else [others]
         found[case] = {
-            "time_steps": ratio,
+            "time_steps": speedup,
             "Compare": compared(step, second, minutes),
             "plain loop": looped(step, second),
         }
@@ -202,7 +202,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--tries", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=0.1, help="of time_steps and Compare each")
     parser.add_argument("--neighbor", type=float, default=0.0, help="share of a core that it uses")
-    parser.add_argument("--long", action="store_true", help="hold ratios against long loops")
+    parser.add_argument("--long", action="store_true", help="hold speedups against long loops")
     parser.add_argument("--output", type=Path, help="keep what was found")
     given = parser.parse_args(arguments)
     with neighbor(given.neighbor):
@@ -224,9 +224,9 @@ def against_others(given: argparse.Namespace) -> tuple[list[Any], list[float]]:
         found, others = tried(given.minutes)
         tries.append(found)
         busy += others
-        named.update(who for who, ratio in found["equal"].items() if ratio)
-        right.update(who for who, ratio in found["slower"].items() if ratio and ratio > 1)
-        wrong.update(who for who, ratio in found["slower"].items() if ratio and ratio < 1)
+        named.update(who for who, speedup in found["equal"].items() if speedup)
+        right.update(who for who, speedup in found["slower"].items() if speedup and speedup < 1)
+        wrong.update(who for who, speedup in found["slower"].items() if speedup and speedup > 1)
         print(f"{number + 1} of {given.tries}: {found}", flush=True)
     rows = [
         (who, f"{named[who]} of {len(tries)}", f"{right[who]} of {len(tries)}", f"{wrong[who]}")
@@ -237,7 +237,7 @@ def against_others(given: argparse.Namespace) -> tuple[list[Any], list[float]]:
 
 
 def against_loops(given: argparse.Namespace) -> tuple[list[Any], list[float]]:
-    """Ratios and how far they are from those of long loops, printed; the same, and `busy`."""
+    """Speedups and how far they are from those of long loops, printed; the same, and `busy`."""
     tries: list[list[dict[str, Any]]] = []
     busy: list[float] = []
     for _ in range(given.tries):
@@ -247,11 +247,11 @@ def against_loops(given: argparse.Namespace) -> tuple[list[Any], list[float]]:
         rows = [
             (
                 row["pair"],
-                f"{row['ratio']:.3f}",
+                f"{row['speedup']:.3f}",
                 "not known" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}",
                 f"{row['loops']:.3f}",
                 f"{100 * row['error'] / row['loops']:.1f} %",
-                f"{100 * (row['ratio'] / row['loops'] - 1):+.1f} %",
+                f"{100 * (row['speedup'] / row['loops'] - 1):+.1f} %",
             )
             for row in found
         ]

@@ -20,7 +20,7 @@ Number = int | float  # as it is written: 10 epochs are 10, not 10.0
 NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
-ON_GPU = "During time slices on a GPU: "  # how notes begin that reports show
+ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 ONE_THREAD = "So all are timed with threads=1."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {

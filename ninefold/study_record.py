@@ -58,8 +58,7 @@ class StudyRecord:
     planned_cells: parallel, amp and the swept keys of each cell; of a strategy with one process no
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
-    looks: how often repeats=auto may look at the results, over all commands.
-    burn_in: folder of a run before the first round, which studies had that timed whole runs.
+    looks: how often rounds=auto may look at the results, over all commands.
     overlays: what each cell sets differently than conf/, by its name: see config.overlay.
     wall_seconds: that the study took, over all commands.
     runs: how many there are, with superseded ones, but not those of timing rounds.
@@ -84,7 +83,6 @@ class StudyRecord:
     planned_cells: list[dict[str, str]] = field(default_factory=list)
     planned_rounds: int = 0
     looks: int = 1
-    burn_in: str | None = None
     overlays: dict[str, dict[str, Any]] = field(default_factory=dict)
     wall_seconds: float = 0.0
     runs: int = 0
@@ -124,7 +122,7 @@ class StudyRecord:
     @property
     def ends_when_settled(self) -> bool:
         """Whether it makes fewer rounds than planned if these answer what it asks."""
-        return self._settings.get("repeats") == "auto"
+        return self._settings.get("rounds") == "auto"
 
     @property
     def scaling(self) -> str | None:
@@ -148,9 +146,8 @@ class StudyRecord:
         return list(dict.fromkeys(names))
 
     def put_away(self, folder: str) -> bool:
-        """Whether a run is the burn-in, or one that was repeated."""
-        superseded = folder in self.superseded or folder.startswith(f"{SUPERSEDED}/")
-        return superseded or folder == self.burn_in
+        """Whether a run was repeated."""
+        return folder in self.superseded or folder.startswith(f"{SUPERSEDED}/")
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -154,9 +154,9 @@ FractionOrZero = Annotated[float, Meta(ge=0, lt=1)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 MAX_TIME = 10**8  # seconds, or minutes: a timedelta and a timer take no more
 Duration = Annotated[float, Meta(gt=0, lt=MAX_TIME)]
-# Of a sweep, and of a configuration in a repetition: listing more fills the memory.
+# Of a sweep, and of a configuration in a round: listing more fills the memory.
 MAX_RUNS = MAX_TURNS = 100_000
-Repeats = Annotated[int, Meta(ge=1, le=MAX_RUNS)]
+Rounds = Annotated[int, Meta(ge=1, le=MAX_RUNS)]
 Turns = Annotated[int, Meta(ge=2, le=MAX_TURNS)]
 AnyNumber = Annotated[float, Allowed("a number is allowed")]
 Probability = Annotated[float, Meta(ge=0, le=1)]

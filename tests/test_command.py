@@ -124,7 +124,8 @@ def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixtur
     assert keys(["study.t*"]) == 0
     out = capsys.readouterr().out
     assert "study.time_budget=3" in out
-    assert "study.slice" not in out
+    assert "study.turn=0.1" in out
+    assert "study.seed" not in out
     assert keys(["time_budget"]) == 0
     out = capsys.readouterr().out
     assert " ".join(out.split()).startswith(

@@ -18,7 +18,7 @@ from benchmarks.gpu.timings import SILENT, contestant, figures, over
 
 CLOCKED = {"ResNet-18": ("amp=bf16", 256), "ConvNet 8x8": ("amp=fp32", 64)}
 CLOCKS = ("events", "torch.utils.benchmark")
-SLICES = (0.1, 0.3)  # seconds: study.slice, and what it would be on a GPU if that is too short
+SLICES = (0.1, 0.3)  # seconds: study.turn, and what it would be on a GPU if that is too short
 FILES = {
     "ResNet-18": ("model=resnet18", "model.net.stem=imagenet"),
     "AlexNet": ("model=alexnet",),
@@ -149,7 +149,7 @@ CHECKS = [
         [
             Expectation(
                 in_turns(SLICES[0]), 0.98, 1.02, unit="×",
-                means="a turn is no long run's step: on a GPU study.slice must be 0.3",
+                means="a turn is no long run's step: on a GPU study.turn must be 0.3",
             ),
             Expectation(
                 in_turns(SLICES[1]), 0.98, 1.02, unit="×",

@@ -13,7 +13,7 @@ SMALLEST = (
     "dataset.train_count=64", "dataset.test_count=16", "batch_size=16",
 )  # fmt: skip
 FEW = ("parallel=none,ddp", "amp=fp32,scaler", "seed=0,1", "epochs=1", "launch.cpu_processes=1")
-SHORT = ("study.turns=2", "study.slice=0.02", "study.time_budget=0.02")
+SHORT = ("study.turns=2", "study.turn=0.02", "study.time_budget=0.02")
 WHOLE = ("epochs=1", "checkpoint.every=null", "numerics=3")
 
 

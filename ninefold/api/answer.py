@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ninefold import report as reports
 from ninefold.api import NOTES, running
 from ninefold.api.show import source_line
-from ninefold.api.tables import data_frame, html_table
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group
@@ -24,6 +23,9 @@ from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import Result
+from ninefold.stats.verdicts import Pair
+from ninefold.tables import data_frame, html_table
+from ninefold.tournament.times import content
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +34,7 @@ Row = dict[str, Any]
 
 
 class Answer:
-    """The answer of a study in `folder`, or of a recorded result, as it is there now.
+    """The answer of a study in `folder`, or of a recording, as it is there now.
 
     best: the configuration that it names, also where it is not decided, with its `parallel` and
         `amp`; its text is such as ddp-bf16. None where it names none.
@@ -43,9 +45,10 @@ class Answer:
     failed: what went wrong, by configuration.
     train: the command that trains with it, for a shell in this folder; None without one.
     cells: by the text of each configuration the seconds per epoch (mean, low, high: 95 % interval),
-        their ratio to none-fp32's (below 1 is faster) and its verdict, the peak memory in bytes,
+        their speedup over none-fp32 (above 1 is faster) and its verdict, the peak memory in bytes,
         the score.
-    pairs: of each two configurations the ratio of seconds, second / first, interval and verdict.
+    pairs: of each two configurations the speedup of the second over the first, its interval (low,
+        high) and verdict, and the rounds that it is of.
     """
 
     def __init__(self, folder: str | Path, own: bool = False) -> None:
@@ -66,7 +69,7 @@ class Answer:
         self._table = None if group is None else results(group)
         self._control = group.control if group else ""
         self.cells = {} if group is None else _cells(group)
-        self.pairs = [] if group is None else _pairs(group)
+        self.pairs = [] if group is None else [content(each) for each in group.comparison.seconds]
 
     def _why(self, run: Run) -> str:
         """Why a run failed, with the caller's line of code; a report has no folders in it."""
@@ -101,12 +104,12 @@ class Answer:
         return answered(running.resuming(self.folder, minutes), self.folder, None, show)
 
     def rows(self) -> list[Row]:
-        """One row for each time slice of a timing run, and for each full training run.
+        """One row for each turn of a timing run, and for each full training run.
 
         cell, parallel, amp, processes, status: of the run; cell is its configuration.
-        round, order: the repetition, and the place in it. counted: whether the row enters figures.
-        turn, left_out: the number of the slice, or None; why it does not count, empty if it does.
-        seconds, steps: per step; of the slice, or of the run.
+        round, order: its number, and the place in it. counted: whether the row enters figures.
+        turn, left_out: the number of the turn, or None; why it does not count, empty if it does.
+        seconds, steps: per step; of the turn, or of the run.
         """
         sweep = self._read.recording.sweep
         orders = {name: place for entry in sweep.timing for place, name in enumerate(entry.runs)}
@@ -203,34 +206,20 @@ def answered(command: Sequence[str], place: Path, at_most: float | None, show: b
 
 
 def _cells(group: Group) -> dict[str, Row]:
-    ratios = {pair.second: pair for pair in group.comparison.seconds if pair.first == PLAIN}
-    return {str(cell.cell): _cell(cell, ratios) for cell in group.cells}
+    pairs = {pair.second: pair for pair in group.comparison.seconds if pair.first == PLAIN}
+    return {str(cell.cell): _cell(cell, pairs.get(cell.cell)) for cell in group.cells}
 
 
-def _cell(cell: CellReport, ratios: Mapping[Any, Any]) -> Row:
+def _cell(cell: CellReport, pair: Pair | None) -> Row:
     seconds, memory = cell.measures.get("seconds"), cell.measures.get("memory")
-    score, pair = cell.measures.get(SCORE_KEY), ratios.get(cell.cell)
+    score = cell.measures.get(SCORE_KEY)
     return {
         "mean": seconds and seconds.mean,
         "low": seconds and seconds.low,
         "high": seconds and seconds.high,
-        "ratio": 1.0 if cell.cell == PLAIN else pair and pair.estimate,
+        "speedup": 1.0 if cell.cell == PLAIN else pair and pair.speedup,
         "verdict": pair and pair.verdict,
         "memory": memory and memory.mean,
         "score": score and score.mean,
         "status": cell.status or "ok",
     }
-
-
-def _pairs(group: Group) -> list[Row]:
-    return [
-        {
-            "first": str(pair.first),
-            "second": str(pair.second),
-            "ratio": pair.estimate,
-            "low": pair.low,
-            "high": pair.high,
-            "verdict": pair.verdict,
-        }
-        for pair in group.comparison.seconds
-    ]

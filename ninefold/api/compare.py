@@ -81,7 +81,7 @@ def compare(
         None: what differs on this machine and is safe without a score. On a CPU none and ddp in
         fp32 and bf16; on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp
         only on several.
-    minutes: of timing, for all configurations together. A second repetition is made even if it ends
+    minutes: of timing, for all configurations together. A second round is made even if it ends
         up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and accuracy, which trains each configuration once per seed. None: time, and

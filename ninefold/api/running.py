@@ -57,7 +57,7 @@ def failure(
         return ConfigError(
             "at_most",
             at_most,
-            "no configuration has a time after so many minutes; two repetitions take longer; raise "
+            "no configuration has a time after so many minutes; two rounds take longer; raise "
             f"it, or continue in a shell: {_go_on(command, place)}",
         )
     for each in ended.failures:

@@ -17,7 +17,6 @@ from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.api.times import Times, times
 from ninefold.errors import ConfigError, Failure
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOK_COUNT, LOOKS, Budget
@@ -27,6 +26,7 @@ from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament, Turns
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import Counted, TakenTurn, counted
+from ninefold.tournament.times import Times, times
 from ninefold.types import MAX_TIME
 
 WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
@@ -95,7 +95,7 @@ class Session:
         self._began = 0.0
         # Sorted, so that the order in which they were given changes nothing.
         self.names, self.done = sorted(names), 0
-        self._slice = turn
+        self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
             self, steps_budget(60.0 * minutes), self._look, clock=self._now
@@ -167,7 +167,7 @@ class Session:
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
-        own = self.warm_ups, self._processes, self._ranks.several, self._slice
+        own = self.warm_ups, self._processes, self._ranks.several, self._turn_seconds
         return [StepTaker(name, self._takes.get(name), *own) for name in self.names]
 
     def warm(
@@ -221,7 +221,7 @@ class StepTaker:
     """A step of this process: a contestant.
 
     take: takes a turn, and returns the seconds of a step; None: who leads the loop of training
-    does. warm_ups, processes, several, slice: as of `Contestant`.
+    does. warm_ups, processes, several, turn_seconds: as of `Contestant`.
     """
 
     def __init__(
@@ -231,9 +231,9 @@ class StepTaker:
         warm_ups: WarmUps,
         processes: Callable[[], list[int]] = list,
         several: bool = False,
-        slice_: float = 0.1,
+        turn_seconds: float = 0.1,
     ) -> None:
-        self.name, self.several, self.slice = name, several, slice_
+        self.name, self.several, self.turn_seconds = name, several, turn_seconds
         self._take, self._warm_ups, self._processes = take, warm_ups, processes
 
     @property

@@ -9,8 +9,8 @@ from html import escape
 from typing import Any
 
 from ninefold.api.child import Event
-from ninefold.api.tables import html_table
 from ninefold.errors import Failure
+from ninefold.tables import html_table
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
 
@@ -31,7 +31,7 @@ class Notebook:
         """Show an event that the command tells."""
         kind = event["event"]
         if kind == "begin":
-            self._cells, self._what = event["cells"], "the first repetition starts its processes"
+            self._cells, self._what = event["cells"], "the first round starts its processes"
         elif kind in ("running", "ended"):
             left = f", about {event['left']:.0f} s left" if event["left"] else ""
             self._what = f"{event['what']}{left}"

@@ -16,10 +16,10 @@ from torch import Tensor, nn, optim
 
 from ninefold.api import devices
 from ninefold.api.session import Session
-from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
 from ninefold.tournament.plan import Turn
+from ninefold.tournament.times import Times
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."
@@ -38,11 +38,11 @@ def time_steps(
 ) -> Times:
     """Benchmark training steps against each other: which is the fastest in this process?
 
-    The steps alternate in short time slices, in random order, so that background load affects all
-    alike. Devices are synchronized at the ends of slices only. In a torch.distributed group all
-    processes call it, the order is the same in all of them, and a slice takes as long as in the
-    slowest. What it estimates is the mean seconds of a step in a long run of it, on this machine as
-    it is most of the time; slices that other programs disturb are left out, unless most are.
+    The steps take short turns in random order, so that background load affects all alike. Devices
+    are synchronized at the ends of turns only. In a torch.distributed group all processes call it,
+    the order is the same in all of them, and a turn takes as long as in the slowest. What it
+    estimates is the mean seconds of a step in a long run of it, on this machine as it is most of
+    the time; turns that other programs disturb are left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
     Linux, those that were forked), so that its time has the wait for data in it. Not stopped are
@@ -51,17 +51,17 @@ def time_steps(
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
-    minutes: the longest that it takes, besides one slice of each step, and what compiling takes in
-        their first calls. It ends sooner once the answer is decided and its ratios are known within
-        3 %.
-    turn: seconds that are timed in a slice, after 0.04 that are not; in a group of processes at
+    minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
+        their first calls. It ends sooner once the answer is decided and the speedups of the
+        fastest are known within 3 %.
+    turn: seconds that are timed in a turn, after 0.04 that are not; in a group of processes at
         least 0.3, after 0.3.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict is at most this.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
         end, with the random states of torch, numpy and Python.
-    baseline: the step that is named if it is shown to be within `same` of the fastest, and that
-        ratios are compared with.
+    baseline: the step that the others are told against, by default the first; where it is given,
+        it is also the one that is named if it is shown to be within `same` of the fastest.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a

@@ -10,10 +10,10 @@ from typing import Any
 
 from ninefold.api.session import Session
 from ninefold.api.steps import check_names
-from ninefold.api.times import Times
 from ninefold.api.workers import RAN_ON
 from ninefold.errors import ConfigError
 from ninefold.tournament.plan import Turn
+from ninefold.tournament.times import Times
 
 
 def turns(
@@ -39,8 +39,8 @@ def turns(
                 break
 
     contexts: by name, a function without arguments that makes a context manager for one step, of
-        what may change from step to step: not a loader, as batches are read ahead across slices.
-    baseline: also the context of the steps after the last slice, by default the first. The other
+        what may change from step to step: not a loader, as batches are read ahead across turns.
+    baseline: also the context of the steps after the last turn, by default the first. The other
         arguments: as of `time_steps`.
 
     `t.times()` is the `Times` so far. Raises ConfigError for what cannot be used.
@@ -82,7 +82,7 @@ class Turns:
 
     @property
     def done(self) -> bool:
-        """Whether all slices are over: the answer is known (`Times.known`), or the time is up."""
+        """Whether all turns are over: the answer is known (`Times.known`), or the time is up."""
         return self._session.turn is None and bool(self._process)
 
     @contextmanager
@@ -90,7 +90,7 @@ class Turns:
         """The context of the next training step, as a context manager that gives its name.
 
         A step lasts until the next one begins: what the loop does after the context, such as the
-        backward pass after autocast, is part of it. A step that raises begins its slice anew.
+        backward pass after autocast, is part of it. A step that raises begins its turn anew.
         """
         turn = self._turn()
         if turn is None:

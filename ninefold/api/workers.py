@@ -14,7 +14,7 @@ from threading import Timer
 
 STUCK_SECONDS = 5.0  # beyond twice the expected ones, after which a turn is taken to be stuck
 RAN_ON = (
-    "Worker processes ran on between time slices: the wait for what they read ahead is missing "
+    "Worker processes ran on between turns: the wait for what they read ahead is missing "
     "from these times."
 )
 

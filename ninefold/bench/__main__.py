@@ -53,7 +53,7 @@ def parser() -> Parser:
         "see its options; --help",
         prog=typed_as("bench"),
         description="Which of these commands that train with torch takes less time per step? They "
-        "alternate in short time slices, unedited.",
+        "alternate in short turns, unedited.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -63,7 +63,7 @@ def parser() -> Parser:
         "commands",
         nargs="*",
         metavar="COMMAND",
-        help="a line for /bin/sh; in it {seed} is the number of the repetition, {out} an empty "
+        help="a line for /bin/sh; in it {seed} is the number of the round, {out} an empty "
         "folder. A is the first one, B the second",
     )
     one = "one for all commands, or one for each"

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ninefold.api.times import Times, interval, pair_of, shown, times
 from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, Taken, last_line
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
@@ -27,19 +26,20 @@ from ninefold.errors import Failure
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
+from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS, LOOK_COUNT, Budget
 from ninefold.tournament.contestant import Ended, Pace, WarmUp
 from ninefold.tournament.contestant import Taken as TurnTaken
 from ninefold.tournament.plan import MIN_TURNS, Turn
 from ninefold.tournament.rounds import Tournament
-from ninefold.tournament.rule import Look as Known
-from ninefold.tournament.rule import are_known
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
+from ninefold.tournament.times import Times, interval, shown, times
 
-SLICE = 0.1  # seconds of a turn that are timed
-SLICE_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
+TURN = 0.1  # seconds of a turn that are timed
+TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
+IN_CPU = " in CPU time"
 
 
 @dataclass
@@ -83,8 +83,8 @@ class Found:
 
     @property
     def what(self) -> str:
-        """What the commands are judged by."""
-        return "CPU time" if self.by == "cpu" else "time"
+        """In which else than time the commands are compared: a part of a sentence."""
+        return IN_CPU if self.by == "cpu" else ""
 
     @property
     def settings(self) -> Settings:
@@ -100,15 +100,13 @@ class Found:
         return replace(found, turns=[replace(t, seconds=self.cpu[t.order]) for t in turns])
 
     def times(self, by: str | None = None) -> Times:
-        """The ratios of all commands so far."""
+        """The speedups of all commands so far."""
         found = self.counted(by or self.by)
         return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
-        base, *others = self.names
-        pairs = [pair_of(times.pairs, base, name) for name in others]
-        return [pair for pair in pairs if pair is not None]
+        return times.against_baseline
 
     def is_enough(self) -> bool:
         """Whether the answer is known."""
@@ -117,7 +115,7 @@ class Found:
         pairs = self.pairs(self.times())
         if self.allowed is not None:
             return verdict(pairs[0], self.allowed) != UNDECIDED
-        return are_known(pairs)
+        return rule.are_known(pairs)
 
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.
@@ -155,8 +153,8 @@ class Alive:
         return bool(self.held.said["world"] > 1)
 
     @property
-    def slice(self) -> float:
-        return SLICE_OF_SEVERAL if self.several or self.held.said["cuda"] else SLICE
+    def turn_seconds(self) -> float:
+        return TURN_OF_SEVERAL if self.several or self.held.said["cuda"] else TURN
 
     @property
     def processes(self) -> list[int]:
@@ -191,7 +189,7 @@ class Alive:
         bench, looks, others = self._bench, list[Look](), 0  # those that show it, and that do not
         while len(looks) < ENOUGH and others <= bool(looks):
             each = self.pace.step
-            turn = Turn.of(self.name, each, self.slice, self.several)
+            turn = Turn.of(self.name, each, self.turn_seconds, self.several)
             share = 60.0 * bench.found.minutes / len(bench.found.names)
             if not is_short(turn, each, self.held.paused, share):
                 break
@@ -270,7 +268,7 @@ class Bench:
         marks = MARKS if found.count == "steps" else ()
         self.marking = {name: {*marks} for name in self._commands}
         self._budget = budget_of(60.0 * found.minutes)
-        self._tournament = Tournament(self, self._budget, lambda: Known(found.is_enough()))
+        self._tournament = Tournament(self, self._budget, lambda: rule.Look(found.is_enough()))
         found.log = self._tournament.log
         self.screen = Screen(self._budget.seconds)
 
@@ -394,9 +392,9 @@ class Bench:
     def _shows_estimate(self) -> None:
         """Show how many rounds there were, and how each command compares with the first so far."""
         found = self.found
-        pairs = [(pair.second, pair.turned) for pair in found.pairs(found.times())]
+        pairs = [(pair.second, pair) for pair in found.pairs(found.times())]
         so_far = [
-            f"{name} {shown(pair.estimate)}" + (f" ({interval(pair)})" if pair.low else "")
+            f"{name} {shown(pair.speedup)}" + (f" ({interval(pair)})" if pair.low else "")
             for name, pair in pairs
         ]
         rounds = in_words(found.rounds, "round")

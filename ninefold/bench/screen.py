@@ -43,9 +43,9 @@ class Screen:
         sys.stderr.flush()
 
     def trains(self, who: str, seconds: float) -> None:
-        """Say that the starts are over, and that the first repetition lasts so many seconds."""
+        """Say that the starts are over, and that the first round lasts so many seconds."""
         until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
-        line = f"{who}; first repetition until {until}"
+        line = f"{who}; first round until {until}"
         self.shows(line)
         if self._bar.disable:
             self.says(line)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.api.times import Times, interval, pair_of, shown
-from ninefold.bench.engine import Found
+from ninefold.bench.engine import IN_CPU, Found
 from ninefold.bench.gate import rounds_needed
 from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 from ninefold.tournament.budget import LEAST_ROUNDS
+from ninefold.tournament.times import Times, clause, compared, content, disturbed, interval, shown
 
+VERSION = 2  # of the JSON
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER = "a quieter machine"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
@@ -34,14 +36,13 @@ MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that 
 
 def sentence(found: Found, times: Times) -> str:
     """What was shown, and no more: each command against the first."""
-    pairs = found.pairs(times)
     if is_early(found, times):
         return (
             "Which is faster is not known yet: there was time for "
-            f"{counted(found.rounds, 'repetition')}, and it takes {LEAST_ROUNDS} that count; "
+            f"{counted(found.rounds, 'round')}, and it takes {LEAST_ROUNDS} that count; "
             f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
         )
-    clauses = [clause(found, pair) for pair in pairs]
+    clauses = [*map(partial(against_first, found), times.against_baseline)]
     mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
     apart = "One after another, " if found.apart else ""
     return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
@@ -49,56 +50,32 @@ def sentence(found: Found, times: Times) -> str:
 
 def is_early(found: Found, times: Times) -> bool:
     """Whether there were too few rounds to say anything."""
-    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and not is_decided(found, times))
+    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and not is_decided(times))
 
 
-def is_decided(found: Found, times: Times) -> bool:
+def is_decided(times: Times) -> bool:
     """Whether it is shown how each command compares with the first."""
-    return all(pair.verdict not in UNDECIDED for pair in found.pairs(times))
+    return all(pair.verdict not in UNDECIDED for pair in times.against_baseline)
 
 
-def clause(found: Found, pair: Pair) -> str:
-    """How another command compares with the first, and how sure that is."""
-    number = f"{shown(way(found, pair).estimate)}; " if pair.verdict == "tie" else ""
-    said = f"{compared(found, pair)} ({number}{_level(found, way(found, pair))})"
+def against_first(found: Found, pair: Pair) -> str:
+    """How another command compares with the first, how sure that is, and what would decide it."""
+    said = clause(pair, found.settings, found.what)
     if pair.verdict == WITHIN:
         return f"{said}; alternating itself changes the times by as much"
     if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
         minutes = f"--minutes {minutes_for(found, rounds):g}"
-        return f"{said}; about {rounds} repetitions would decide it: {minutes}"
+        return f"{said}; about {rounds} rounds would decide it: {minutes}"
     return said
 
 
-def compared(found: Found, pair: Pair) -> str:
-    """How another command compares with the first."""
-    base, other, number = pair.first, pair.second, shown(way(found, pair).estimate)
-    cpu, same = found.by == "cpu", f"{100 * found.same:g} %"
-    if pair.verdict == "tie":
-        what = "equal in CPU time a step" if cpu else "equally fast"
-        return f"{other} and {base} are {what} within {same}"
-    uses = f"uses {number} of {base}'s CPU time a step"
-    if pair.verdict in UNDECIDED:
-        what = f"it {uses}" if cpu else f"{number} times as fast"
-        return f"{other} is not shown to differ from {base}: {what}"
-    if cpu:
-        return f"{other} {uses}"
-    if pair.verdict == "slower":
-        return f"{other} is slower than {base}: {number} times as fast"
-    return f"{other} is {number} times as fast as {base}"
-
-
-def way(found: Found, pair: Pair) -> Pair:
-    """A pair with the number that is told: times as fast as the first, or its share of CPU time."""
-    return pair if found.by == "cpu" else pair.turned
-
-
 def after_rounds(found: Found) -> str:
-    return f"after {counted(found.rounds, 'repetition')} in {found.seconds / 60:.1f} min"
+    return f"after {counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"
 
 
 def ending(found: Found, times: Times) -> str:
-    """In one line: whether it is decided, by how much, after how many repetitions; what is next."""
-    pairs, after = found.pairs(times), after_rounds(found)
+    """In one line: whether it is decided, by how much, after how many rounds; what is next."""
+    pairs, after = times.against_baseline, after_rounds(found)
     if found.paced:
         return f"Not decided {after}: steps catch up after a pause; next: --apart, or --whole."
     if is_early(found, times):
@@ -108,10 +85,12 @@ def ending(found: Found, times: Times) -> str:
     if AS_IT_IS in found.names:
         return f"{part_that_costs_most(found, pairs)}, {after}{next_for(found, open_)}"
     if not open_:
-        said = "; ".join(compared(found, pair) for pair in pairs)
+        said = "; ".join(compared(pair, found.same, found.what) for pair in pairs)
         tie = all(pair.verdict == "tie" for pair in pairs)
         return f"Decided {after}: {said}; next: use {'any' if tie else times.best}."
-    said = "; ".join(f"{compared(found, pair)} ({interval(way(found, pair))})" for pair in open_)
+    said = "; ".join(
+        f"{compared(pair, found.same, found.what)} ({interval(pair)})" for pair in open_
+    )
     return f"Not decided {after}: {said}{next_for(found, open_)}"
 
 
@@ -132,21 +111,17 @@ def part_that_costs_most(found: Found, pairs: Sequence[Pair]) -> str:
     but = f"Not decided for {', '.join(open_)}: " if open_ else "Decided: "
     if not shown_:
         return f"{but}no part is shown to cost time"
-    most = min(shown_, key=lambda pair: pair.estimate or 1.0)
-    name, number = str(most.second), shown(way(found, most).estimate)
-    return f"{but}{TWINS.get(name, name).lower()} it is {number} times as fast"
-
-
-def _level(found: Found, pair: Pair) -> str:
-    return f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+    most = max(shown_, key=lambda pair: pair.speedup or 1.0)
+    name = str(most.second)
+    return f"{but}{TWINS.get(name, name).lower()} it is {shown(most.speedup)} times as fast"
 
 
 def needed(found: Found, pair: Pair) -> int | None:
     """How many rounds would show that a pair differs, or that it ties, whichever is nearer."""
-    if pair.estimate is None:
+    if pair.speedup is None:
         return None
-    tie = (1 + found.same) ** math.copysign(1, pair.estimate - 1)
-    limit = max(1.0, tie, key=lambda end: abs(math.log(pair.estimate / end)))
+    tie = (1 + found.same) ** math.copysign(1, pair.speedup - 1)
+    limit = max(1.0, tie, key=lambda end: abs(math.log(pair.speedup / end)))
     return rounds_needed(pair, limit, found.settings.confidence)
 
 
@@ -168,42 +143,32 @@ def _not_counted(found: Found, name: str) -> tuple[int, int, float, float]:
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     """Header and a row for each command."""
     unit = "ms per step" if found.starts else "ms per run"
-    what = "CPU time" if found.by == "cpu" else "times as fast"
-    rows: list[tuple[str, ...]] = [("", unit, "CPU ms", what, "interval", "verdict", "command")]
+    header = ("", unit, "CPU ms", f"speedup{found.what}", "interval", "verdict", "command")
+    rows: list[tuple[str, ...]] = [header]
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     for command in found.commands:
         name = command.name
-        pair = pair_of(times.pairs, found.names[0], name)
-        if pair is None:
-            said = "1", "", "baseline"
-        else:
-            said = shown(way(found, pair).estimate), interval(way(found, pair)), pair.verdict
         numbers = [f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu)]
-        rows.append((name, *numbers, *said, one_line(command.text)))
+        rows.append((name, *numbers, *times.cells(name), one_line(command.text)))
     return rows
 
 
 def conditions(found: Found, times: Times) -> Iterator[str]:
     """One line for each thing that a reader has to know, the most frequent first."""
     turns = sum(turn.round < found.rounds for turn in found.log.turns)
-    rounds = counted(found.rounds, "repetition")
+    rounds = counted(found.rounds, "round")
     if found.starts:
         starts = f"{found.starts:.0f} of {found.seconds:.0f} s were starts"
-        yield f"{rounds} in new processes, {turns} time slices; {starts}."
+        yield f"{rounds} in new processes, {turns} turns; {starts}."
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
-    said = found.counted()
-    if said.busy:
-        yield "Most time slices were disturbed: these are times under that load."
-    elif left := sum(said.left_out.values()):
-        yield f"{100 * left:.0f} % of the time slices were disturbed and are left out."
-    if found.by == "time" and not is_decided(found, times) and found.rounds >= LEAST_ROUNDS:
-        for pair in found.pairs(found.times("cpu")):
-            if pair.estimate is not None:
-                uses = f"{pair.second} uses {shown(pair.estimate)} of {pair.first}'s"
-                yield f"CPU time per step: {uses} ({_level(found, pair)})."
+    yield from disturbed(found.counted(), None, told=0.005)
+    if found.by == "time" and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
+        for pair in found.times("cpu").against_baseline:
+            if pair.speedup is not None:
+                yield f"{clause(pair, found.settings, IN_CPU)}."
     for name in found.names:
         count, steps, seconds, share = _not_counted(found, name)
         if share > SEEN:
@@ -222,17 +187,16 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
             last = max(found.places[t.order] for t in found.log.turns if t.name == name)
             yield (
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
-                f"at the end of a repetition than at its start: compared are its first {last}."
+                f"at the end of a round than at its start: compared are its first {last}."
             )
 
 
 def why(found: Found, times: Times) -> Iterator[str]:
-    """What each twin of a command takes, and whether its copy takes the same."""
-    for name in found.names:
-        pair = pair_of(times.pairs, AS_IT_IS, name)
-        if pair is not None:
-            what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
-            yield f"{what} takes {shown(pair.estimate)} of its time ({_level(found, pair)})."
+    """How fast each twin of a command is, and whether its copy is as fast."""
+    for pair in times.against_baseline:
+        name, sure = pair.second, f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+        what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
+        yield f"{what} is {shown(pair.speedup)} times as fast{found.what} ({sure})."
 
 
 def paced(found: Found) -> str:
@@ -298,7 +262,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     times, allowed = found.times(), found.allowed
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     return {
-        "version": 1,
+        "version": VERSION,
         "sentence": " ".join(first_lines(found, times)),
         "exit": exit_code,
         "commands": [
@@ -321,14 +285,8 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
         ],
         "pairs": [
             {
-                "first": pair.first,
-                "second": pair.second,
-                "ratio": pair.estimate,
-                "low": pair.low,
-                "high": pair.high,
+                **content(pair),
                 "confidence": found.settings.confidence,
-                "rounds": pair.n,
-                "verdict": pair.verdict,
                 "needed": needed(found, pair),
             }
             for pair in times.pairs

@@ -97,7 +97,7 @@ class WholeRuns:
 class WholeRun:
     """A command whose turn is a run: a contestant."""
 
-    several, slice, processes = False, 0.0, list[int]()
+    several, turn_seconds, processes = False, 0.0, list[int]()
 
     def __init__(self, command: Command, number: int, keep: Path) -> None:
         self.name = command.name

@@ -25,7 +25,7 @@ from ninefold.types import (
     Probability,
     Processes,
     Questions,
-    Repeats,
+    Rounds,
     RunFolder,
     Section,
     Seed,
@@ -210,16 +210,17 @@ class CommandKeys(Section, kw_only=True):
 
 
 class StudyKeys(Section, kw_only=True):
-    """A sweep with repetitions: each is one run of every configuration."""
+    """A sweep in rounds: each is one run of every configuration."""
 
     seed: Seed = 0
-    """Seed of the order of the configurations in a repetition."""
-    repeats: Repeats | Literal["auto"] | None = None
-    """Repetitions; null: one for each seed of the sweep, auto: until the answer is decided."""
+    """Seed of the order of the configurations in a round."""
+    rounds: Rounds | Literal["auto"] | None = None
+    """Rounds of full training runs; null: one for each seed of the sweep, auto: until the answer is
+    decided."""
     ask: Questions = None
-    """What to compare. time: speed, in interleaved time slices. accuracy: scores of full training
-    runs. null: both, if only parallel, amp and parallel.processes are swept, without launch.inline
-    or another launcher of Hydra's than basic; else accuracy."""
+    """What to compare. time: speed, in turns. accuracy: scores of full training runs. null: both,
+    if only parallel, amp and parallel.processes are swept, without launch.inline or another
+    launcher of Hydra's than basic; else accuracy."""
     pairs: Literal["best", "all"] = "best"
     """What the speed comparison decides. best: the fastest; others are eliminated. all: every
     pair."""
@@ -227,19 +228,18 @@ class StudyKeys(Section, kw_only=True):
     """Whether the first configuration is timed twice, the second time as parallel=control: an A/A
     control."""
     time_budget: Duration = 3
-    """Minutes of the speed comparison. A second repetition is always made, up to 30 s over
-    budget."""
-    slice: Duration = 0.1
-    """Timed seconds per time slice, after 0.04 s of warm-up; of several processes at least 0.3 s,
-    after 0.3 s. At least two steps, or one of a second or more."""
+    """Minutes of the speed comparison. A second round is always made, up to 30 s over budget."""
+    turn: Duration = 0.1
+    """Timed seconds per turn, after 0.04 s of warm-up; of several processes at least 0.3 s, after
+    0.3 s. At least two steps, or one of a second or more."""
     turns: Turns | Literal["auto"] = "auto"
-    """Time slices of each configuration in a repetition, besides an uncounted one. auto: for 6
-    repetitions in study.time_budget, or fewer if starting processes takes most of it."""
+    """Turns of each configuration in a round, besides an uncounted one. auto: for 6 rounds in
+    study.time_budget, or fewer if starting processes takes most of it."""
     scaling: Literal["strong", "weak"] = "strong"
     """Of a sweep over parallel.processes. strong: batch_size is each step's; weak: each
     process's."""
     budget: Positive | None = None
-    """Minutes of full training runs: another repetition starts if it is expected to end in time;
+    """Minutes of full training runs: another round starts if it is expected to end in time;
     null: no limit."""
     resume: StudyFolder = None
     """Folder of an interrupted study to resume."""

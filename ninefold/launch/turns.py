@@ -36,7 +36,7 @@ class TurnTaker:
     thread that has nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
-    name, several, slice: as of `Contestant`.
+    name, several, turn_seconds: as of `Contestant`.
     free: bytes that were free on its fullest device when it was ready; None if unknown.
     processes: ids of its processes, and of those that read for them.
     step_seconds: of a warm-up step, of its slowest process; None if it took none.
@@ -45,9 +45,16 @@ class TurnTaker:
     one_thread: a sentence if it tried one CPU thread, and goes on with it.
     """
 
-    def __init__(self, spec: RunSpec, processes: int, name: str = "", slice_: float = 0.1) -> None:
+    def __init__(
+        self, spec: RunSpec, processes: int, name: str = "", turn_seconds: float = 0.1
+    ) -> None:
         """Start its processes and wait until they wait for a turn. Raises Failure."""
-        self.spec, self.name, self.several, self.slice = spec, name, processes > 1, slice_
+        self.spec, self.name, self.several, self.turn_seconds = (
+            spec,
+            name,
+            processes > 1,
+            turn_seconds,
+        )
         self._stoppable = False
         self._ranks = range(processes)
         self._workers = Workers(spec, processes)
@@ -72,7 +79,7 @@ class TurnTaker:
         if own is not None and own >= FIRST_TURN_STEP:
             return known or Pace(own, own)
         if known is not None:
-            lead = Turn.of(self.name, known.step, self.slice, self.several).lead
+            lead = Turn.of(self.name, known.step, self.turn_seconds, self.several).lead
             yield Turn(self.name, lead, 1, (lead + 1) * known.step)
             return known
         taken = yield Turn(self.name, *FIRST_TURN)
@@ -158,7 +165,7 @@ class TurnTakers(ExitStack):
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
 
     def start(
-        self, spec: RunSpec, processes: int, name: str = "", slice_: float = 0.1
+        self, spec: RunSpec, processes: int, name: str = "", turn_seconds: float = 0.1
     ) -> TurnTaker:
         """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        return self.enter_context(closing(TurnTaker(spec, processes, name, slice_)))
+        return self.enter_context(closing(TurnTaker(spec, processes, name, turn_seconds)))

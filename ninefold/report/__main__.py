@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog=typed_as("report"),
         description="Write report.html and the files it rests on, print the answer.",
     )
-    parser.add_argument("folder", type=_folder, help="the folder of a study or a recorded result")
+    parser.add_argument("folder", type=_folder, help="the folder of a study or a recording")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     stopped = "the report was stopped"

@@ -112,9 +112,9 @@ def difference_with_unit(value: float | None, unit: str) -> str:
     return text if text == EQUAL else with_unit(text, unit_of_difference(unit))
 
 
-def percent_longer(ratio: float) -> str:
-    """Return a ratio of times that should be 1 as a share: `1.2 % longer`, `0.4 % less time`."""
-    share = 100 * (ratio - 1)
+def percent_longer(times: float) -> str:
+    """Return what taking `times` as long is: `1.2 % longer`, `0.4 % less time`."""
+    share = 100 * (times - 1)
     return f"{abs(share):.1f} % {'less time' if share < 0 else 'longer'}"
 
 

@@ -19,6 +19,7 @@ from ninefold.stats.verdicts import (
     WITHIN,
     Comparison,
     Control,
+    Difference,
     Estimate,
     Name,
     Pair,
@@ -27,7 +28,7 @@ from ninefold.stats.verdicts import (
     Steady,
 )
 
-KNOWN = math.log(3)  # an interval of a ratio that reaches farther to a side says nothing
+KNOWN = math.log(3)  # an interval of a speedup that reaches farther to a side says nothing
 
 
 def estimate(values: Mapping[int, float]) -> Estimate:
@@ -68,7 +69,7 @@ def compare(
     accuracy: scores by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time
     copies: pairs that do the same work, None: the controls
-    stretches: seconds of a step in turns over those in a long stretch alone, by cell and round
+    stretches: the speedup of a long stretch alone over the turns before it, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
     time: `of_seconds` of these; None: without the noise of their turns
     """
@@ -108,7 +109,7 @@ def compare(
     if log_floor:
         seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
-        seconds=[_as_ratio(pair) for pair in seconds_pairs],
+        seconds=[Pair.of(pair) for pair in seconds_pairs],
         accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
         safety=safety if sign > 0 else [_turned_back(test) for test in safety],
         control=control,
@@ -117,12 +118,12 @@ def compare(
     )
 
 
-def _turned(pair: Pair) -> Pair:
+def _turned(pair: Difference) -> Difference:
     """A pair of scores of which less is better, with its differences as they were measured."""
-    estimate, high, low = (
-        None if end is None else -end for end in (pair.estimate, pair.low, pair.high)
+    difference, high, low = (
+        None if end is None else -end for end in (pair.difference, pair.low, pair.high)
     )
-    return replace(pair, estimate=estimate, low=low, high=high)
+    return replace(pair, difference=difference, low=low, high=high)
 
 
 def _turned_back(test: Safety) -> Safety:
@@ -133,7 +134,7 @@ def _turned_back(test: Safety) -> Safety:
 def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
     """The logarithm of the noise floor: what the measurement may be off by in all."""
     off = max(
-        (abs(math.log(each.ratio)) for each in steady if each.state == FAILED),
+        (abs(math.log(each.speedup)) for each in steady if each.state == FAILED),
         default=0.0,
     )
     if control is None:
@@ -141,12 +142,12 @@ def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
     return off + (KNOWN if control.resolution is None else math.log1p(control.resolution))
 
 
-def _above(pair: Pair, floor: float) -> Pair:
+def _above(pair: Difference, floor: float) -> Difference:
     """A pair whose difference is not called faster or slower if it is below the noise floor.
 
     A tie is a test of its own, and stays.
     """
-    if abs(pair.estimate or 0.0) > floor or pair.verdict == "tie":
+    if abs(pair.difference or 0.0) > floor or pair.verdict == "tie":
         return pair
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
 
@@ -188,8 +189,8 @@ def _pairs(
     same: float,
     settings: Settings,
     words: tuple[str, str],
-) -> list[Pair]:
-    """The pairs of one measure, seconds as logarithms.
+) -> list[Difference]:
+    """The differences of one measure, of seconds those of their logarithms.
 
     adjusted: p after Holm
     same: half the width of the range of ties
@@ -209,7 +210,7 @@ def _pairs(
             verdict = OPEN
         known = words[0] != "faster" or verdict != OPEN or bool(reach[i] <= KNOWN)
         pairs.append(
-            Pair(
+            Difference(
                 names[seen.first[i]],
                 names[seen.second[i]],
                 int(seen.rounds[i]),
@@ -224,13 +225,6 @@ def _pairs(
     return pairs
 
 
-def _as_ratio(pair: Pair) -> Pair:
-    estimate, low, high = (
-        None if log is None else math.exp(log) for log in (pair.estimate, pair.low, pair.high)
-    )
-    return replace(pair, estimate=estimate, low=low, high=high)
-
-
 def _control(
     names: Sequence[Name],
     time: Differences,
@@ -241,7 +235,7 @@ def _control(
     logs, noise = time.table, time.noise
     known = [pair for pair in pairs if set(pair) <= set(names)]
     rows = [(names.index(first), names.index(second)) for first, second in known]
-    apart = np.array([logs[j] - logs[i] for i, j in rows]).reshape(len(known), logs.shape[1])
+    apart = np.array([logs[i] - logs[j] for i, j in rows]).reshape(len(known), logs.shape[1])
     there = np.isfinite(apart)
     used = there.any(axis=0)
     rounds = [
@@ -306,7 +300,7 @@ def _steady(stretches: Values, same: float) -> list[Steady]:
 def _safety(
     names: Sequence[Name],
     seen: Differences,
-    pairs: Sequence[Pair],
+    pairs: Sequence[Difference],
     settings: Settings,
 ) -> list[Safety]:
     """The safety of every cell but the baseline; empty without a baseline."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
-Ratio = tuple[float, float | None, float | None]  # ratio, low and high end of its interval
+Speedup = tuple[float, float | None, float | None]  # a speedup, low and high end of its interval
 OPEN = "open"
 WITHIN = "below the noise floor"
 UNDECIDED = OPEN, WITHIN
@@ -59,37 +60,69 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Pair:
-    """The second cell compared with the first.
+class Difference:
+    """What the values of the second cell are more than those of the first, in their unit.
 
-    n: rounds in which both have a value
-    estimate: of seconds the ratio second / first, of scores second - first
-    low, high: its interval at confidence 1 - level / looks; None while it is not known, as one of
-        seconds is that reaches beyond three times the estimate
+    n: rounds, or seeds, in which both have a value
+    difference: second - first
+    low, high: its interval at confidence 1 - level / looks; None while it is not known
     p: two-sided, of no difference
     adjusted: p after Holm over all pairs of both measures, times the looks
-    verdict: "tie", "open", and "faster", "slower" (seconds) or "better", "worse"
-        (scores); "below the noise floor" (seconds) if the runs would show faster or slower, by
-        less than the controls can tell from a fault of the measurement
+    verdict: "tie", "open", and of scores "better" or "worse"
     """
 
     first: Name
     second: Name
     n: int
-    estimate: float | None
+    difference: float | None
     low: float | None
     high: float | None
     p: float | None
     adjusted: float | None
     verdict: str
 
+
+@dataclass(frozen=True)
+class Pair:
+    """How many times as fast the second cell is as the first.
+
+    rounds: in which both have a value
+    speedup: of the second over the first, above 1 if the second is faster
+    low, high: its interval at confidence 1 - level / looks; None while it is not known, as one is
+        that reaches beyond three times the speedup
+    p, adjusted: as of a Difference
+    verdict: "tie", "open", "faster" or "slower"; "below the noise floor" if the runs would show
+        faster or slower, by less than the controls can tell from a fault of the measurement
+    """
+
+    first: Name
+    second: Name
+    rounds: int
+    speedup: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    adjusted: float | None
+    verdict: str
+
+    @classmethod
+    def of(cls, logs: Difference) -> Pair:
+        """The pair of a difference of the logarithms of seconds."""
+        speedup, high, low = (
+            None if log is None else math.exp(-log)
+            for log in (logs.difference, logs.low, logs.high)
+        )
+        return cls(
+            logs.first, logs.second, logs.n, speedup, low, high, logs.p, logs.adjusted, logs.verdict
+        )
+
     @property
     def turned(self) -> Pair:
-        """This pair of seconds the other way round."""
-        estimate, high, low = (end and 1 / end for end in (self.estimate, self.low, self.high))
+        """This pair the other way round."""
+        speedup, high, low = (end and 1 / end for end in (self.speedup, self.low, self.high))
         said = {"faster": "slower", "slower": "faster"}.get(self.verdict, self.verdict)
         return Pair(
-            self.second, self.first, self.n, estimate, low, high, self.p, self.adjusted, said
+            self.second, self.first, self.rounds, speedup, low, high, self.p, self.adjusted, said
         )
 
 
@@ -118,14 +151,14 @@ class Safety:
 
 @dataclass(frozen=True)
 class Control:
-    """The A/A control: cells that do the same work, whose ratio of seconds should be 1.
+    """The A/A control: cells that do the same work, whose speedup should be 1.
 
     Each round gives one number, the mean over the pairs. Source of the states: two one-sided tests
     (Schuirmann 1987).
 
     pairs: of cells that do the same work
-    n: rounds in which a pair has both times
-    ratio: second / first, the geometric mean
+    rounds: in which a pair has both times
+    speedup: of the second over the first, the geometric mean
     low, high: its 95 % interval; None while it is not known
     state: "passed" if the 90 % interval is inside the range of ties, "failed" if the 95 % interval
         is outside of it, else "not shown"
@@ -134,8 +167,8 @@ class Control:
     """
 
     pairs: list[tuple[Name, Name]]
-    n: int
-    ratio: float
+    rounds: int
+    speedup: float
     low: float | None
     high: float | None
     state: str
@@ -144,16 +177,17 @@ class Control:
 
 @dataclass(frozen=True)
 class Steady:
-    """Steady-state control: the step of a cell in its turns over that in a long stretch alone.
+    """Steady-state control: a long stretch of a cell alone against its turns.
 
     n: processes that trained such a stretch after their turns
-    ratio, low, high: the geometric mean with its 95 % interval; None while it is not known
+    speedup, low, high: of the stretch over the turns, the geometric mean with its 95 % interval;
+        None while it is not known
     state: as of a Control
     """
 
     cell: Name
     n: int
-    ratio: float
+    speedup: float
     low: float | None
     high: float | None
     state: str
@@ -164,26 +198,26 @@ class Comparison:
     """All pairs by each measure, the safety of each cell's score, and the controls.
 
     control: None where no cells do the same work
-    floor: the noise floor: the share within which ratios of seconds are neither faster nor slower:
-        the resolution of the control, and what failed steady-state controls are off by
+    floor: the noise floor: the share within which a speedup is neither faster nor slower: the
+        resolution of the control, and what failed steady-state controls are off by
     """
 
     seconds: list[Pair]
-    accuracy: list[Pair]
+    accuracy: list[Difference]
     safety: list[Safety]
     control: Control | None = None
     steady: list[Steady] = field(default_factory=list)
     floor: float = 0.0
 
     def verdict(self, first: Name, second: Name) -> str:
-        """Return how the seconds of `second` compare with those of `first`: see `Pair`."""
+        """Return how the speed of `second` compares with that of `first`: see `Pair`."""
         pair = self._pairs.get((first, second))
         return "tie" if first == second else OPEN if pair is None else pair.verdict
 
-    def ratio(self, first: Name, second: Name) -> Ratio | None:
-        """Return the ratio of seconds second / first and its interval, None where not known."""
+    def speedup(self, first: Name, second: Name) -> Speedup | None:
+        """Return the speedup of `second` over `first` and its interval, None where not known."""
         pair = self._pairs.get((first, second))
-        return (pair.estimate, pair.low, pair.high) if pair and pair.estimate else None
+        return (pair.speedup, pair.low, pair.high) if pair and pair.speedup else None
 
     @cached_property
     def _pairs(self) -> dict[tuple[Name, Name], Pair]:

@@ -66,7 +66,7 @@ def _asked(composition: Composition) -> dict[str, Any]:
 
 
 def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Failure]:
-    """That every key has one value; none if the command has keys of a study, such as repeats."""
+    """That every key has one value; none if the command has keys of a study, such as rounds."""
     if any(override.is_sweep_override() for override in overrides):
         return []
     if changed_of_study(config, DEFAULTS):
@@ -159,12 +159,12 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
     """
     if "study" not in config:
         return []
-    wrong, do = "a single run has no repetitions", "add -m, or leave it out"
+    wrong, do = "a single run has no rounds", "add -m, or leave it out"
     if config.hydra.mode == RunMode.MULTIRUN:
         sweeper = config.hydra.runtime.choices.get("hydra/sweeper")
         if sweeper == SWEEPER:
             return []
-        wrong, do = f"hydra/sweeper={sweeper} has no repetitions", "leave one of them out"
+        wrong, do = f"hydra/sweeper={sweeper} has no rounds", "leave one of them out"
     return [
         ConfigError(
             f"study.{key}",

@@ -28,7 +28,7 @@ from ninefold.secrets import redact
 from ninefold.tournament.plan import mirrored
 from ninefold.types import spelled
 
-LOOKS = (3, 5, 8, 12, 20)  # rounds after which repeats=auto checks whether the answer is settled
+LOOKS = (3, 5, 8, 12, 20)  # rounds after which rounds=auto checks whether the answer is settled
 AXES = ("parallel", "amp")
 BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
@@ -65,7 +65,7 @@ class Plan:
     cells: in the command's order.
     control: a copy of the first of them that is timed and not trained; None: not asked for.
     seeds: of the rounds, by number; as many as there may be.
-    stages: counts of rounds after which, with repeats=auto, the results are looked at.
+    stages: counts of rounds after which, with rounds=auto, the results are looked at.
     looks: how many stages there are.
     swept: the keys with several values besides the seed, and those values as written.
     """
@@ -84,7 +84,7 @@ class Plan:
             composed = _possible(composed)
         self.cells = [self._cell(each, config, study) for each, config in composed.items()]
         self.control = _copied(self.cells[0]) if study["control"] and self.compares_cells else None
-        self.seeds, self.stages = _repeated(_seeds(jobs, list(composed.values())), study["repeats"])
+        self.seeds, self.stages = _of_rounds(_seeds(jobs, list(composed.values())), study["rounds"])
         self.looks = len(self.stages)
         self._require_folders()
 
@@ -269,21 +269,21 @@ def _seeds(jobs: Sequence[Sequence[str]], cells: Sequence[DictConfig]) -> list[A
     return seeds or list(dict.fromkeys(cell.seed for cell in cells))
 
 
-def _repeated(seeds: list[Any], repeats: int | str | None) -> tuple[list[Any], Sequence[int]]:
+def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], Sequence[int]]:
     """The seeds of the rounds, and the stages: see Plan."""
-    if repeats is None:
+    if rounds is None:
         return seeds, [len(seeds)]
-    most = LOOKS[-1] if repeats == "auto" else int(repeats)
+    most = LOOKS[-1] if rounds == "auto" else int(rounds)
     if len(seeds) > most:
         raise ConfigError(
-            "study.repeats",
-            repeats,
-            f"the sweep names {len(seeds)} seeds; there is a repetition for each, and at most "
-            f"{most}; set study.repeats={len(seeds)} or more, or name fewer",
+            "study.rounds",
+            rounds,
+            f"the sweep names {len(seeds)} seeds; there is a round for each, and at most "
+            f"{most}; set study.rounds={len(seeds)} or more, or name fewer",
         )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)
-    return [*seeds, *further[: most - len(seeds)]], LOOKS if repeats == "auto" else [most]
+    return [*seeds, *further[: most - len(seeds)]], LOOKS if rounds == "auto" else [most]
 
 
 class Composer:

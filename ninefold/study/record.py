@@ -16,7 +16,7 @@ from ninefold.result import TIMING, Result
 from ninefold.secrets import redacted
 from ninefold.study_record import FILE, SUPERSEDED, Round, StudyRecord
 
-ENDED = ("ok", "diverged")  # statuses of a run that needs no repetition
+ENDED = ("ok", "diverged")  # statuses of a run that need not be repeated
 
 
 @dataclass(kw_only=True)

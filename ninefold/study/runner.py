@@ -106,7 +106,7 @@ class RoundSchedule:
         if not self.cut_short:
             seeds = ", ".join(str(self._plan.seeds[number]) for number in due)
             self._note(
-                f"study.budget={budget}: {duration(spent)} are spent, and a repetition "
+                f"study.budget={budget}: {duration(spent)} are spent, and a round "
                 f"takes about {duration(expected)}: seeds {seeds} were not run"
             )
         self.cut_short = True
@@ -231,12 +231,12 @@ class Study:
         return overrides
 
     def _name(self, entry: Round, cells: Sequence[str], stage: int) -> str:
-        """What the screen calls the next runs: `run 5 of 27  repetition 2  ddp-fp32 seed 1`."""
+        """What the screen calls the next runs: `run 5 of 27  round 2  ddp-fp32 seed 1`."""
         done, count = self._schedule.done(), len(cells)
         numbers = f"run {done + 1}" if count == 1 else f"runs {done + 1} to {done + count}"
         words = [f"{numbers} of {done + self._schedule.to_come(stage)}"]
         if self._plan.stages[-1] > 1:
-            words.append(f"repetition {entry.round + 1}")
+            words.append(f"round {entry.round + 1}")
         words.append(f"{cells[0]} seed {entry.seed}" if count == 1 else f"seed {entry.seed}")
         return "  ".join(words)
 

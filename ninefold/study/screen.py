@@ -71,7 +71,7 @@ class Screen:
         """The study begins, or is resumed, with these cells."""
 
     def running(self, what: str, cells: Collection[str] = (), left: float | None = None) -> None:
-        """Something begins: `run 5 of 27  repetition 2  ddp-fp32 seed 1`, a time slice.
+        """Something begins: `run 5 of 27  round 2  ddp-fp32 seed 1`, a turn.
 
         cells: that run now. left: seconds that the study is expected to take from here.
         """

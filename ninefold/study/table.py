@@ -116,7 +116,7 @@ class Table(Screen):
         wide = self._console.width >= WIDE
         scored = not rows or any(row.score.text for row in rows)
         score = f"{self._score.name} {self._score.mark}".rstrip()
-        titles = ["configuration", "s/epoch", "times as fast", *([score] if scored else []), "runs"]
+        titles = ["configuration", "s/epoch", "speedup", *([score] if scored else []), "runs"]
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1 + wide, 0, 0), header_style="bold")
         for title in titles:  # the first is shortened where there is too little room
             grid.add_column(title, no_wrap=title != titles[0])
@@ -144,7 +144,7 @@ class Table(Screen):
         runs = Text(f"{row.runs}, eliminated" if out else str(row.runs), style)
         if row.status not in (None, "ok"):
             runs.append(f" {row.status}", "red")
-        fields = (_text(field, wide, style) for field in (row.speed, row.score))
+        fields = (_text(field, wide, style) for field in (row.speedup, row.score))
         return name, Text(row.seconds, style), *fields, runs
 
 

@@ -172,7 +172,7 @@ class Timing:
                 alive = [*(each.name for each in ready), cell.name]
                 require_few_processes([self._jobs[name] for name in alive])
                 processes = self._jobs[cell.name].processes
-                run = self._takers.start(spec, processes, cell.name, self._settings["slice"])
+                run = self._takers.start(spec, processes, cell.name, self._settings["turn"])
             except Failure as failure:
                 if isinstance(failure, ResourceError) and ready:
                     break  # there may be room for it when these have ended

@@ -39,8 +39,8 @@ WarmUp = Generator[Turn, Taken, Pace]
 class Contestant(Protocol):
     """A training that waits, and trains only in `turn`.
 
-    name: what it is called. several: whether several processes take its turns together. slice:
-    timed seconds of a turn. processes: ids of its processes.
+    name: what it is called. several: whether several processes take its turns together.
+    turn_seconds: that are timed. processes: ids of its processes.
     """
 
     @property
@@ -50,7 +50,7 @@ class Contestant(Protocol):
     def several(self) -> bool: ...
 
     @property
-    def slice(self) -> float: ...
+    def turn_seconds(self) -> float: ...
 
     @property
     def processes(self) -> list[int]: ...

@@ -41,14 +41,14 @@ class Turn:
     counted: bool = True
 
     @classmethod
-    def of(cls, name: str, seconds: float, slice_: float, several: bool) -> Turn:
-        """The turn whose timed steps take `slice_` seconds, and at least as long as untimed ones.
+    def of(cls, name: str, seconds: float, turn_seconds: float, several: bool) -> Turn:
+        """The turn whose timed steps take `turn_seconds`, and at least as long as untimed ones.
 
         seconds: of a step. several: whether several processes take it together.
         """
         lead = LEAD_SECONDS_OF_SEVERAL if several else LEAD_SECONDS
         least = 1 if seconds >= SLOW_STEP else MIN_STEPS
-        timed = max(least, round(max(slice_, lead) / seconds))
+        timed = max(least, round(max(turn_seconds, lead) / seconds))
         return cls(name, math.ceil(lead / seconds), timed)
 
     @property

@@ -268,7 +268,9 @@ class Tournament:
         steps = {name: paces[name].step for name in self.alive}
         turns = dict[str, Turn]()
         for name, each in self.alive.items():
-            turn = Turn.of(name, self._budget.step_to_plan(name, steps), each.slice, each.several)
+            turn = Turn.of(
+                name, self._budget.step_to_plan(name, steps), each.turn_seconds, each.several
+            )
             turns[name] = replace(turn, expected=turn.steps * paces[name].wall)
             self._takes[name] = turn.steps * paces[name].wall
         return turns

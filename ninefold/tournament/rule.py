@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ninefold.stats.verdicts import UNDECIDED, Name, Pair
 
-NEAR = 0.03  # how far from a ratio that is known its interval may reach, as a share of it
+NEAR = 0.03  # how far from a speedup that is known its interval may reach, as a share of it
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def are_known(pairs: Sequence[Pair]) -> bool:
 
 
 def is_near(pair: Pair) -> bool:
-    """Return whether the interval of a ratio reaches at most 3 % (NEAR) to either side of it."""
-    if pair.estimate is None or pair.low is None or pair.high is None:
+    """Return whether the interval of a speedup reaches at most 3 % (NEAR) to either side of it."""
+    if pair.speedup is None or pair.low is None or pair.high is None:
         return False
-    return pair.high <= (1 + NEAR) * pair.estimate and pair.low >= pair.estimate / (1 + NEAR)
+    return pair.high <= (1 + NEAR) * pair.speedup and pair.low >= pair.speedup / (1 + NEAR)

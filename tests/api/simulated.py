@@ -12,10 +12,10 @@ from unittest.mock import patch
 import numpy as np
 
 from ninefold.api.session import Session
-from ninefold.api.times import Times
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOK_COUNT
 from ninefold.tournament.plan import Turn
+from ninefold.tournament.times import Times
 
 SETTINGS = Settings(looks=LOOK_COUNT)
 

@@ -18,11 +18,11 @@ import ninefold
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
-from ninefold.api.times import times
 from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOK_COUNT
 from ninefold.tournament.taken import TurnLog, counted
+from ninefold.tournament.times import times
 from tests.conftest import ROOT
 from tests.kit import same
 
@@ -221,12 +221,12 @@ SETTINGS = Settings(looks=LOOK_COUNT)
 
 
 def found(
-    ratio: float, noise: float = 0.001, busy: float = 0.0, late: int = 0, rounds: int = 6
+    slower: float, noise: float = 0.001, busy: float = 0.0, late: int = 0, rounds: int = 6
 ) -> ninefold.Times:
     """What is told of two steps. busy: others' share in the turns of the first `late` rounds."""
     draw, log = np.random.default_rng(0), TurnLog()
     for number in range(rounds):
-        for name, each in {"<a>": 1.0, "b": ratio}.items():
+        for name, each in {"<a>": 1.0, "b": slower}.items():
             seconds = each * float(np.exp(noise * draw.standard_normal()))
             others = busy if number < late else 0.0
             log.add(name, number, seconds=seconds, steps=1, others=others)
@@ -234,11 +234,11 @@ def found(
 
 
 def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:
-    assert found(1.5).sentence.startswith("In this process <a> is the fastest: b's time is 1.50")
-    assert found(1.0).sentence.startswith("In this process no step is shown to be the fastest: ")
-    assert "takes the same time within 2 %" in found(1.0).sentence
+    assert found(1.5).sentence.startswith("In this process b is slower than <a>: 0.667 times as")
+    assert found(0.5).sentence.startswith("In this process b is 2.000 times as fast as <a> (99.3 %")
+    assert found(1.0).sentence.startswith("In this process b and <a> are equally fast within 2 % (")
     open_ = found(1.2, noise=0.2)
-    assert open_.sentence.startswith("In this process it is not decided after 5 repetitions")
+    assert open_.sentence.startswith("In this process it is not decided after 5 rounds")
     assert not open_.settled
     assert open_.best == "<a>"
     assert open_.chance < 0.95
@@ -246,9 +246,9 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert (none.best, none.settled) == (None, False)
     assert "in this process is not known yet" in none.sentence
     beside = found(1.5, busy=0.31, late=6).sentence
-    assert "Most time slices were disturbed (other programs used 31 % of the CPU time)" in beside
+    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside
     bursts = found(1.5, busy=0.31, late=2).sentence
-    assert "33 % of the time slices were disturbed and left out." in bursts
+    assert "33 % of the turns were disturbed and left out." in bursts
     assert "disturbed" not in found(1.5, busy=0.04, late=6).sentence
     without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     assert "in this process" in without.sentence.lower()

@@ -39,13 +39,13 @@ def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(script
     files = ("--json=found.json", "--markdown=found.md")
     done = scripts.run(*QUICK, "--minutes=0.5", *files, SLOW, FAST, code=0)
     assert re.match(r"B is [2-4]\.\d+ times as fast as A \(99.3 % interval ", done.stdout)
-    end = r"\nDecided after \d+ repetitions in .* min: B is .* times as fast as A; next: use B\.\n$"
+    end = r"\nDecided after \d+ rounds in .* min: B is .* times as fast as A; next: use B\.\n$"
     assert re.search(end, done.stdout)
-    assert re.fullmatch(r"all train; first repetition until \d\d:\d\d\n", done.stderr)
+    assert re.fullmatch(r"all train; first round until \d\d:\d\d\n", done.stderr)
     found = json.loads((scripts.folder / "found.json").read_text())
     (pair,) = found["pairs"]
     assert (pair["first"], pair["second"]) == ("A", "B")
-    assert 0 < pair["low"] < pair["ratio"] < pair["high"] < 1
+    assert 1 < pair["low"] < pair["speedup"] < pair["high"]
     assert [command["command"] for command in found["commands"]] == [SLOW, FAST]
     assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
     assert scripts.survivors() == []
@@ -104,7 +104,7 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts: Shel
             shown += part
     bench.communicate()
     os.close(terminal)
-    for words in ("starts; ", "stands; ", "all train; first repetition until ", "so far: B 0."):
+    for words in ("starts; ", "stands; ", "all train; first round until ", "so far: B 0."):
         assert words in shown.decode()
 
 
@@ -242,7 +242,7 @@ def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it
 def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts: Shell) -> None:
     (scripts.folder / "found.md").write_text("x" * 10000)
     done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
-    assert json.loads(done.stdout)["version"] == 1
+    assert json.loads(done.stdout)["version"] == 2
     assert "Output of the commands: " in done.stderr
     assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
     both = scripts.run(*QUICK, "--json=-", "--markdown=-", FAST, FAST, code=2)

@@ -8,29 +8,29 @@ from argparse import ArgumentTypeError
 import pytest
 from scipy import stats
 
-from ninefold.api.times import interval
 from ninefold.bench import gate
 from ninefold.bench.__main__ import share
 from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
+from ninefold.tournament.times import interval
 
 CONFIDENCE = Settings(looks=7).confidence
 
 
-def pair(estimate: float, low: float | None, high: float | None, n: int = 14) -> Pair:
-    return Pair("main", "HEAD", n, estimate, low, high, None, None, OPEN)
+def pair(speedup: float, low: float | None, high: float | None, rounds: int = 14) -> Pair:
+    return Pair("main", "HEAD", rounds, speedup, low, high, None, None, OPEN)
 
 
 @pytest.mark.parametrize(
     ("found", "verdict", "code", "end"),
     [
         (pair(1.004, 0.991, 1.017), gate.PASSES, None, "not slower by 3 %"),
-        (pair(0.8, 0.79, 0.81), gate.PASSES, None, "not slower by 3 %"),
-        (pair(1.02, 1.015, 1.025), gate.PASSES, None, "not slower by 3 %"),
-        (pair(1.081, 1.052, 1.111), gate.FAILS, 8, "slower by more than 3 %"),
-        (pair(1.012, 0.978, 1.067), gate.UNDECIDED, 9, "a slow-down above 7 % is excluded"),
-        (pair(1.0, 0.9, 1.1), gate.UNDECIDED, 9, "a slow-down above 10 % is excluded"),
-        (pair(1.2, None, None, n=1), gate.UNDECIDED, 9, "no slow-down is excluded"),
+        (pair(1.25, 1.24, 1.26), gate.PASSES, None, "not slower by 3 %"),
+        (pair(0.98, 0.975, 0.985), gate.PASSES, None, "not slower by 3 %"),
+        (pair(0.925, 0.9, 0.95), gate.FAILS, 8, "slower by more than 3 %"),
+        (pair(0.988, 0.938, 1.022), gate.UNDECIDED, 9, "a slow-down above 7 % is excluded"),
+        (pair(1.0, 1 / 1.1, 1.1), gate.UNDECIDED, 9, "a slow-down above 10 % is excluded"),
+        (pair(0.8, None, None, rounds=1), gate.UNDECIDED, 9, "no slow-down is excluded"),
     ],
 )
 def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided(
@@ -39,45 +39,45 @@ def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided
     assert gate.verdict(found, 0.03) == verdict
     failure = gate.failure(found, 0.03, CONFIDENCE, minutes=2)
     assert (failure and failure.code) == code
-    ratio = f"HEAD takes {found.estimate:.3f} of main's time (99.3 % interval "
+    speedup = f"HEAD is {found.speedup:.3f} times as fast as main (99.3 % interval "
     said = gate.sentence(found, 0.03, CONFIDENCE)
-    assert said == f"{ratio}{interval(found)}): {end}"
+    assert said == f"{speedup}{interval(found)}): {end}"
 
 
 def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
-    slower = gate.failure(pair(1.081, 1.052, 1.111), 0.03, CONFIDENCE, minutes=2)
+    slower = gate.failure(pair(0.925, 0.9, 0.951), 0.03, CONFIDENCE, minutes=2)
     assert isinstance(slower, Slower)
     assert str(slower) == (
-        "error: max-slowdown=3%: HEAD takes 1.081 of main's time; at most 1.03 is allowed, and the "
-        "interval is 1.052 to 1.111; see what changed, or allow more"
+        "error: max-slowdown=3%: HEAD is 0.925 times as fast as main; at least 0.971 is "
+        "allowed, and the interval is 0.900 to 0.951; see what changed, or allow more"
     )
     undecided = gate.failure(pair(1.0, 0.967, 1.034), 0.03, CONFIDENCE, minutes=3)
     assert isinstance(undecided, Undecided)
-    rounds = gate.rounds_needed(pair(1.0, 0.967, 1.034), 1.03, CONFIDENCE)
+    rounds = gate.rounds_needed(pair(1.0, 0.967, 1.034), 1 / 1.03, CONFIDENCE)
     assert rounds is not None
     assert str(undecided) == (
-        "error: max-slowdown=3%: not decided after 14 repetitions; the interval is 0.967 to 1.034; "
+        "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.967 to 1.034; "
         f"--minutes {math.ceil(3 * rounds / 14)}, a quieter runner, or --undecided pass"
     )
-    near = gate.failure(pair(1.0299, 1.0, 1.06), 0.03, CONFIDENCE, minutes=3)
+    near = gate.failure(pair(1 / 1.0299, 1 / 1.06, 1.0), 0.03, CONFIDENCE, minutes=3)
     assert str(near).endswith("; a quieter runner, or --undecided pass")
-    alone = gate.failure(pair(1.2, None, None, n=1), 0.03, CONFIDENCE, minutes=3)
-    assert "not decided after 1 repetition; the interval is not known yet; a quieter" in str(alone)
+    alone = gate.failure(pair(0.8, None, None, rounds=1), 0.03, CONFIDENCE, minutes=3)
+    assert "not decided after 1 round; the interval is not known yet; a quieter" in str(alone)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 1.01, 1.015, 1.05])
+@pytest.mark.parametrize("speedup", [1.0, 1 / 1.01, 1 / 1.015, 1 / 1.05])
 def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_one_round_less_does_not(
-    ratio: float,
+    speedup: float,
 ) -> None:
     def after(rounds: int) -> Pair:
         level = (1 - CONFIDENCE / 100) / 2
         half = stats.t.isf(level, rounds - 1) * 0.015 / math.sqrt(rounds)
-        return pair(ratio, ratio * math.exp(-half), ratio * math.exp(half), rounds)
+        return pair(speedup, speedup * math.exp(-half), speedup * math.exp(half), rounds)
 
     assert gate.verdict(after(4), 0.03) == gate.UNDECIDED
-    needed = gate.rounds_needed(after(4), 1.03, CONFIDENCE)
+    needed = gate.rounds_needed(after(4), 1 / 1.03, CONFIDENCE)
     assert needed is not None
-    assert gate.verdict(after(needed), 0.03) == (gate.PASSES if ratio < 1.03 else gate.FAILS)
+    assert gate.verdict(after(needed), 0.03) == (gate.PASSES if speedup > 1 / 1.03 else gate.FAILS)
     assert gate.verdict(after(needed - 1), 0.03) == gate.UNDECIDED
 
 

@@ -104,7 +104,7 @@ def test_steps_that_are_cold_after_a_pause_or_take_ever_longer_are_compared(
     found = json.loads((scripts.folder / "found.json").read_text())
     (pair,) = found["pairs"]
     assert pair["rounds"] >= 1
-    assert 0.5 < pair["ratio"] < 2
+    assert 0.5 < pair["speedup"] < 2
     assert (pair["low"] or 1) <= 1.02 <= 1.04 * (pair["high"] or 1)
     assert not any(each["catches_up"] for each in found["commands"])
 
@@ -115,4 +115,4 @@ def test_steps_that_wait_for_a_deadline_are_compared_where_none_is_paused_for_an
     options = ("--minutes=0.5", "--apart", "--json=found.json")
     scripts.run(*QUICK, *options, *[command("deadline")] * 2, code=0)
     (pair,) = json.loads((scripts.folder / "found.json").read_text())["pairs"]
-    assert 0.9 < pair["ratio"] < 1.1
+    assert 0.9 < pair["speedup"] < 1.1

@@ -41,7 +41,7 @@ def test_each_job_of_a_sweep_keeps_the_keys_that_its_own_option_has() -> None:
 
 
 def test_a_key_of_one_strategy_is_set_in_its_configurations_of_a_sweep(shell: Shell) -> None:
-    given = ["-m", UNUSED, "amp=fp32", "max_steps=2", "logger=quiet", "study.repeats=1"]
+    given = ["-m", UNUSED, "amp=fp32", "max_steps=2", "logger=quiet", "study.rounds=1"]
     common = [*given, "study.ask=[accuracy]", "launch.cpu_processes=2", "hydra.sweep.dir=sweep"]
     done = shell.train(*common, "parallel=none,ddp", code=0)
     assert "different conditions" not in done.stdout

@@ -57,8 +57,8 @@ def tree(folder: Path) -> dict[str, str]:
 MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("epohcs=3", 2, "epohcs=3: ", "did you mean epochs?"),
     ("paralel=ddp", 2, "paralel=ddp: ", "did you mean parallel?"),
-    ("study.slise=1", 2, "study.slise=1: ", "did you mean study.slice?"),
-    ("study.burn_in=5", 2, "study.burn_in=5: ", "no such key; known are study.ask, study.budget, "),
+    ("study.turm=1", 2, "study.turm=1: ", "did you mean study.turn?"),
+    ("study.nothing=5", 2, "study.nothing=5: ", "no such key; known are study.ask, study.budget, "),
     ("model.net.depth=3", 2, "model.net.depth=3: ", "or +model.net.depth=..."),
     ("model.net={_target_:torch.nn.Flatten,start_dim:2}", 2, "model.net={", "or ++model.net="),
     ("hydra.foo=1", 2, "hydra.foo=1: ", "--cfg hydra"),

@@ -117,7 +117,7 @@ def found(truth: Truth, count: int) -> Found:
         worse += find(comparison.accuracy, NONE, FAST).verdict == "worse"
         others += any(
             pair.verdict in DIFFERENT
-            for pair in comparison.seconds + comparison.accuracy
+            for pair in (*comparison.seconds, *comparison.accuracy)
             if pair.second != FAST
         )
     return Found(faster / count, fastest / count, worse / count, others / count)

@@ -69,7 +69,7 @@ def broken(folder: Path) -> Path:
     sweep(
         folder, *runs, question=EVIL, command="python train.py -m hydra.sweep.dir=/home/annabel/x",
         rounds=[entry(0, names[1:2], counted=False), entry(0, [names[2], *names[5:]])],
-        burn_in=names[0], superseded=[names[3]], planned_rounds=2, planned_cells=cells,
+        superseded=[names[3]], planned_rounds=2, planned_cells=cells,
         swept={"parallel": ["none", "ddp"], "amp": ["fp32", "scaler"]},
     )  # fmt: skip
     (folder / names[4]).rename(folder / "superseded")

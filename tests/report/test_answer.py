@@ -626,7 +626,7 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert is_unfinished(StudyRecord.of(done), [Run(folder="a", status="unfinished")])
     assert is_unfinished(StudyRecord.of({**done, "rounds": [entry(0, ["a"])]}), runs)
     assert is_unfinished(StudyRecord.of({**done, "planned_rounds": 2}), runs)
-    auto = {"settings": {"study": {"repeats": "auto"}}, "planned_rounds": 20}
+    auto = {"settings": {"study": {"rounds": "auto"}}, "planned_rounds": 20}
     assert not is_unfinished(StudyRecord.of({**done, **auto}), runs)
     no_longer_planned = {**done, "rounds": [*done["rounds"], entry(1, ["c"])]}
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
@@ -640,7 +640,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
         ), turns=True)  # fmt: skip
 
     assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speed)) for row in progress(one)] == [
+    assert [(row.cell, row.seconds, str(row.speedup)) for row in progress(one)] == [
         ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
@@ -648,7 +648,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
     assert settled(four)
     plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
-    assert str(faster.speed) == "2.00 (1.99 to 2.00) faster"
+    assert str(faster.speedup) == "2.00 (1.99 to 2.00) faster"
 
 
 def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:
@@ -665,7 +665,7 @@ def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell
     done = shell.train(
         "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
         "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
-        "hydra.sweep.dir=sweep", "study.repeats=1",
+        "hydra.sweep.dir=sweep", "study.rounds=1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = (

@@ -42,7 +42,7 @@ def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path
     for row in ROWS:
         for amp, text in zip(AMPS, found[row], strict=True):
             cell = known[f"{row}-{amp}"]
-            seconds, speed = cell["measures"]["seconds"]["mean"], cell["speed"]["value"]
+            seconds, speed = cell["measures"]["seconds"]["mean"], cell["speedup"]["value"]
             figures = [f"{seconds:.4f} s", f"{speed:.2f}×",
                        f"{cell['measures']['accuracy']['mean']:.2f} %"]  # fmt: skip
             assert " · ".join(figures) in text, (row, amp)
@@ -98,7 +98,7 @@ def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path: Pat
     }  # fmt: skip
     assert "Published: a blog post of 2021-22, one run each of 20 epochs" in shown
     group = built(recorded(folder)).groups[0]
-    assert group.published[Cell("none", "autocast")].speed == 22 / 21
+    assert group.published[Cell("none", "autocast")].speedup == 22 / 21
     assert recording("nine_way").groups[0].published == {}
 
 

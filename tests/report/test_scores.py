@@ -259,7 +259,7 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
     more = compare({}, turned, Settings(margin=0.3))
     for one, other in zip(less.accuracy, more.accuracy, strict=True):
         assert (one.verdict, one.p, one.low) == (other.verdict, other.p, -(other.high or 0))
-        assert (one.estimate, one.high) == (-(other.estimate or 0), -(other.low or 0))
+        assert (one.difference, one.high) == (-(other.difference or 0), -(other.low or 0))
     for mine, theirs in zip(less.safety, more.safety, strict=True):
         assert (mine.verdict, mine.low) == (theirs.verdict, -(theirs.low or 0))
     assert {pair.verdict for pair in less.accuracy} >= {"worse"}

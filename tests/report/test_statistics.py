@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.differences import Values, differences
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import Comparison, Control, Pair
+from ninefold.stats.verdicts import Comparison, Control, Difference, Pair
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -35,19 +37,20 @@ from tests.report.turns import SETTINGS, Noise, play
 
 DIFFERENT = {"faster", "slower", "better", "worse"}
 FAST, BAD = DDP_SCALER, DP_SCALER
+Of = TypeVar("Of", Pair, Difference)
 PLANTED = Truth(faster={FAST: math.log(1.05)}, lost={BAD: 1.5})
 
 
-def verdicts(pairs: list[Pair]) -> dict[tuple[str, str], str]:
+def verdicts(pairs: Sequence[Pair | Difference]) -> dict[tuple[str, str], str]:
     return {(pair.first, pair.second): pair.verdict for pair in pairs}
 
 
-def find(pairs: list[Pair], first: str, second: str) -> Pair:
+def find(pairs: Sequence[Of], first: str, second: str) -> Of:
     return next(pair for pair in pairs if (pair.first, pair.second) == (first, second))
 
 
 def wrong(comparison: Comparison) -> bool:
-    pairs = comparison.seconds + comparison.accuracy
+    pairs = (*comparison.seconds, *comparison.accuracy)
     return any(pair.verdict in DIFFERENT for pair in pairs)
 
 
@@ -98,8 +101,8 @@ def test_a_pair_is_compared_by_the_paired_t_test_with_students_interval_of_its_o
             )
             theirs = stats.ttest_rel(second, first)
             low, high = theirs.confidence_interval()
-            assert pair.estimate == pytest.approx(math.exp((second - first).mean()))
-            assert (pair.low, pair.high) == pytest.approx((math.exp(low), math.exp(high)))
+            assert pair.speedup == pytest.approx(math.exp((first - second).mean()))
+            assert (pair.low, pair.high) == pytest.approx((math.exp(-high), math.exp(-low)))
             assert len(cells) > 2 or pair.p == pytest.approx(theirs.pvalue)
 
 
@@ -133,7 +136,7 @@ def test_a_verdict_never_contradicts_its_interval() -> None:
             inside = pair.low >= 1 / 1.02 and pair.high <= 1.02
             assert (pair.verdict == "tie") == inside
             if pair.verdict in DIFFERENT:
-                assert (pair.verdict == "faster") == (pair.high < 1)
+                assert (pair.verdict == "faster") == (pair.low > 1)
                 assert pair.low > 1 or pair.high < 1
         for cell in found.safety:
             assert (cell.verdict == "safe") == ((cell.low or -math.inf) > -0.5)
@@ -156,7 +159,7 @@ def test_one_round_is_not_enough_for_anything() -> None:
     assert {p.verdict for p in [*found.seconds, *found.accuracy]} == {"open"}
     assert {s.verdict for s in found.safety} == {"open"}
     assert all(pair.p is None and pair.low is None for pair in found.seconds)
-    assert all(pair.estimate is not None for pair in found.seconds)
+    assert all(pair.speedup is not None for pair in found.seconds)
     assert found.control is not None
     assert (found.control.state, found.control.low) == ("not shown", None)
 
@@ -174,7 +177,7 @@ def test_cells_that_give_the_same_number_each_time_are_a_tie_and_break_nothing()
     same = {cell: accuracy[Cell("ddp", cell.amp)] for cell in CELLS}
     found = compare(seconds, same, Settings())
     pair = find(found.accuracy, NONE, DP)
-    assert (pair.estimate, pair.low, pair.high, pair.p, pair.verdict) == (0, 0, 0, 1, "tie")
+    assert (pair.difference, pair.low, pair.high, pair.p, pair.verdict) == (0, 0, 0, 1, "tie")
     assert next(s for s in found.safety if s.cell == DP).verdict == "safe"
     # Copies of a cell are no further evidence.
     two = {cell: accuracy[NONE if cell.parallel != "none" else DP] for cell in CELLS}
@@ -222,7 +225,7 @@ def test_drift_within_rounds_does_not_pass_for_a_difference(cells: int) -> None:
 def test_a_difference_without_any_noise_to_judge_it_by_is_not_claimed() -> None:
     seconds = {"a": {0: 1.0, 1: 3.0}, "b": {0: 2.0, 1: 6.0}}
     (pair,) = compare(seconds, {}, Settings()).seconds
-    assert pair.estimate == pytest.approx(2)
+    assert pair.speedup == pytest.approx(1 / 2)
     assert (pair.p, pair.low, pair.verdict) == (None, None, "open")
 
 
@@ -231,22 +234,26 @@ def test_a_pair_is_judged_by_the_rounds_that_both_cells_have() -> None:
     holes = without(seconds, (FAST, 0), (FAST, 3), (NONE, 5))
     found = compare({**holes, "failed": {}}, accuracy, Settings())
     pair = find(found.seconds, NONE, FAST)
-    common = [math.log(holes[FAST][r] / holes[NONE][r]) for r in (1, 2, 4)]
-    assert pair.n == 3
-    assert pair.estimate == pytest.approx(math.exp(fmean(common)))
+    common = [math.log(holes[NONE][r] / holes[FAST][r]) for r in (1, 2, 4)]
+    assert pair.rounds == 3
+    assert pair.speedup == pytest.approx(math.exp(fmean(common)))
     whole = find(found.seconds, DP, DP_AUTOCAST)
-    assert whole.n == 6
+    assert whole.rounds == 6
     assert whole.low is not None
     failed = find(found.seconds, NONE, "failed")
-    assert (failed.n, failed.estimate, failed.verdict) == (0, None, "open")
+    assert (failed.rounds, failed.speedup, failed.verdict) == (0, None, "open")
     zero = compare({**seconds, FAST: {**seconds[FAST], 0: 0.0, 1: math.nan}}, {}, Settings())
-    assert find(zero.seconds, NONE, FAST).n == 4
+    assert find(zero.seconds, NONE, FAST).rounds == 4
 
 
 def test_looking_often_asks_more_of_each_look() -> None:
     seconds, accuracy = one(PLANTED)
     once, often = (compare(seconds, accuracy, Settings(looks=n)) for n in (1, 5))
-    for a, b in zip(once.seconds + once.accuracy, often.seconds + often.accuracy, strict=True):
+
+    def both(found: Comparison) -> list[Pair | Difference]:
+        return [*found.seconds, *found.accuracy]
+
+    for a, b in zip(both(once), both(often), strict=True):
         assert b.adjusted == pytest.approx(min(1, 5 * (a.adjusted or 0)))
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
 
@@ -269,11 +276,11 @@ def test_a_control_is_one_number_a_round_over_all_pairs_with_students_interval()
     pairs = [(NONE, DP), (DP_SCALER, NONE_SCALER)]
     found = compare(seconds, {}, Settings(), pairs).control
     assert found is not None
-    logs = [np.log(list(seconds[b].values())) - np.log(list(seconds[a].values())) for a, b in pairs]
+    logs = [np.log(list(seconds[a].values())) - np.log(list(seconds[b].values())) for a, b in pairs]
     each = (logs[0] + logs[1]) / 2
     low, high = stats.ttest_1samp(each, 0).confidence_interval()
-    assert (found.n, found.pairs) == (5, pairs)
-    assert found.ratio == pytest.approx(math.exp(each.mean()))
+    assert (found.rounds, found.pairs) == (5, pairs)
+    assert found.speedup == pytest.approx(math.exp(each.mean()))
     assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)))
     assert found.resolution == pytest.approx(max(1 / math.exp(low), math.exp(high)) - 1)
 
@@ -310,7 +317,7 @@ def test_below_the_noise_floor_nothing_is_called_faster_or_slower_and_ties_stay(
     assert shown[NONE, DDP] == "below the noise floor"
     assert shown[NONE, NONE_SCALER] == plain[NONE, NONE_SCALER] == "tie"
     for pair in found.seconds:
-        beyond = abs(math.log(pair.estimate or 1)) > math.log1p(found.floor)
+        beyond = abs(math.log(pair.speedup or 1)) > math.log1p(found.floor)
         assert beyond or pair.verdict in ("below the noise floor", "open", "tie")
 
 

@@ -159,7 +159,7 @@ def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: P
     assert answer.lead == "Use one process in autocast: 2.02 times as fast as fp32."
     close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "close", close, rounds=1)).answer
-    assert answer.lead == "Too few repetitions to tell: none, autocast is the fastest so far."
+    assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)
 
 
@@ -213,18 +213,18 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     first, second = group.comparison.steady
     assert (first.cell, first.state) == (NONE, "passed")
     assert (second.cell, second.state, second.n) == (DDP, "failed", 6)
-    assert second.ratio == pytest.approx(1 / 0.85, rel=0.02)
+    assert second.speedup == pytest.approx(1 / 0.85, rel=0.02)
     assert group.comparison.control is not None
     assert group.comparison.control.resolution is not None
     assert group.comparison.floor == pytest.approx(
-        second.ratio * (1 + group.comparison.control.resolution) - 1
+        second.speedup * (1 + group.comparison.control.resolution) - 1
     )
     pairs = {(pair.first, pair.second): pair.verdict for pair in group.comparison.seconds}
     assert pairs[NONE_AUTOCAST, NONE_SCALER] == "below the noise floor"
     assert "below the noise floor" not in turned
     assert pairs[NONE, NONE_AUTOCAST] == "faster"
     [said] = [text for text in off.answer.caveats if "steady-state" in text]
-    assert "a step of ddp, fp32 took 17.9 % longer in time slices" in said
+    assert "a step of ddp, fp32 took 17.9 % longer in turns" in said
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
         ([0.0, 0.05, 0.0, 0.02, 0.0], ""),
         (
             [0.3, 0.05, 0.0, 0.02, 0.0],
-            "20 % of the time slices were left out: other programs used the",
+            "20 % of the turns were left out: other programs used the",
         ),
         ([0.3, 0.25, 0.4, 0.02, 0.0], "Other programs used 25 % of the CPU time throughout."),
         ([0.6, 0.65, 0.7, 0.62, 0.6], "Other programs used 62 % of the CPU time: this says little"),
@@ -244,7 +244,7 @@ def test_each_state_of_the_machine_has_its_sentence(
 ) -> None:
     answer = read(study(tmp_path, others=0.3, turn_others=others)).answer
     assert said in " ".join(answer.caveats)
-    assert ("of the time slices" in " ".join(answer.caveats)) == ("of the time slices" in said)
+    assert ("of the turns" in " ".join(answer.caveats)) == ("of the turns" in said)
     assert answer.lead.startswith("Under load: ") == ("says little" in said)
 
 
@@ -252,16 +252,14 @@ def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_p
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     busy = {"others": 0.7, "turn_others": [0.7] * 5}
     answer = read(study(tmp_path / "one", far, rounds=1, **busy)).answer
-    assert answer.lead == "Too few repetitions to tell: none, autocast is the fastest so far."
+    assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)
     answer = read(study(tmp_path / "three", far, rounds=3, **busy)).answer
     assert answer.lead.startswith("Under load: Use one process in autocast")
 
 
 @pytest.mark.parametrize("pairs", ["best", "all"])
-def test_beside_other_programs_a_study_goes_on_after_two_repetitions(
-    tmp_path: Path, pairs: str
-) -> None:
+def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path: Path, pairs: str) -> None:
     """Also if a command before has made them, so that this one's own log is empty."""
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     busy = {"others": 0.7, "turn_others": [0.7] * 5}
@@ -297,15 +295,15 @@ def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_cou
     left = [turn.left_out for run in found.recording.runs for turn in run.taken if turn.left_out]
     assert left == ["slow machine"] * 11  # two of them beside the slow ones
     assert [group.turns_left_out for group in found.report.groups] == [11 / 48] * 3
-    assert "23 % of the time slices were left out: " in " ".join(found.report.answer.caveats)
-    assert "without 23 % of the time slices, which were disturbed" in (found.picture or "")
+    assert "23 % of the turns were left out: " in " ".join(found.report.answer.caveats)
+    assert "without 23 % of the turns, which were disturbed" in (found.picture or "")
 
 
 def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(
     tmp_path: Path,
 ) -> None:
     shown = caveats(study(tmp_path, others=0.32))
-    assert "Other programs used 32 % of the CPU time during the time slices" in shown
+    assert "Other programs used 32 % of the CPU time during the turns" in shown
 
 
 def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Path) -> None:
@@ -321,7 +319,7 @@ def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Pat
     assert all(pair.low is None or pair.low > 0.01 for pair in group.comparison.seconds)
     assert group.comparison.control is not None
     assert group.comparison.control.resolution is None
-    assert "only ratios beyond 3 count as a difference." in group.check
+    assert "only speedups beyond 3 count as a difference." in group.check
 
 
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(

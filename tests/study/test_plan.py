@@ -26,7 +26,7 @@ from tests.study.conftest import Sweep
 def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(
     made: Sweep,
 ) -> None:
-    one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], repeats=9)
+    one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], rounds=9)
     other = made.plan(seed=1)
     orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same, other)]
     assert orders[0] == orders[1] != orders[2]
@@ -39,17 +39,17 @@ def test_the_second_of_two_rounds_runs_the_cells_backwards(made: Sweep) -> None:
     assert len({tuple(cell.name for cell in order) for order in orders}) > 2
 
 
-def test_repeats_continue_from_the_largest_seed_and_keep_all_named_seeds(
+def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(
     made: Sweep,
 ) -> None:
-    made.study(seeds=[7, 2], repeats=4).run()
+    made.study(seeds=[7, 2], rounds=4).run()
     assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
-    with pytest.raises(ConfigError, match=r"study.repeats=2: the sweep names 3 seeds"):
-        made.plan(seeds=[0, 1, 2], repeats=2)
-    with pytest.raises(ConfigError, match=r"study.repeats=auto: the sweep names 21 seeds"):
-        made.plan(seeds=range(21), repeats="auto")
-    with pytest.raises(ConfigError, match=r"study.repeats=2,3: it has several values"):
-        Plan([["study.repeats=2"], ["++study.repeats=3"]], made.compose, made.settings())
+    with pytest.raises(ConfigError, match=r"study.rounds=2: the sweep names 3 seeds"):
+        made.plan(seeds=[0, 1, 2], rounds=2)
+    with pytest.raises(ConfigError, match=r"study.rounds=auto: the sweep names 21 seeds"):
+        made.plan(seeds=range(21), rounds="auto")
+    with pytest.raises(ConfigError, match=r"study.rounds=2,3: it has several values"):
+        Plan([["study.rounds=2"], ["++study.rounds=3"]], made.compose, made.settings())
 
 
 def test_seeds_that_are_named_by_options_alone_are_all_run(made: Sweep) -> None:
@@ -114,18 +114,16 @@ def test_no_two_runs_of_a_study_are_in_one_folder(
 
 def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
     stored = ROOT / "conf" / "train.yaml"
-    single = made.compose(["study.repeats=3"])
+    single = made.compose(["study.rounds=3"])
     (failure,) = not_honored(single, stored)
-    assert str(failure).startswith("error: study.repeats=3: a single run has no repetitions;")
+    assert str(failure).startswith("error: study.rounds=3: a single run has no rounds;")
     assert not not_honored(made.compose(["seed=1"]), stored)
     with open_dict(single):
         single.hydra.mode = RunMode.MULTIRUN
         assert not not_honored(single, stored)
         single.hydra.runtime.choices["hydra/sweeper"] = "basic"
     (failure,) = not_honored(single, stored)
-    assert str(failure).startswith(
-        "error: study.repeats=3: hydra/sweeper=basic has no repetitions;"
-    )
+    assert str(failure).startswith("error: study.rounds=3: hydra/sweeper=basic has no rounds;")
 
 
 def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
@@ -140,7 +138,7 @@ def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
 
 def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made: Sweep) -> None:
     for ask in ("[time]", "[time,accuracy]", "null"):
-        assert wrong_settings(made.compose([f"study.ask={ask}", "study.repeats=auto"])) == []
+        assert wrong_settings(made.compose([f"study.ask={ask}", "study.rounds=auto"])) == []
     (one,) = wrong_settings(made.compose(["study.ask=[accuracy,time]"]))
     assert str(one).startswith("error: study.ask=[accuracy, time]: not allowed; [time], ")
 
@@ -153,7 +151,7 @@ RUNS = [
     ["~logger.console", "seed=1", "+model.net.more=1", "dataset.shape=[1,2,3]", "epochs=3"],
     ["model.net.width=4", "model={net: {width: 3}}"],
     ["model={net: {width: 3}}", "model.net.width=4"],
-    ["hydra.sweep.subdir=burn_in", "parallel=ddp", "max_steps=3"],
+    ["hydra.sweep.subdir=first", "parallel=ddp", "max_steps=3"],
     ["logger=jsonl", "optimizer.groups=[{match: '*.bias', lr: 0.1}]", "dataset.shape=[3,8,8]"],
     ["dataset=synthetic", "dataset.shape=[3,'${clock.sample}',8]", "optimizer.groups=[]"],
 ]  # fmt: skip

@@ -48,7 +48,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
     for runs in (10, 6):  # in the fourth round, and in the sixth
         made.statuses = ["ok"] * runs + ["killed"]
         with pytest.raises(KeyboardInterrupt):
-            made.study(seeds=[0], repeats="auto", resume=runs == 6).run()
+            made.study(seeds=[0], rounds="auto", resume=runs == 6).run()
     assert looked == [3, 5]
 
 
@@ -61,7 +61,7 @@ def test_each_round_has_every_cell_once_in_a_random_order(made: Sweep) -> None:
     assert [int(name.split("_")[0]) for name in made.names] == list(range(18))
 
 
-def test_a_sweep_without_repetitions_keeps_the_order_of_the_command(made: Sweep) -> None:
+def test_a_sweep_without_rounds_keeps_the_order_of_the_command(made: Sweep) -> None:
     made.study(seeds=[3]).run()
     assert made.names == ["0_none_fp32_seed3", "1_dp_fp32_seed3", "2_ddp_fp32_seed3"]
 
@@ -79,9 +79,9 @@ def test_no_round_is_begun_that_would_pass_the_budget(
 def test_a_round_that_is_no_longer_planned_is_left_unchanged(made: Sweep) -> None:
     made.statuses = ["ok"] * 7 + ["killed"]
     with suppress(KeyboardInterrupt):
-        made.study(seeds=[0], repeats=3).run()
+        made.study(seeds=[0], rounds=3).run()
     made.names = []
-    made.study(seeds=[0], repeats=2, resume=True).run()
+    made.study(seeds=[0], rounds=2, resume=True).run()
     assert made.names == []
     assert len(made.file()["rounds"]) == 3
 

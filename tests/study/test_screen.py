@@ -75,7 +75,7 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     assert len(lines) == 4
     ending = r"accuracy \d+\.\d\d %  [\d.]+ s/epoch(  \|  about \d+ s left)?"
     for number, line in enumerate(lines, 1):
-        found = rf"run {number} of 4  repetition [12]  \S+ seed [01]  {ending}"
+        found = rf"run {number} of 4  round [12]  \S+ seed [01]  {ending}"
         assert re.fullmatch(found, line), line
     assert not any(words in before for words in OWN)
     log = next((shell.folder / "study").glob("0_*/run.log")).read_text()
@@ -117,15 +117,15 @@ def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
     lines.begin(["none-fp32", "ddp-fp32"])
     for number in range(1, 21):  # every nine seconds
         now[0] += 9
-        lines.running(f"repetition 1  time slice {number}", (), 200.0)
-    lines.ended("repetition 1", (), 20.0)
+        lines.running(f"round 1  turn {number}", (), 200.0)
+    lines.ended("round 1", (), 20.0)
     now[0] += 59
-    lines.running("repetition 2")
+    lines.running("round 2")
     assert capsys.readouterr().out.splitlines() == [
         "2 configurations: none-fp32, ddp-fp32",
-        "repetition 1  time slice 7  |  about 3 min left",
-        "repetition 1  time slice 14  |  about 3 min left",
-        "repetition 1  |  about 20 s left",
+        "round 1  turn 7  |  about 3 min left",
+        "round 1  turn 14  |  about 3 min left",
+        "round 1  |  about 20 s left",
     ]
 
 
@@ -133,4 +133,4 @@ def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell: Shell) -> None:
     done = shell.train("-m", "seed=0,1", "max_steps=2", "launch.inline=true")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("test loss") == done.stdout.count("CPU thread") == 2
-    assert "run 2 of 2  repetition 2  none-fp32 seed 1  |  about " in done.stdout
+    assert "run 2 of 2  round 2  none-fp32 seed 1  |  about " in done.stdout

@@ -15,7 +15,7 @@ from tests.study.conftest import Sweep
 
 
 @pytest.mark.parametrize(
-    ("repeats", "looks"),
+    ("rounds", "looks"),
     [
         ((5, 5), 1),
         ((5, 7, 7), 2),
@@ -26,10 +26,10 @@ from tests.study.conftest import Sweep
     ],
 )
 def test_adding_rounds_to_a_study_counts_as_another_look(
-    made: Sweep, repeats: Sequence[int | str], looks: int
+    made: Sweep, rounds: Sequence[int | str], looks: int
 ) -> None:
-    for number, each in enumerate(repeats):
-        made.study(seeds=[0], repeats=each, budget=0, resume=number > 0).run()
+    for number, each in enumerate(rounds):
+        made.study(seeds=[0], rounds=each, budget=0, resume=number > 0).run()
     assert made.file()["looks"] == looks
 
 

@@ -25,7 +25,7 @@ from tests.conftest import ROOT, Shell, result, wait_until
 DEFAULTS = {
     "dataset.limit": "128", "batch_size": "32", "epochs": "1", "threads": "1",
     "launch.cpu_processes": "2", "hydra.sweep.dir": "study", "study.ask": "[time]",
-    "study.time_budget": "0.0001", "study.turns": "2", "study.slice": "0.02",
+    "study.time_budget": "0.0001", "study.turns": "2", "study.turn": "0.02",
 }  # fmt: skip
 
 
@@ -355,7 +355,7 @@ def test_a_study_of_times_is_not_resumed_with_another_configuration(
 @pytest.mark.slow
 def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     process = shell.start(
-        str(ROOT / "train.py"), *study("parallel=none,ddp", "study.slice=3", "study.turns=1000")
+        str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turn=3", "study.turns=1000")
     )
     wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
     time.sleep(8)  # until all have had their first turn

@@ -63,8 +63,13 @@ def main(seed: str, noise: float, process: float) -> None:
     from ninefold.tournament import rounds
 
     class Ranks(turns.TurnTaker):
-        def __init__(self, spec: Any, processes: int, name: str, slice_: float) -> None:
-            self.spec, self.name, self.several, self.slice = spec, name, processes > 1, slice_
+        def __init__(self, spec: Any, processes: int, name: str, turn_seconds: float) -> None:
+            self.spec, self.name, self.several, self.turn_seconds = (
+                spec,
+                name,
+                processes > 1,
+                turn_seconds,
+            )
             self.parallel, _, self.amp = name.partition("-")
             self.free, self.one_thread, self.step_seconds = None, None, 0.003
             self.processes = []

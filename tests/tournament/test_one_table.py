@@ -19,7 +19,7 @@ import sys, time
 from pathlib import Path
 from benchmarks import ours
 from ninefold.api.session import StepTaker, WarmUps
-from ninefold.api.times import times
+from ninefold.tournament.times import times
 from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Bench, Found
 from ninefold.config.spec import RunSpec

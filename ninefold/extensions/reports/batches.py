@@ -155,7 +155,7 @@ def _answer(
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
     if min(len(known) for each in alike for known in each.seconds.values()) < MIN_ROUNDS:
-        return _named("Too few repetitions to tell which batch to use.", None, said)
+        return _named("Too few rounds to tell which batch to use.", None, said)
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
     if plain.mean is None:
@@ -174,9 +174,12 @@ def _answer(
     compared = compare(seconds, {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
-    verdict, ratio = compared.verdict(plain.name, best.name), compared.ratio(plain.name, best.name)
-    if verdict == "faster" and ratio:
-        sooner = f"reaches the score {number(1 / ratio[0], 2)} times as soon"
+    verdict, known = (
+        compared.verdict(plain.name, best.name),
+        compared.speedup(plain.name, best.name),
+    )
+    if verdict == "faster" and known:
+        sooner = f"reaches the score {number(known[0], 2)} times as soon"
         return _named(f"Use {best.name}: it {sooner}.", best, said)
     if verdict in ("slower", "tie"):
         return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
@@ -194,14 +197,14 @@ def _final(value: float, score: Score) -> str:
 
 
 def _against(compared: Comparison, plain: Setting, best: Setting, base: Evidence) -> str:
-    known = compared.ratio(plain.name, best.name)
+    known = compared.speedup(plain.name, best.name)
     if known is None:
         return "in a time that cannot be compared"
     value, low, high = known
-    text = f"{1 / value:.2f} times as soon as {plain.name}"
+    text = f"{value:.2f} times as soon as {plain.name}"
     if low is None or high is None:
         return f"{text} (interval not known yet)"
-    return f"{text} ({base.settings.confidence:.3g} % interval {1 / high:.2f} to {1 / low:.2f})"
+    return f"{text} ({base.settings.confidence:.3g} % interval {low:.2f} to {high:.2f})"
 
 
 def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> str:
@@ -209,7 +212,7 @@ def _line(setting: Setting, plain: Setting, largest: bool, scoring: Score) -> st
     time of an epoch of `plain`."""
     epoch = f"{three_digits(setting.per_epoch)} s per epoch"
     if setting is not plain and plain.per_epoch:
-        epoch += f" ({times(setting.per_epoch / plain.per_epoch, 3)})"
+        epoch += f" ({times(plain.per_epoch / setting.per_epoch, 3)})"
     score = "" if setting.score is None else f", {_final(setting.score, scoring)} at the end"
     if setting.mean is not None:
         until = f"{three_digits(setting.mean)} s to the score"

@@ -1,4 +1,4 @@
-"""Says what more processes bring: the speed-up and the efficiency of each number of them."""
+"""Says what more processes bring: the speedup and the efficiency of each number of them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ UNTIMED = "Times of full training runs were not interleaved: the direction is no
 class Point:
     """One number of processes.
 
-    speed: against the base of its series; None: not known. ideal: the speed with no loss.
+    speedup: over the base of its series; None: not known. ideal: the speedup with no loss.
     crowded: whether there were fewer cores than threads; then it has no efficiency.
     """
 
     cell: Cell
     processes: int
-    speed: Compared | None
+    speedup: Compared | None
     ideal: float
     step: float
     crowded: bool
 
     @property
     def efficiency(self) -> float | None:
-        """Its share of the ideal speed."""
-        return None if self.speed is None or self.crowded else self.speed.value / self.ideal
+        """Its share of the ideal speedup."""
+        return None if self.speedup is None or self.crowded else self.speedup.value / self.ideal
 
 
 @dataclass(frozen=True)
@@ -78,13 +78,13 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
         for text in _sentences(each, kind, evidence)
     ]
     points = [
-        (point.speed.value, point, each.base)
+        (point.speedup.value, point, each.base)
         for each in found
         for point in each.measured
-        if point.processes > 1 and point.speed is not None
+        if point.processes > 1 and point.speedup is not None
     ]
     if not points:
-        lead = "No answer: no speed-up of more processes is known."
+        lead = "No answer: no speedup of more processes is known."
         return Answer(lead, False, None, None, [], reasons, [], table=table)
     _, best, base = max(points, key=lambda point: point[0])
     lead, named = _lead(best, base, kind)
@@ -101,7 +101,7 @@ def _direction(found: Sequence[Series], kind: str) -> str:
         if point.processes > 1 and point.step
     ]
     if not several:
-        return "No answer: no speed-up of more processes is known."
+        return "No answer: no speedup of more processes is known."
     speed, best = max(several, key=lambda each: each[0])
     looks = "faster" if speed > 1 else "slower"
     name = f"{best.cell.parallel} x{best.processes}"
@@ -134,7 +134,7 @@ def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Poi
     return Point(
         cell=cell,
         processes=processes,
-        speed=evidence.speed(cell, base),
+        speedup=evidence.speedup(cell, base),
         ideal=processes / (base.processes or 1),
         step=step_seconds(evidence.group, cell) or 0.0,
         crowded=cores is not None
@@ -148,27 +148,28 @@ def _point(cell: Cell, base: Cell, evidence: Evidence, cores: int | None) -> Poi
 
 def _lead(best: Point, base: Cell, kind: str) -> tuple[str, Cell | None]:
     """Whether more processes are faster, in at most 14 words; and the cell that is shown to be."""
-    assert best.speed is not None
+    assert best.speedup is not None
     what = f"{best.processes} processes ({best.cell.parallel})"
     one = "one" if base.processes in (None, 1) else f"{base.processes}"
-    if best.speed.verdict == "faster":
+    if best.speedup.verdict == "faster":
         unit = "as fast as" if kind == "strong" else "the examples a second of"
-        return f"Use {what}: {number(best.speed.value, 2)} times {unit} {one}.", best.cell
-    if best.speed.verdict == "tie":
+        return f"Use {what}: {number(best.speedup.value, 2)} times {unit} {one}.", best.cell
+    if best.speedup.verdict == "tie":
         return f"Do not scale out: {what} are no faster than {one}.", base
-    if best.speed.verdict == "slower":
-        return f"Do not scale out: {what} are {best.speed.value:.2f} times as fast as {one}.", base
+    if best.speedup.verdict == "slower":
+        found = f"{best.speedup.value:.2f} times as fast"
+        return f"Do not scale out: {what} are {found} as {one}.", base
     return f"Not decided: {what} may be faster or slower than {one}.", None
 
 
 def _chips(best: Point, base: Cell, evidence: Evidence) -> list[Chip]:
-    """The speed-up of the fastest with more than one process, with its interval."""
-    assert best.speed is not None
-    if best.speed.low is None or best.speed.high is None:
+    """The speedup of the fastest with more than one process, with its interval."""
+    assert best.speedup is not None
+    if best.speedup.low is None or best.speedup.high is None:
         return []
-    of = f"{evidence.label(best.cell)}, times as fast as {evidence.label(base)}"
-    text = f"{best.speed.value:.2f} ({_interval(best.speed, evidence)})"
-    return [Chip(of, text, "good" if best.speed.low > 1 else "even")]
+    of = f"{evidence.label(best.cell)}, speedup over {evidence.label(base)}"
+    text = f"{best.speedup.value:.2f} ({_interval(best.speedup, evidence)})"
+    return [Chip(of, text, "good" if best.speedup.low > 1 else "even")]
 
 
 def _interval(speed: Compared, evidence: Evidence) -> str:
@@ -200,9 +201,9 @@ def _sentences(series: Series, kind: str, evidence: Evidence) -> list[str]:
 def _best(series: Series, kind: str, evidence: Evidence) -> str:
     base = evidence.label(series.base)
     faster = [
-        (point.speed.value, point, point.speed)
+        (point.speedup.value, point, point.speedup)
         for point in series.measured
-        if point.speed is not None and point.speed.verdict == "faster"
+        if point.speedup is not None and point.speedup.verdict == "faster"
     ]
     if not faster:
         return f"No number of its processes is shown to be faster than {base}."
@@ -226,14 +227,14 @@ def _table(found: Sequence[Series], evidence: Evidence) -> AnswerTable:
     return AnswerTable(
         "More processes",
         f"{capitalized(kind)} scaling: {batch}.",
-        ["configuration", "times as fast", "efficiency", "ms a step"],
+        ["configuration", "speedup", "efficiency", "ms a step"],
         [_row(point, evidence) for series in found for point in series.points],
     )
 
 
 def _row(point: Point, evidence: Evidence) -> list[str]:
     times = MISSING
-    if (speed := point.speed) is not None:
+    if (speed := point.speedup) is not None:
         times = number(speed.value, 2)
         if speed.low is not None and speed.high is not None:
             times += f" ({speed.low:.2f} to {speed.high:.2f})"

@@ -68,13 +68,13 @@ class Sweep:
         if name == self.best:
             return "", ""
         if self.by_time:
-            ratio = self.compared.ratio(name, self.best)
-            return times(ratio and ratio[0]), self.compared.verdict(self.best, name)
+            found = self.compared.speedup(self.best, name)
+            return times(found and found[0]), self.compared.verdict(self.best, name)
         for pair in self.compared.accuracy:
-            if {pair.first, pair.second} == {name, self.best} and pair.estimate is not None:
+            if {pair.first, pair.second} == {name, self.best} and pair.difference is not None:
                 turned = pair.first == name
                 said = {"better": "worse", "worse": "better"} if turned else {}
-                off = -pair.estimate if turned else pair.estimate
+                off = -pair.difference if turned else pair.difference
                 return difference(off, self.scoring.mark), said.get(pair.verdict, pair.verdict)
         return MISSING, OPEN
 
@@ -217,7 +217,7 @@ def _table(sweep: Sweep) -> AnswerTable:
     if left := len(sweep.seconds) - len(shown):
         about += f" {left} further {plural(left, 'value is', 'values are')} left out."
     columns = ["value", *([score] if sweep.scores else [])]
-    columns += ["against the best", "repetitions" if sweep.by_time else "seeds"] * several
+    columns += ["against the best", "rounds" if sweep.by_time else "seeds"] * several
     title = f"{'Time' if sweep.by_time else capitalized(scoring.name)} by value"
     rows = [row(name) for name in shown]
     if not sweep.failed:

@@ -16,7 +16,7 @@ from ninefold.report.answer.groups import describe
 from ninefold.report.answer.recommend import Recommendation, recommend
 from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import (
-    FORMAT,
+    VERSION,
     Answer,
     Note,
     Report,
@@ -77,7 +77,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
         for evidence in found
     ]
     return Report(
-        format=FORMAT,
+        version=VERSION,
         title=title(recording.environment),
         question=one_line(question) if question else None,
         command=None if command is None else one_line(command),

@@ -42,7 +42,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     ]
     if evidence.group.timing and not evidence.comparison.steady:
         found.append(
-            "No process trained without interruption after its time slices: how far these are from "
+            "No process trained without interruption after its turns: how far these are from "
             "a long run is not known."
         )
     if evidence.uncontrolled:
@@ -66,7 +66,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(
             "Not all configurations could be alive at once, for want of memory or on a GPU that "
             f"takes one process at a time: they were timed in {count} groups. What changed between "
-            "the groups of a repetition does not cancel."
+            "the groups of a round does not cancel."
         )
     if evidence.group.timing:
         found += _state_of_machine(evidence, others(sweep.timing))
@@ -143,15 +143,15 @@ def _state_of_machine(evidence: Evidence, of_rounds: float | None) -> list[str]:
     if (left := sum(turns.left_out.values())) >= TOLD:
         reasons = {
             OTHERS: "other programs used the CPUs during {}",
-            AROUND: "during {} the slices around were slow as well",
+            AROUND: "during {} the turns around were slow as well",
             ALONE: "{} took more than three times as long as usual",
         }
         parts = [reasons[why].format(f"{100 * of:.0f} %") for why, of in turns.left_out.items()]
-        found.append(f"{100 * left:.0f} % of the time slices were left out: {listed_and(parts)}.")
+        found.append(f"{100 * left:.0f} % of the turns were left out: {listed_and(parts)}.")
     elif turns.others is None and share is not None and share > TOLD:
-        found.append(f"{used} during the time slices; in which of them is not known.")
+        found.append(f"{used} during the turns; in which of them is not known.")
     found += [
-        f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} repetitions."
+        f"{evidence.label(cell)} could be timed undisturbed in {counted} of {total} rounds."
         for cell in evidence.cells
         if (total := sum(run.timed for run in evidence.group.completed(cell))) >= MIN_ROUNDS
         and (counted := len(evidence.seconds.get(cell, {}))) < MIN_ROUNDS
@@ -258,7 +258,7 @@ def _not_steady(steady: Steady, evidence: Evidence) -> str:
         interval = f" (95 % interval {low} % to {high} %)"
     return (
         f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
-        f"{percent_longer(steady.ratio)} in time slices than without interruption{interval}. A "
+        f"{percent_longer(steady.speedup)} in turns than without interruption{interval}. A "
         "long run may differ as much from the times here, and the noise floor is that much higher."
     )
 

@@ -38,7 +38,7 @@ def conditions(runs: Sequence[Run], environment: Mapping[str, Any]) -> list[str]
     training, timing = ([run for run in runs if run.timed is timed] for timed in (False, True))
     if timing:
         rounds = {run.round for run in timing if run.counts}
-        of_rounds = f"in {counted(len(rounds), 'repetition')}"
+        of_rounds = f"in {counted(len(rounds), 'round')}"
         phrases.append(f"{counted(timing, 'timing run')} {of_rounds}, {_ok(timing)} ok")
         phrases.append(
             "times estimate the mean step of a long run on this host as it is most of the time"

@@ -87,8 +87,8 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """Return what there is one value of time for: a seed or a repetition."""
-        return "repetition" if self.timed else "seed"
+        """Return what there is one value of time for: a seed or a round."""
+        return "round" if self.timed else "seed"
 
     @property
     def few(self) -> bool:
@@ -122,12 +122,12 @@ class Evidence:
         """Return how the time of `second` compares with that of `first`: see `verdicts.Pair`."""
         return self.comparison.verdict(first, second)
 
-    def speed(self, cell: Cell, base: Cell = PLAIN) -> Compared | None:
-        """Return how many times as fast as another a configuration is; None: not known."""
+    def speedup(self, cell: Cell, base: Cell = PLAIN) -> Compared | None:
+        """Return the speedup of a configuration over another; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
-        ratio = self.comparison.ratio(cell, base)  # of their seconds, base / cell
-        return None if ratio is None else Compared(*ratio, self.verdict(base, cell))
+        found = self.comparison.speedup(base, cell)
+        return None if found is None else Compared(*found, self.verdict(base, cell))
 
     def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
         """Return how cells stand, by their seconds per epoch, against the fastest of them.
@@ -310,12 +310,12 @@ def step_seconds(group: Group, cell: Cell) -> float | None:
 
 
 def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
-    """Ratio of the seconds of a step, turns to long stretch, by cell and round."""
+    """The speedup of a long stretch alone over the turns before it, by cell and round."""
     found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
     for run in group.timing:
         if run.ok and run.round is not None and run.step_seconds and run.stretch_seconds:
             found[run.cell][run.round] = run.step_seconds / run.stretch_seconds
-    return {cell: ratios for cell, ratios in found.items() if ratios}
+    return {cell: of_rounds for cell, of_rounds in found.items() if of_rounds}
 
 
 def _noise(group: Group) -> dict[Cell, dict[int, float]]:

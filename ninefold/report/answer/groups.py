@@ -76,7 +76,7 @@ def describe(
 
 
 def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
-    """A published table as figures like ours: its times as ratios to the baseline's."""
+    """A published table as figures like ours: its times as speedups over the baseline."""
     plain = table.minutes.get(PLAIN)
     speeds = {cell: plain / minutes for cell, minutes in table.minutes.items() if plain}
     return {
@@ -104,7 +104,7 @@ def _cell(
         phases=evidence.phases(cell),
         label=evidence.label(cell),
         repeats=evidence.no_op_of[cell] if why == COPY else None,
-        speed=evidence.speed(cell),
+        speedup=evidence.speedup(cell),
         role=_role(found, cell) if compares else "",
         against=_against(found, cell) if compares else "",
         excluded=why,

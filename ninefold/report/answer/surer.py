@@ -62,7 +62,7 @@ def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
     budget = finite(sweep.settings.get("study", {}).get("time_budget"))
     if budget is None or (live and sweep.timing_ended == "rounds"):
         return None
-    made = counted(len(sweep.timing), "repetition")
+    made = counted(len(sweep.timing), "round")
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
         more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit

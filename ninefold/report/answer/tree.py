@@ -20,7 +20,7 @@ from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
-FORMAT = 2
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Figures(Estimate):
 
 @dataclass(frozen=True)
 class Compared:
-    """How a configuration compares with the baseline: how many times as fast, or by which score.
+    """How a configuration compares with the baseline: its speedup, or what its score is more.
 
     low, high: the interval of their pair. verdict: as of their pair, or of the safety of a score;
         "baseline" of itself.
@@ -160,7 +160,7 @@ class CellReport:
     phases: dict[str, float] | None
     label: str = ""
     repeats: Cell | None = None
-    speed: Compared | None = None
+    speedup: Compared | None = None
     role: str = ""
     against: str = ""
     excluded: str | None = None
@@ -168,9 +168,9 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of one configuration. speed: times as fast as the baseline."""
+    """What was published of one configuration. speedup: over the baseline."""
 
-    speed: float | None
+    speedup: float | None
     score: float | None
 
 
@@ -264,7 +264,7 @@ class Report:
     uncounted: by the folders of runs that do not count, why.
     """
 
-    format: int
+    version: int
     title: str
     question: str | None
     command: str | None

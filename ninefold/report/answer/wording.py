@@ -74,7 +74,7 @@ def _lead(found: Recommendation) -> str:
             name = f"one process in {name.removeprefix(f'{PLAIN.parallel}, ')}"
         if found.chance is None:
             return f"Use {name}: no other configuration is acceptable."
-        if (speed := evidence.speed(cell)) and speed.verdict == "faster":
+        if (speed := evidence.speedup(cell)) and speed.verdict == "faster":
             return f"Use {name}: {number(speed.value, 2)} times as fast as {_base(cell)}."
         same = _same(evidence)
         if cell == PLAIN:
@@ -151,9 +151,9 @@ def chips(found: Recommendation) -> list[Chip]:
             *_least_memory(found),
         ]
     said = []
-    speed = evidence.speed(cell)
+    speed = evidence.speedup(cell)
     if speed and speed.verdict == "faster" and speed.low is not None:
-        name = f"times as fast as {evidence.label(PLAIN)}"
+        name = f"speedup over {evidence.label(PLAIN)}"
         said.append(Chip(name, _with_interval(speed), "good"))
     if found.chance is not None:
         sure = f"{percent(found.chance)} that nothing is {_same(evidence)} faster"
@@ -174,7 +174,7 @@ def _least_memory(found: Recommendation) -> list[Chip]:
     evidence, cell = found.evidence, found.cell
     assert cell is not None
     memory, same = _memory(evidence), 1 + evidence.settings.same
-    speeds = {other: evidence.speed(other, cell) for other in found.may_be if other in memory}
+    speeds = {other: evidence.speedup(other, cell) for other in found.may_be if other in memory}
     near = [other for other, speed in speeds.items() if speed and speed.value * same >= 1]
     if len(near) < 2:
         return []
@@ -206,7 +206,7 @@ def reasons(found: Recommendation) -> list[str]:
         f"{evidence.label(cell)} takes {three_digits(seconds.mean or 0.0)} s per epoch "
         f"({_uncertainty(seconds, evidence.unit)})."
     ]
-    speed = evidence.speed(cell)
+    speed = evidence.speedup(cell)
     if cell != PLAIN and speed is not None:
         said.append(f"It is {_interval(found)}.")
     if found.decided and cell != PLAIN and evidence.scored:
@@ -235,10 +235,10 @@ def _open_to(found: Recommendation) -> list[str]:
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
             f"{_kept(evidence)}) is open: more seeds may decide it."
         )
-        speed = evidence.speed(cell, found.cell) if found.cell else None
+        speed = evidence.speedup(cell, found.cell) if found.cell else None
         if speed and speed.high is not None and speed.high < 1:
             said[-1] += (
-                f" It looks slower ({_with_interval(speed)} times as fast): if more repetitions "
+                f" It looks slower ({_with_interval(speed)} times as fast): if more rounds "
                 "show that, its score does not matter."
             )
     return said
@@ -252,7 +252,7 @@ def _behind(found: Recommendation) -> list[str]:
         other: speed
         for other in _rivals(found)
         if other != cell and excluded(other, evidence) is None
-        if (speed := evidence.speed(other, cell)) is not None
+        if (speed := evidence.speedup(other, cell)) is not None
     }
     lost = [other for other in others if evidence.safe[other] == "worse"]
     verdicts = {other: speed.verdict for other, speed in others.items()}
@@ -278,7 +278,7 @@ def _behind(found: Recommendation) -> list[str]:
     if out := [o for o in lost if o not in slower and verdicts[o] != "faster"]:
         said.append(f"Eliminated, as {evidence.group.score} is lost: {evidence.labels(out)}.")
     unclear = [o for o in others if verdicts[o] in UNDECIDED and o not in (*slower, *lost)]
-    unclear = [other for other in unclear if other != PLAIN or evidence.speed(cell) is None]
+    unclear = [other for other in unclear if other != PLAIN or evidence.speedup(cell) is None]
     if unclear:
         shown = [f"{evidence.label(other)} {_with_interval(others[other])}" for other in unclear]
         more = len(shown) - MAX_NAMED
@@ -307,7 +307,7 @@ def _sure(found: Recommendation) -> str:
     speeds = {
         other: speed.value
         for other in _rivals(found)
-        if other != cell and (speed := evidence.speed(other, cell)) is not None
+        if other != cell and (speed := evidence.speedup(other, cell)) is not None
     }
     if evidence.comparison.floor and speeds:
         closest = max(speeds, key=lambda other: speeds[other])
@@ -337,9 +337,10 @@ def control_text(evidence: Evidence) -> str:
     doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
     noisy = f" (too noisy for {_same(evidence)})" if control.state not in (PASSED, FAILED) else ""
     text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
-    text += percent_longer(control.ratio)
+    text += percent_longer(1 / control.speedup)
     if control.low is not None and control.high is not None:
-        low, high = (number(100 * (end - 1), 1, sign=True) for end in (control.low, control.high))
+        ends = 1 / control.high, 1 / control.low
+        low, high = (number(100 * (end - 1), 1, sign=True) for end in ends)
         text += f" (95 % interval {low} % to {high} %)"
     return text
 
@@ -354,7 +355,7 @@ def check(evidence: Evidence) -> str:
             "No two configurations do the same work here, so nothing checks the measurement itself."
         )
     if control.resolution is None:
-        return f"{text}; too few repetitions: only ratios beyond 3 count as a difference."
+        return f"{text}; too few rounds: only speedups beyond 3 count as a difference."
     same = _same(evidence)
     follows = {
         PASSED: f", within {same}.",
@@ -447,7 +448,7 @@ def _why_nothing(found: Recommendation) -> str:
 def _interval(found: Recommendation) -> str:
     """How many times as fast as the baseline the named configuration is, with its interval."""
     evidence, cell = found.evidence, found.cell
-    speed = evidence.speed(cell) if cell else None
+    speed = evidence.speedup(cell) if cell else None
     assert speed is not None
     text = f"{speed.value:.2f} times as fast as {evidence.label(PLAIN)}"
     if speed.low is None or speed.high is None:

@@ -65,7 +65,7 @@ def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
         raise ConfigError(
             "folder",
             folder,
-            "there is no such folder; the folder of a sweep, a run or a recorded result; give the "
+            "there is no such folder; the folder of a sweep, a run or a recording; give the "
             "folder that the sweep wrote, below outputs/",
         )
     gathered = gather_recording(folder, own)

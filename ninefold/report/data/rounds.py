@@ -18,7 +18,7 @@ def place(runs: Sequence[Run], sweep: StudyRecord) -> None:
 
     Where the study swept the processes, also `scaling`.
 
-    In a sweep without rounds, all runs count except the burn-in and superseded ones. In one with
+    In a sweep without rounds, all runs count except superseded ones. In one with
     rounds, a run that is in none of them does not count. A timing run that has no turns, as it
     failed, gets turns=0.
     """
@@ -45,7 +45,7 @@ def others(rounds: Sequence[Round]) -> float | None:
 
 
 def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
-    """Return the cells that a study left out of its time slices, each with the one it repeats."""
+    """Return the cells that a study left out of its turns, each with the one it repeats."""
     cells = {
         cell_name(keys): Cell(keys["parallel"], keys["amp"], int(count) if count else None)
         for keys in sweep.planned_cells
@@ -107,8 +107,6 @@ def why_not(run: Run, sweep: StudyRecord) -> str | None:
     """Return why a run enters no figure, or None if it counts."""
     if run.counts:
         return None
-    if run.folder == sweep.burn_in:
-        return "the burn-in: it warms the machine up"
     if sweep.put_away(run.folder):
         return "superseded: the study repeated it"
-    return "it is in no repetition that counts"
+    return "it is in no round that counts"

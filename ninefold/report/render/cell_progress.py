@@ -28,7 +28,7 @@ class CellProgress:
     runs: how many of its runs are in these figures.
     status: of the first run that ended badly, None without one.
     seconds: of an epoch, the mean and half of its 95 % interval: `1.23 ± 0.04`.
-    speed: how many times as fast as none-fp32 it is, with the interval and the verdict.
+    speedup: over none-fp32, with the interval and the verdict.
     score: as the seconds, with the verdict; in percent if it is a share.
     """
 
@@ -36,7 +36,7 @@ class CellProgress:
     runs: int
     status: str | None
     seconds: str
-    speed: Field
+    speedup: Field
     score: Field
 
     @property
@@ -45,7 +45,7 @@ class CellProgress:
         return {
             "configuration": self.cell,
             "s/epoch": self.seconds,
-            "times as fast": str(self.speed),
+            "speedup": str(self.speedup),
             "score": str(self.score),
             "runs": f"{self.runs} {self.status or ''}".rstrip(),
         }
@@ -76,7 +76,7 @@ def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
             max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
             evidence.failed.get(cell),
             _mean(seconds.get(cell, {}), decimals),
-            _speed(evidence.speed(cell)),
+            _speedup(evidence.speedup(cell)),
             _judged(score, "", OPEN if cell == PLAIN else evidence.safe[cell]),
         )
 
@@ -91,7 +91,7 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     return f"{number(found.mean, decimals)}{half}"
 
 
-def _speed(found: Compared | None) -> Field:
+def _speedup(found: Compared | None) -> Field:
     if found is None:
         return Field("")
     ends = between(found.low, found.high, lambda end: number(end, 2), "")

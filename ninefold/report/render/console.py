@@ -56,7 +56,7 @@ def _closing(report: Report) -> str:
     """Return the last line: whether it is decided, after how many rounds, and what is next."""
     answer = report.answer
     rounds = next((group.timing_rounds for group in report.groups), None)
-    after = f" after {counted(rounds, 'repetition')}" if rounds else ""
+    after = f" after {counted(rounds, 'round')}" if rounds else ""
     state = f"{'decided' if answer.decided else 'not decided'}{after}: "
     following = " Next: train with it." if answer.train else ""
     if answer.surer and not answer.train:

@@ -143,13 +143,13 @@ def of_speeds(cells: Sequence[CellReport], group: Group) -> tuple[Chart, list[Ma
     same = 1 + group.settings.same
 
     def mark(cell: CellReport, place: Place) -> Mark:
-        if cell.speed is None:
+        if cell.speedup is None:
             return Mark(MISSING, "out")
         word = verdict_of(cell)
         state = "out" if reason(cell) else word.state if word else "even"
-        return _mark(cell.speed, number(cell.speed.value, 2), state, place)
+        return _mark(cell.speedup, number(cell.speedup.value, 2), state, place)
 
-    known = [cell.speed for cell in cells if cell.speed]
+    known = [cell.speedup for cell in cells if cell.speedup]
     return _chart(f"speedup over {BASELINE} →", known, (1 / same, 1.0, same), cells, mark, log=True)
 
 
@@ -261,13 +261,13 @@ def _caption(group: Group) -> str:
         confidence = settings.score_confidence
         margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
         band = f"lost at most the margin, {margin}"
-    unit = "repetition" if group.timing_rounds and not scores else "seed"
+    unit = "round" if group.timing_rounds and not scores else "seed"
     key = SCORE_KEY if scores else SECONDS.key
     found = [each for cell in group.shown if (each := cell.measures.get(key))]
     count = counted(max((each.n for each in found), default=0), unit)
     if group.turns_left_out and not scores:
         share = max(1, round(100 * group.turns_left_out))
-        count += f" without {share} % of the time slices, which were disturbed"
+        count += f" without {share} % of the turns, which were disturbed"
     untimed = "" if group.asks_time or scores else "Times were not interleaved: no verdict."
     return (
         f"{count}; lines are {confidence:.3g} % intervals, the band is {band}. "

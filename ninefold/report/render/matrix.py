@@ -76,7 +76,7 @@ def matrix(group: Group) -> Matrix | None:
 
 def _about(group: Group) -> str:
     said = ["seconds an epoch"]
-    if any(cell.speed for cell in group.cells):
+    if any(cell.speedup for cell in group.cells):
         said.append(f"speedup over {BASELINE} (above 1 is faster)")
     if group.scored:
         said.append(group.score)
@@ -93,7 +93,7 @@ def _column(amp: str, group: Group) -> str:
 def _entries(group: Group) -> Iterator[tuple[Cell, Entry]]:
     seconds, score = figures_of(group, SECONDS.key), scores_of(group)
     for cell in group.cells:
-        took, speed, scored = seconds(cell).text, cell.speed, score(cell).text
+        took, speed, scored = seconds(cell).text, cell.speedup, score(cell).text
         yield (
             cell.cell,
             Entry(
@@ -132,11 +132,11 @@ def _published(cell: Cell, group: Group) -> str:
     if not group.published:
         return ""
     found = group.published.get(cell, Published(None, None))
-    speed = "no time" if found.speed is None else f"{number(found.speed, 2)}×"
+    speed = "no time" if found.speedup is None else f"{number(found.speedup, 2)}×"
     score = f"no {group.score}"
     if found.score is not None:
         score = with_unit(number(found.score, 2), group.unit)
-    known = (found.speed, found.score) != (None, None)
+    known = (found.speedup, found.score) != (None, None)
     return f"published {speed}, {score}" if known else "not published"
 
 

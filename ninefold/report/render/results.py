@@ -45,7 +45,7 @@ def ordered(group: Group) -> list[CellReport]:
         if scores_alone(group):
             score = _mean(cell, SCORE_KEY)
             return reason(cell) != "", math.inf if score is None else sign * score
-        return reason(cell) != "", -cell.speed.value if cell.speed else math.inf
+        return reason(cell) != "", -cell.speedup.value if cell.speedup else math.inf
 
     return sorted(group.shown, key=key)
 
@@ -151,7 +151,7 @@ def half_of(found: Figures) -> float | None:
 
 
 def _speed(cell: CellReport) -> Field:
-    found = cell.speed
+    found = cell.speedup
     if found is None:
         return NONE
     ends = between(found.low, found.high, lambda end: number(end, 2), "")
@@ -200,10 +200,10 @@ def _compared_with(group: Group) -> str:
 def about(group: Group) -> str:
     """Return what the fields of the table of results are, in two sentences."""
     settings, said = group.settings, []
-    if any(cell.speed for cell in group.shown):
+    if any(cell.speedup for cell in group.shown):
         said.append(f"speedup is over {BASELINE}, {_compared_with(group)}")
     if group.timing_rounds:
-        said.append(f"times are of {counted(group.timing_rounds, 'repetition')} in time slices")
+        said.append(f"times are of {counted(group.timing_rounds, 'round')} in turns")
     text = f"{capitalized('; '.join(said))}." if said else ""
     words = {test.verdict for test in group.comparison.safety}
     if "safe" in words:

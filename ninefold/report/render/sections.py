@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ninefold.errors import one_line
 from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
@@ -37,6 +38,7 @@ from ninefold.report.stats import numerics
 from ninefold.report.stats.measures import FIGURE, SCORE_KEY, SECONDS, TO_TARGET, of_score
 from ninefold.result import TIMING
 from ninefold.score import PHASES, SCORE
+from ninefold.stats.verdicts import Difference, Pair
 
 _NUMERICS = {
     numerics.SAME: Word("the same", "good"),
@@ -125,17 +127,17 @@ def _check(group: Group) -> Section | None:
     points = [group.check] if group.check else []
     if steady := [each for each in group.comparison.steady if each.cell in _own(group)]:
         told = [
-            f"{_label(group, each.cell)} {number(each.ratio, 3)} "
+            f"{_label(group, each.cell)} {number(each.speedup, 3)} "
             f"({between(each.low, each.high, three_digits, NOT_KNOWN)})"
             for each in steady
         ]
         points.append(
-            "A step in time slices took, in times of one without interruption in the same process "
-            f"(95 % interval): {listed_and(told)}."
+            "The speedup of training without interruption over turns of the same process (95 % "
+            f"interval): {listed_and(told)}."
         )
     if group.others is not None:
         share = f"{100 * group.others:.0f} %"
-        points.append(f"Other programs used {share} of the CPU time during the time slices.")
+        points.append(f"Other programs used {share} of the CPU time during the turns.")
     return Section("check", "Check", points=points, finding=_of_control(group)) if points else None
 
 
@@ -145,7 +147,7 @@ def _of_control(group: Group) -> str:
     if control is None:
         return ""
     floor = f"noise floor {100 * group.comparison.floor:.1f} %"
-    took = f"the same work took {percent_longer(control.ratio)}"
+    took = f"the same work took {percent_longer(1 / control.speedup)}"
     return f"A/A check {control.state}: {took}; {floor}"
 
 
@@ -280,11 +282,12 @@ def _numerics(group: Group) -> Section | None:
 
 def _pairs(group: Group) -> Section | None:
     """Every pair of configurations that do work of their own."""
-    settings, unit = group.settings, "repetitions" if group.timing_rounds else "seeds"
+    settings, unit = group.settings, "rounds" if group.timing_rounds else "seeds"
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
+    found, points = group.comparison, partial(difference, unit=group.unit)
     tables = [
-        _pair_table(group, settings.confidence, "times as fast", unit),
-        _pair_table(group, settings.score_confidence, score, "seeds"),
+        _pair_table(group, found.seconds, three_digits, settings.confidence, "speedup", unit),
+        _pair_table(group, found.accuracy, points, settings.score_confidence, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
@@ -305,25 +308,30 @@ def _pairs(group: Group) -> Section | None:
     return Section("pairs", "Every pair", about, tables=tables, finding=finding)
 
 
-def _pair_table(group: Group, confidence: float, what: str, unit: str) -> Table:
-    """A table of pairs by their times, or by their scores."""
-    times = what == "times as fast"
-
-    def show(value: float) -> str:
-        return three_digits(1 / value) if times else difference(value, group.unit)
-
+def _pair_table(
+    group: Group,
+    pairs: Sequence[Pair] | Sequence[Difference],
+    show: Callable[[float], str],
+    confidence: float,
+    what: str,
+    unit: str,
+) -> Table:
+    """A table of pairs by their speedups, or by their scores."""
     rows: list[Texts] = []
-    for pair in group.comparison.seconds if times else group.comparison.accuracy:
+    for pair in pairs:
         if {pair.first, pair.second} <= _own(group):
-            ends = (pair.high, pair.low) if times else (pair.low, pair.high)
-            found = MISSING if pair.estimate is None else show(pair.estimate)
+            if isinstance(pair, Pair):
+                value, count = pair.speedup, pair.rounds
+            else:
+                value, count = pair.difference, pair.n
+            found = MISSING if value is None else show(value)
             rows.append(
                 [
                     _label(group, pair.second),
                     _label(group, pair.first),
-                    Field(found, between(*ends, show, ""), word(pair.verdict)),
+                    Field(found, between(pair.low, pair.high, show, ""), word(pair.verdict)),
                     chance(pair.adjusted),
-                    pair.n,
+                    count,
                 ]
             )
     titles = (f"{what} ({confidence:.3g} % interval)", "p", unit)
@@ -381,7 +389,7 @@ def _runs(report: Report) -> Section:
         seconds, score = SECONDS.value(run), of_score(run.scoring).value(run)
         shown = small(seconds), score_text(score, unit)
         rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
-    titles = ("seed", "repetition", "s/epoch", in_words(_score_of(report.groups), unit))
+    titles = ("seed", "round", "s/epoch", in_words(_score_of(report.groups), unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table], finding=about.rstrip("."))
 

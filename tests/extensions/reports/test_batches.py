@@ -106,7 +106,7 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
 
 def test_after_two_timing_rounds_nobody_is_told_what_to_use() -> None:
     found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=2)
-    assert found.lead == "Too few repetitions to tell which batch to use."
+    assert found.lead == "Too few rounds to tell which batch to use."
     assert not found.decided
 
 

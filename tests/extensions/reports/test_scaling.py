@@ -70,18 +70,18 @@ def test_speed_up_and_efficiency_are_those_of_the_steps(weak: bool) -> None:
     for point in found.points[1:]:
         count = point.processes
         true = step(1, weak=weak) / step(count, weak=weak) * (count if weak else 1)
-        assert point.speed is not None
-        assert point.speed.value == pytest.approx(true, rel=0.01)
-        assert (point.speed.low or 0) < true < (point.speed.high or 0)
+        assert point.speedup is not None
+        assert point.speedup.value == pytest.approx(true, rel=0.01)
+        assert (point.speedup.low or 0) < true < (point.speedup.high or 0)
         assert point.efficiency == pytest.approx(true / count, rel=0.01)
-        assert point.speed.verdict == "faster"
+        assert point.speedup.verdict == "faster"
 
 
 def test_without_none_the_base_is_the_fewest_processes() -> None:
     found, _ = series(none=False)
     assert found.base == Cell("ddp", "fp32", 1)
-    assert found.points[0].speed is not None
-    assert found.points[0].speed.value == 1.0
+    assert found.points[0].speedup is not None
+    assert found.points[0].speedup.value == 1.0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
     found, enough = series(**facts)
     assert [point.crowded for point in found.points] == [False, False, True, True]
     assert [point.efficiency is None for point in found.points] == [False, False, True, True]
-    assert all(point.speed for point in found.points)
+    assert all(point.speedup for point in found.points)
     assert enough is None
     answer = reported(planted(**facts)).answer
     assert "ddp x4, fp32; ddp x8, fp32 had fewer cores than threads" in " ".join(answer.reasons)
@@ -124,7 +124,7 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
          Cell("ddp", "fp32", 4)),
         ({"noise": 0.9, "rounds": 3, "counts": (1, 2)},
          "Not decided: 2 processes (ddp) may be faster or slower than one.", None),
-        ({"cores": 1}, "No answer: no speed-up of more processes is known.", None),
+        ({"cores": 1}, "No answer: no speedup of more processes is known.", None),
     ],
 )  # fmt: skip
 def test_a_scaling_study_answers_in_its_own_words(
