@@ -33,7 +33,6 @@ from ninefold.config.job import Settled, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
 from ninefold.launch import events
-from ninefold.launch.failures import agree_on
 from ninefold.launch.ready import ready
 from ninefold.launch.run import exit_process, failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
@@ -68,10 +67,10 @@ def main(name: str, program: str | None = None) -> NoReturn:
     try:
         code = command.execute()
         if started_by():
-            from ninefold.launch import rendezvous
+            from ninefold.launch import per_rank
 
-            with suppress(Failure):  # it has been printed
-                rendezvous.here().release_waiting_ranks(code)
+            with suppress(Failure):  # they are gone
+                per_rank.release(code)
         code = command.finish(code)
     except OutputClosed:
         code = no_reader().code
@@ -155,12 +154,7 @@ class Command:
         """
         from ninefold.launch import per_rank
 
-        try:
-            per_rank.meet(self.argv)
-        except Failure as failure:
-            agreed, _ = agree_on(failure)
-            self.runs.tell([agreed])
-            exit_process(agreed.code)
+        per_rank.meet(self.argv)
         if ranks.found(os.environ).rank != 0:
             exit_process(follow())
 

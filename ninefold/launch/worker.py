@@ -24,7 +24,7 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
 from ninefold.files import write_json
 from ninefold.launch import forkserver
-from ninefold.launch.failures import Raised, agree_on, failure_of
+from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
 from ninefold.ranks import found
@@ -88,12 +88,10 @@ def end_in_time(spec: RunSpec) -> None:
 
 
 def tell(spec: RunSpec, failure: Failure) -> None:
-    """Tell the launcher why this process is about to end; where there is none, end it and tell the
-    other ranks or the user."""
+    """Tell the launcher why this process is about to end; where there is none, tell the user and
+    end it."""
     if spec.mailbox is None:
-        told, prints = agree_on(failure)
-        if prints:
-            print(told, file=sys.stderr, flush=True)
+        print(failure, file=sys.stderr, flush=True)
         exit_now(failure.code)
     report = FailureReport.of(failure, found(os.environ).rank)
     with suppress(FileNotFoundError):  # the launcher has given up

@@ -19,7 +19,7 @@ from ninefold.errors import CheckpointError
 from ninefold.types import MAY_CHANGE
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
-from tests.launch.test_rendezvous import ends_of
+from tests.launch.test_per_rank import ends_of
 
 KNOWN = schema.top_level(evaluates=False)
 JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
