@@ -116,7 +116,7 @@ def require_equal(members: Sequence[RankFacts], facts: Sequence[Mapping[str, str
     for member, own in zip(members, facts, strict=True):
         for name, value in own.items():
             if value != (expected := facts[0].get(name, value)):
-                shown = [text[:8] if len(text) == 64 else text for text in (value, expected)]
+                shown = only_in(value, expected), only_in(expected, value)
                 kind = DataError if name == "data" else ConfigError
                 raise kind(
                     "hosts",
@@ -125,6 +125,12 @@ def require_equal(members: Sequence[RankFacts], facts: Sequence[Mapping[str, str
                     "all hosts run one command with the same code on the same data",
                     "make them equal",
                 )
+
+
+def only_in(text: str, other: str) -> str:
+    """The words of `text` that `other` lacks; of a hash its beginning."""
+    words = [word for word in text.split() if word not in other.split()] or ["none"]
+    return " ".join(word[:8] if len(word) == 64 else word for word in words)
 
 
 def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
@@ -171,15 +177,14 @@ def release(code: int) -> None:
 
 def work(spec: RunSpec) -> None:
     """Run `spec` here. Raises Failure."""
-    if ranks.started_by() == "srun":  # it sends signals to each rank, which none listens for yet
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
+    # Of signals to each rank, as srun sends them, none is lost before the rank listens.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
     try:
         if spec.cache is not None:
             spec = replace(spec, cache=shared_cache(spec))
         worker.run(spec, begin=lambda: begin(spec))
     except Failure:
-        if ranks.started_by() == "torchrun":
-            signals.ignore()  # its agent may have found the same, and gives ranks 30 s to end in
+        signals.ignore()  # torchrun's agent may have found the same; it gives ranks 30 s to end in
         raise
 
 

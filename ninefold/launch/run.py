@@ -7,9 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ninefold import process
 from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
@@ -18,8 +17,7 @@ from ninefold.files import write_durably
 from ninefold.launch import Outcome, failures
 from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record, stopped
-from ninefold.process import OWN_END
-from ninefold.ranks import started_by
+from ninefold.ranks import started_by, tell_agent
 from ninefold.result import Result
 
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
@@ -132,19 +130,9 @@ def follow() -> int:
     try:
         return per_rank.follow()
     except Failure as failure:
+        tell_agent(failure)
         print(failure, file=sys.stderr, flush=True)
         return failure.code
-
-
-def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
-    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone.
-
-    patience: seconds to wait for threads and processes that the user's code left running.
-    """
-    if started_by():
-        process.flush_stdout()
-        process.exit_now(code)
-    process.exit_process(code, patience)
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:

@@ -14,7 +14,7 @@ from typing import Any
 from hydra.conf import HydraConf
 from omegaconf import DictConfig
 
-from ninefold import signals
+from ninefold import ranks, signals
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure
 from ninefold.launch import Outcome, events
@@ -137,6 +137,7 @@ class Runs:
 
         The process that has started the command, if it listens, gets them as they are.
         """
+        ranks.tell_agent(failures[0])
         events.tell_failures(failures)
         with self.with_display_hidden():
             print_failures(failures, self._debug)

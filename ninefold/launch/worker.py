@@ -27,7 +27,7 @@ from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
-from ninefold.ranks import found
+from ninefold.ranks import found, tell_agent
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import evaluate as evaluation
 from ninefold.train import run as train_run
@@ -91,6 +91,7 @@ def tell(spec: RunSpec, failure: Failure) -> None:
     """Tell the launcher why this process is about to end; where there is none, tell the user and
     end it."""
     if spec.mailbox is None:
+        tell_agent(failure)
         print(failure, file=sys.stderr, flush=True)
         exit_now(failure.code)
     report = FailureReport.of(failure, found(os.environ).rank)
