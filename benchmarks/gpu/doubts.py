@@ -12,9 +12,9 @@ from statistics import median
 
 from benchmarks.gpu.check import Check, Expectation, Figures, ends_with, first_bad
 from benchmarks.gpu.race import race
-from benchmarks.gpu.session import Session, read
-from benchmarks.gpu.study import SHORT, SMALLEST, studied
-from benchmarks.gpu.timings import SILENT, contestant, figures, over
+from benchmarks.gpu.session import Session
+from benchmarks.gpu.study import SHORT, studied
+from benchmarks.gpu.timings import SILENT, contestant, over
 
 CLOCKED = {"ResNet-18": ("amp=bf16", 256), "ConvNet 8x8": ("amp=fp32", 64)}
 CLOCKS = ("events", "torch.utils.benchmark")
@@ -62,34 +62,6 @@ def turns(session: Session) -> Figures:
 
 def in_turns(slice_: float) -> str:
     return over(f"a turn of {slice_} s", "a long run, a step")
-
-
-def graph(session: Session) -> Figures:
-    """A recorded step with and without sampled steps; the largest batch, trained for 12 steps."""
-    net, on = "ConvNet 8x8", "graph=true"
-    group = [
-        contestant(session, "graph", net, on),
-        contestant(session, "graph, sampled", net, on, "clock.sample=20"),
-        contestant(session, "no graph", net),
-        contestant(session, "no graph, sampled", net, "clock.sample=20"),
-        contestant(session, "raw graph", net, kind="raw_graph"),
-    ]
-    pairs = (
-        ("graph, sampled", "graph"), ("graph", "no graph"), ("graph", "raw graph"),
-        ("no graph, sampled", "no graph"),
-    )  # fmt: skip
-    found = figures(race(session, group, rounds=session.size(7, 1)), *pairs)
-    for name, more in (("reserved with a graph", (on,)), ("reserved without", ())):
-        overrides = contestant(session, name, "ResNet-18", "amp=bf16", *more).overrides
-        found[name] = session.call("long", overrides=overrides, lasts=0.1).get("MiB")
-    full = ("amp=bf16", "model=resnet18", "dataset=synthetic", "dataset.train_count=32768")
-    job = (*session.size(full, (*SMALLEST, "device=cpu")), on)
-    folder = session.new_folder()
-    command = ("-m", "ninefold.finders", "what=batch_size", *job, f"hydra.run.dir={folder}")
-    session.command(*command, limit=200, folder=folder)
-    batch = read(folder / "batch_size.json").get("batch_size", 64)
-    done = session.train(*job, f"batch_size={batch}", "max_steps=12", "logger=quiet")
-    return {**found, "largest batch": batch, "exit code": done.code}
 
 
 def files(session: Session) -> Figures:
@@ -167,30 +139,6 @@ CHECKS = [
             Expectation("trace"),
         ],
         seconds=140,
-    ),
-    Check(
-        "graph",
-        "What does a recorded step gain as users run it, and does the largest batch survive it?",
-        graph,
-        [
-            Expectation(
-                over("graph, sampled", "graph"), high=1.03, unit="×",
-                means="sampled steps are timed with a recorded run's",
-            ),
-            Expectation(
-                over("graph", "no graph"), high=0.5, unit="×", means="a graph does not halve a step"
-            ),
-            Expectation(over("graph", "raw graph"), high=1.25, unit="×"),
-            Expectation(
-                over("no graph, sampled", "no graph"), high=1.01, unit="×",
-                means="timing the phases costs a small net more than 0.6 %: see clock.sample",
-            ),
-            Expectation("reserved with a graph", unit="MiB"),
-            Expectation("reserved without", unit="MiB"),
-            Expectation("largest batch"),
-            ends_with(means="the largest batch that is found does not train"),
-        ],
-        seconds=130,
     ),
     Check(
         "files",

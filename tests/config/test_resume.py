@@ -245,7 +245,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
     assert str(refused.value) == (
         f"error: resume={run}: its config.yaml cannot be used; this version has no "
         "augment.randaugment, augment.randaugment_ops, checkpoint.format, checkpoint.on_error, "
-        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, launch.dry, "
+        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, graph, launch.dry, "
         "launch.engine; resume it with the version that wrote it, or start a new run with "
         f"init={run}"
     )
