@@ -54,7 +54,7 @@ class Raised:
     @cached_property
     def details(self) -> str:
         """Where a worker's error is found: the line of the user's code, if any, and the log."""
-        return located(self.error, f"traceback in {self.log}" if self.log else "no run had begun")
+        return located(self.error, f"traceback in {self.log}" if self.log else "the run had not begun")
 
 
 @dataclass(frozen=True)
