@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 FIRST = 1000  # of what multiprocessing calls when a process exits: its own are at most 100
 
 
-def work(spec: RunSpec) -> None:
+def main(spec: RunSpec) -> None:
     """Run `spec` in a worker process, whose entry point this is; a failure ends the process."""
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     from ninefold.launch import preload
