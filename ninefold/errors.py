@@ -10,7 +10,7 @@ import sysconfig
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
@@ -369,10 +369,6 @@ class FailureReport:
     @classmethod
     def read(cls, text: str) -> FailureReport:
         return cls(**json.loads(text))
-
-    @property
-    def text(self) -> str:
-        return json.dumps(asdict(self))
 
     @property
     def failure(self) -> Failure:

@@ -33,12 +33,19 @@ from ninefold.config.job import Settled, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
 from ninefold.launch import events
-from ninefold.launch.failures import agree_on
 from ninefold.launch.ready import ready
-from ninefold.launch.run import exit_process, failure_of, follow
+from ninefold.launch.run import failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
-from ninefold.process import OutputClosed, interrupted, no_reader, open_streams
+from ninefold.process import (
+    OutputClosed,
+    exit_now,
+    exit_process,
+    flush_stdout,
+    interrupted,
+    no_reader,
+    open_streams,
+)
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.study import checks
@@ -60,18 +67,18 @@ def main(name: str, program: str | None = None) -> NoReturn:
     open_streams()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else torch's sockets print more
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and the error is one line here
-    if started_by() != "torchrun":
+    if command.launcher != "torchrun":
         command.runs.handle_signals()
     else:  # its agent handles signals to the ranks
         signals.restore_default_handlers(signals.interrupt)
         signals.reset_signals_in_forks()
     try:
         code = command.execute()
-        if started_by():
-            from ninefold.launch import rendezvous
+        if command.launcher:
+            from ninefold.launch import per_rank
 
-            with suppress(Failure):  # it has been printed
-                rendezvous.here().release_waiting_ranks(code)
+            with suppress(Failure):  # they are gone
+                per_rank.release(code)
         code = command.finish(code)
     except OutputClosed:
         code = no_reader().code
@@ -80,13 +87,22 @@ def main(name: str, program: str | None = None) -> NoReturn:
         code = failure.code
     except KeyboardInterrupt as interrupt:  # it came between the lines above
         code = interrupted(interrupt, "", "", "").code
+    if command.launcher:
+        leave_ranks(code)
     exit_process(code, command.runs.patience)
+
+
+def leave_ranks(code: int) -> NoReturn:
+    """Exit as one of several ranks: without cleanup, which might wait for peers that are gone."""
+    flush_stdout()
+    exit_now(code)
 
 
 class Command:
     """One command while it runs.
 
     argv: its arguments.
+    launcher: torchrun or srun, if it started this process as one of several ranks.
     started: time.time() at its start.
     runs: its runs.
     sweep: folder of the sweep, for its report; None until the sweep has passed its checks.
@@ -96,6 +112,7 @@ class Command:
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
         self.name, self.started = name, time.time()
+        self.launcher = started_by()
         self.runs = Runs(argv)
         self.argv = self.runs.argv
         self.sweep: Path | None = None
@@ -108,7 +125,7 @@ class Command:
         try:
             ranks.require_launcher(os.environ)
             require_configuration()
-            if started_by():
+            if self.launcher:
                 self._meet()
             if problems := overrides.of_arguments(self.argv, self.name):
                 raise Refused(problems)
@@ -155,14 +172,9 @@ class Command:
         """
         from ninefold.launch import per_rank
 
-        try:
-            per_rank.meet(self.argv)
-        except Failure as failure:
-            agreed, _ = agree_on(failure)
-            self.runs.tell([agreed])
-            exit_process(agreed.code)
+        per_rank.meet(self.argv)
         if ranks.found(os.environ).rank != 0:
-            exit_process(follow())
+            leave_ranks(follow())
 
     def _show(self) -> None:
         """Let Hydra print what is asked for: the configuration and the like."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
@@ -17,7 +16,7 @@ from omegaconf import DictConfig, open_dict, read_write
 from ninefold import ranks
 from ninefold.config.composition import Composition
 from ninefold.config.parse import key_of
-from ninefold.errors import Failure, Interrupted, Preempted
+from ninefold.errors import Interrupted, Preempted
 from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
@@ -51,20 +50,15 @@ class HydraTask:
 
     def _as_a_rank(self, config: DictConfig) -> float | None:
         """Run a job of which each rank calls the task, as with several tasks of submitit."""
-        from ninefold.launch import per_rank, rendezvous
+        from ninefold.launch import per_rank
 
-        code, runs = 0, self._runs
-        try:
-            per_rank.meet(runs.argv)
-            if ranks.found(os.environ).rank == 0:
-                try:
-                    return self._run(config)
-                finally:
-                    rendezvous.here().release_waiting_ranks(runs.code)
-            code = follow()
-        finally:
-            with suppress(Failure):  # it has been printed
-                rendezvous.here().leave(code or runs.code)
+        per_rank.meet(self._runs.argv)
+        if ranks.found(os.environ).rank == 0:
+            try:
+                return self._run(config)
+            finally:
+                per_rank.release(self._runs.code)
+        code = follow()
         if code in (Preempted.code, Interrupted.code):
             raise SystemExit(code)
         return None

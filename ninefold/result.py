@@ -128,11 +128,10 @@ class Result:
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     tf32: whether float32 products were computed in TF32.
-    graph: whether training steps were replayed from a CUDA graph.
     memory_format: layout of inputs and weights, by torch's name.
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
-    phase_seconds: estimated share of each of PHASES in train_seconds; with a graph data, transfer.
+    phase_seconds: estimated share of each of PHASES in train_seconds.
     gpu_behind: share of sampled steps that a GPU was busy with when they were queued, see Clock.
     peak_memory_bytes: of each GPU what PyTorch's allocator held at most in training; of a CPU's
         processes the peak resident set, evaluations included.
@@ -155,7 +154,6 @@ class Result:
     dtype: str | None = None
     grad_scaler: bool | None = None
     tf32: bool | None = None
-    graph: bool | None = None
     memory_format: str | None = None
     cudnn_benchmark: bool | None = None
     processes: int | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import itertools
 import math
 import os
@@ -138,8 +137,7 @@ def reset_signals_in_forks() -> None:
 
     Else Pool.terminate() would wait for ever for children in which SIGTERM does what it does here.
     On Linux they end with this process, unless another thread than the main one forks them, whose
-    own end the kernel would take for it. So do the children that these fork. And they end where
-    they would return to code of ninefold, see `_leave_on_return`.
+    own end the kernel would take for it. So do the children that these fork.
     """
     if _Process.own is None:
         os.register_at_fork(
@@ -184,41 +182,11 @@ def _as_python_begins() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     if _Process.from_main:
         follow_parent(parent)
-    _leave_on_return()
 
 
 def _forget() -> None:
     """Begin as a process that has received no signal."""
     _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
-
-
-@functools.cache
-def end_forks_on_return() -> None:
-    """In a process of the user's, end what its code forks where it would return to ninefold."""
-    # By a function that calls it: two frames above it is the one that forks.
-    os.register_at_fork(after_in_child=lambda: _leave_on_return())
-
-
-def _leave_on_return() -> None:
-    """Have this forked process end where it would go on as its parent: back in code of ninefold.
-
-    A second rank or loader would write to the files and pipes of the first. What multiprocessing
-    forks does not return: it is left without a tracer, which makes calls slower.
-    """
-
-    def leave(frame: FrameType, event: str, argument: object) -> NoReturn:
-        os._exit(1)
-
-    frame: FrameType | None = sys._getframe(2)  # that calls os.fork
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package == "multiprocessing":
-            return
-        if package == "ninefold":
-            frame.f_trace = leave
-            sys.settrace(lambda frame, event, argument: None)
-            return
-        frame = frame.f_back
 
 
 @contextmanager

@@ -48,14 +48,6 @@ DEFECTS = [
         "            torch.cuda.synchronize(gpu)\n", "            pass\n",
     ),
     Defect(
-        "a replayed step with the rate it was recorded with", "train/cuda_graph.py",
-        'if group["lr"] != self._values[number]:', "if self._values[number] is None:",
-    ),
-    Defect(
-        "the loss of a replayed step, overwritten by the next", "train/cuda_graph.py",
-        "return self.loss.clone()", "return self.loss",
-    ),
-    Defect(
         "rows that the host waits for", "dataset/preparation.py",
         "return tensor.pin_memory().to(device, non_blocking=True)", "return tensor.to(device)",
     ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from benchmarks.ours import job
 from ninefold.errors import ConfigError
-from ninefold.ranks import Ranks, found, require_launcher, slurm, variables
+from ninefold.ranks import Ranks, found, require_launcher, slurm, tell_agent, variables
 
 SRUN = {
     "SLURM_JOB_ID": "7",
@@ -132,3 +135,14 @@ def test_several_tasks_for_a_strategy_of_one_process_are_one_line(
         "error: parallel.processes=1: srun started 4 processes; parallel=none wants 1; have it "
         "start 1, or choose parallel=ddp with parallel.processes=auto"
     )
+
+
+def test_torchrun_reports_the_line_of_the_rank_that_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    tell_agent(ConfigError("seed", "x", "not allowed; a number; correct it"))
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
+    said = str(ChildFailedError("train.py", {0: failure}))
+    assert "traceback : error: seed=x: not allowed; a number; correct it" in said

@@ -12,9 +12,9 @@ from statistics import median
 
 from benchmarks.gpu.check import Check, Expectation, Figures, ends_with, first_bad
 from benchmarks.gpu.race import race
-from benchmarks.gpu.session import Session, read
-from benchmarks.gpu.study import SHORT, SMALLEST, studied
-from benchmarks.gpu.timings import SILENT, contestant, figures, over
+from benchmarks.gpu.session import Session
+from benchmarks.gpu.study import SHORT, studied
+from benchmarks.gpu.timings import SILENT, contestant, over
 
 CLOCKED = {"ResNet-18": ("amp=bf16", 256), "ConvNet 8x8": ("amp=fp32", 64)}
 CLOCKS = ("events", "torch.utils.benchmark")
@@ -64,6 +64,7 @@ def in_turns(slice_: float) -> str:
     return over(f"a turn of {slice_} s", "a long run, a step")
 
 
+<<<<<<< HEAD
 def graph(session: Session) -> Figures:
     """A recorded step with and without sampled steps; the largest batch, trained for 12 steps."""
     net, on = "ConvNet 8x8", "graph=true"
@@ -92,6 +93,8 @@ def graph(session: Session) -> Figures:
     return {**found, "largest batch": batch, "exit code": done.code}
 
 
+=======
+>>>>>>> h3
 def files(session: Session) -> Figures:
     """JPEG files in turns and in a whole run, and by twice as many threads."""
     root, count = session.scratch / "jpegs", session.size(2000, 80)
@@ -167,30 +170,6 @@ CHECKS = [
             Expectation("trace"),
         ],
         seconds=140,
-    ),
-    Check(
-        "graph",
-        "What does a recorded step gain as users run it, and does the largest batch survive it?",
-        graph,
-        [
-            Expectation(
-                over("graph, sampled", "graph"), high=1.03, unit="×",
-                means="sampled steps are timed with a recorded run's",
-            ),
-            Expectation(
-                over("graph", "no graph"), high=0.5, unit="×", means="a graph does not halve a step"
-            ),
-            Expectation(over("graph", "raw graph"), high=1.25, unit="×"),
-            Expectation(
-                over("no graph, sampled", "no graph"), high=1.01, unit="×",
-                means="timing the phases costs a small net more than 0.6 %: see clock.sample",
-            ),
-            Expectation("reserved with a graph", unit="MiB"),
-            Expectation("reserved without", unit="MiB"),
-            Expectation("largest batch"),
-            ends_with(means="the largest batch that is found does not train"),
-        ],
-        seconds=130,
     ),
     Check(
         "files",

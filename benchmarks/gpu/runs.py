@@ -133,18 +133,6 @@ def compiled(session: Session) -> Figures:
     }
 
 
-def graph(session: Session) -> Figures:
-    one, other = (session.train(f"graph={on}") for on in ("true", "false"))
-    figures: Figures = {"exit code": first_bad(one.code, other.code)}
-    if one.result and other.result:
-        apart = 100 * (one.result["accuracy"] - other.result["accuracy"])
-        figures["points of accuracy apart"] = abs(apart)
-        figures["images per second over those without"] = (
-            one.result["images_per_second"] / other.result["images_per_second"]
-        )
-    return figures
-
-
 def profile(session: Session) -> Figures:
     net = session.size(("model=resnet18", "amp=bf16"), ("model=convnet",))
     more = ("profile=true", "numerics=3")

@@ -52,7 +52,6 @@ PYTHON
   if [ "$1" = first ]; then
     MINUTES=6
     train plain 120 || return 92
-    train graph 90 graph=true amp=scaler
     train ddp 90 parallel=ddp amp=autocast
     set -- smoke/machine smoke/default smoke/tests doubts beside
   fi

@@ -111,23 +111,6 @@ CHECKS = [
         seconds=25,
     ),
     Check(
-        "graph",
-        "Does a run whose step is one CUDA graph learn the same?",
-        runs.graph,
-        [
-            ends_with(gpus=1, means="graph=true does not train the default net"),
-            Expectation(
-                "points of accuracy apart",
-                high=1,
-                unit="points",
-                means="the graph replays another step than the eager one",
-            ),
-            Expectation("images per second over those without", unit="×"),
-        ],
-        seconds=20,
-        gpus=1,
-    ),
-    Check(
         "user_module",
         "Does a model work whose module asks for CUDA while it is imported?",
         runs.user_module,
@@ -170,7 +153,7 @@ CHECKS = [
             Expectation(
                 "bound by",
                 among=("host",),
-                means="the GPU is busier than predicted: graph=true gains less",
+                means="the GPU is busier than predicted",
             ),
             Expectation("its line"),
         ],

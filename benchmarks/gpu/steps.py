@@ -1,7 +1,7 @@
 """The part `steps`: how long steps take, and how they compare with the raw loop's.
 
 The bounds are what was worked out from the code before any GPU was seen, for an H200; 1.03 of the
-raw loop, and half of it with graph=true for the ConvNet at batch 64, are the goals.
+raw loop is the goal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from benchmarks.gpu import timings
 from benchmarks.gpu.check import Check, Expectation, ends_with
 from benchmarks.gpu.timings import (
-    GRAPHED,
     LARGE,
     LAYOUTS,
     PRECISIONS,
@@ -67,25 +66,6 @@ def small() -> list[Expectation]:
             low=0.9,
         )
     )
-    return found
-
-
-def graph() -> list[Expectation]:
-    found = []
-    most = {"ConvNet 8x8": 0.5, "ConvNet 32x32": 0.6, "ResNet-18": 0.8, "AlexNet": 1.0}
-    for net in GRAPHED:
-        own, raw = f"{net}, graph", f"{net}, raw"
-        found += times(own, net, raw, f"{net}, raw graph")
-        found += [
-            ratio(own, raw, "graph=true gains less than it should: see what is outside", most[net]),
-            ratio(own, net),
-            ratio(
-                own,
-                f"{net}, raw graph",
-                "ours leaves work outside of the graph that the raw loop has inside",
-                1.25,
-            ),
-        ]
     return found
 
 
@@ -165,13 +145,6 @@ CHECKS = [
         timings.small,
         small(),
         seconds=35,
-    ),
-    Check(
-        "graph",
-        "What does a whole step as one CUDA graph gain, and how close is it to the least?",
-        timings.graph,
-        graph(),
-        seconds=40,
     ),
     Check(
         "nets",

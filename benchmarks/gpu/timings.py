@@ -120,36 +120,6 @@ def small(session: Session) -> Figures:
     return values
 
 
-GRAPHED = {"ConvNet 8x8": "fp32", "ConvNet 32x32": "fp32", "ResNet-18": "bf16", "AlexNet": "bf16"}
-
-
-def graph(session: Session) -> Figures:
-    """A whole step as one CUDA graph: ours, and the raw loop's, which is the least possible."""
-    groups = []
-    for net, amp in GRAPHED.items():
-        precision = f"amp={amp}"
-        groups.append(
-            [
-                contestant(session, f"{net}, graph", net, precision, "graph=true"),
-                contestant(session, net, net, precision),
-                contestant(session, f"{net}, raw", net, precision, kind="raw"),
-                contestant(session, f"{net}, raw graph", net, precision, kind="raw_graph"),
-            ]
-        )
-    found = race(session, *groups, rounds=ROUNDS)
-    pairs = [
-        pair
-        for net in GRAPHED
-        for pair in (
-            (f"{net}, graph", f"{net}, raw"),
-            (f"{net}, graph", net),
-            (f"{net}, graph", f"{net}, raw graph"),
-            (f"{net}, raw graph", f"{net}, raw"),
-        )
-    ]
-    return figures(found, *pairs)
-
-
 LARGE = ("ResNet-18", "AlexNet")
 
 

@@ -43,7 +43,7 @@ from ninefold.types import accepts
 from tests.conftest import ROOT, Shell, metrics, only_run, result
 from tests.parallel.test_dp import classification, segmentation
 from tests.report.test_report import result as reported
-from tests.train.test_cuda_graph import same, trained
+from tests.train.test_on_gpu import same, trained
 
 CPU = torch.device("cpu")
 GPUS = (torch.device("cuda", 0), torch.device("cuda", 1))
@@ -177,14 +177,14 @@ class Twice(Split):
 def test_a_run_is_bitwise_that_of_none(
     how: tuple[str, ...], shared: tuple[str, ...], tmp_path: Path
 ) -> None:
-    none = trained(tmp_path / "none", *shared, recorded=False)
-    split = trained(tmp_path / "split", *how, *shared, recorded=False)
+    none = trained(tmp_path / "none", *shared)
+    split = trained(tmp_path / "split", *how, *shared)
     assert same(none, split)
 
 
 def test_a_run_in_chunks_has_the_losses_of_none(tmp_path: Path) -> None:
-    none = trained(tmp_path / "none", recorded=False)
-    split = trained(tmp_path / "split", *TWICE, "parallel.chunks=2", recorded=False)
+    none = trained(tmp_path / "none")
+    split = trained(tmp_path / "split", *TWICE, "parallel.chunks=2")
     assert split.logged["loss"] == pytest.approx(none.logged["loss"], abs=1e-6, rel=0)
     assert load_weights(ConvNet(3, 10, width=8), weights(split.checkpoint)).complete
 
@@ -246,7 +246,6 @@ REFUSED = {
     ("parallel.chunks=0",): "parallel.chunks=0: not allowed; a whole number of at least 1",
     ("parallel.devices=[0,1,2]", "parallel.at=[a]"): "parallel.at=[a]: it cuts the network into 2 "
     "parts; parallel.devices=[0, 1, 2] are 3 devices; ",
-    ("parallel.devices=[0,1]", "graph=true"): "graph=true: parallel.devices=[0, 1] are several ",
     ("parallel.devices=[0,1]", "compile=true"): "compile.mode=default: parallel.devices=[0, 1] are",
     ("parallel.devices=[cpu,0]", "amp=autocast"): "amp.dtype=auto: it is entered for one kind of",
     ("parallel.devices=[cpu,0]", "amp.scaler=true"): "amp.scaler=true: a GradScaler is of one ",

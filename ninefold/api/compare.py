@@ -156,10 +156,10 @@ def _require_possible() -> None:
             "ninefold.compare starts its processes as only Linux can; Linux is needed; "
             "ninefold.time_steps runs anywhere",
         )
-    if started_by():
+    if launcher := started_by():
         raise ConfigError(
             "launcher",
-            started_by(),
+            launcher,
             "ninefold.compare starts the processes by itself; one process is to call it; leave the "
             "launcher out",
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -97,10 +96,6 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
     """Let steps take turns to the end; return whether worker processes ran on between them."""
-    if hasattr(os, "register_at_fork"):  # on Windows signals cannot be imported
-        from ninefold import signals
-
-        signals.end_forks_on_return()
     with closing(StepWorkers(list(calls))) as workers:
         session.play({name: partial(take_turn, session, workers, calls[name]) for name in calls})
     return workers.run_on

@@ -21,8 +21,6 @@ from ninefold.types import spelled
 
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
-# A CUDA graph can record them: lr may be a tensor, and fused=True skips a step on the device.
-RECORDED = ("torch.optim.Adam", "torch.optim.AdamW", "torch.optim.SGD")
 LAYOUTS = {"channels_last": 3, "channels_last_3d": 4}  # of shapes with so many numbers
 HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
 
@@ -90,13 +88,6 @@ def wrong_length(job: Job, key: str) -> bool:
     return isinstance(numbers, list) and found is not None and len(numbers) not in (1, found)
 
 
-def unlike_recorded(job: Job) -> bool:
-    """Whether a step of the optimizer cannot be recorded in a CUDA graph (graph=true)."""
-    target = job["optimizer._target_"]
-    fits = target in RECORDED and job["optimizer.fused"] is True
-    return target is not None and not fits
-
-
 # Rows that are alike.
 
 
@@ -151,7 +142,6 @@ def _mixes_targets(key: str) -> Combination:
 
 # Of examples
 DDP: dict[str, Any] = {"parallel.max_processes": None, "parallel.devices": None}
-SGD: dict[str, Any] = {"optimizer._target_": "torch.optim.SGD", "optimizer.fused": True}
 
 REFUSED = (
     # The examples and the network
@@ -224,42 +214,13 @@ REFUSED = (
         "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
         example={"device": "cpu", "parallel.devices": [0]},
     ),
-    # CUDA graphs: of the network alone (compile.mode), and of a whole step (graph)
+    # CUDA graphs
     Combination(
         "compile.mode",  # wrong gradients, or an error
         lambda job: job["compile.mode"] in GRAPH_MODES and job["accumulate"] not in (None, 1),
         "accumulate={accumulate} adds gradients over micro-batches; a CUDA graph overwrites those "
         f"of the previous micro-batch; {OTHER_MODES}; choose one, or accumulate=1",
         example={"compile.mode": "max-autotune", "accumulate": 4},
-    ),
-    Combination(
-        "graph",
-        lambda job: job["graph"] is True and job["compile.mode"] in GRAPH_MODES,
-        f"compile.mode={{compile.mode}} records CUDA graphs of its own; {OTHER_MODES}; choose one, "
-        "or set graph=false",
-        example={"graph": True, "compile.mode": "reduce-overhead"},
-    ),
-    Combination(
-        "graph",
-        lambda job: job["graph"] is True and job.get("parallel.max_processes", 1) != 1,
-        "this strategy can have several processes, whose communication is not recorded; none, and "
-        "dp on one GPU, are allowed with it; choose parallel=none, or set graph=false",
-        example={"graph": True, **DDP},
-    ),
-    Combination(
-        "graph",
-        lambda job: job["graph"] is True and count(job) > 1,
-        "parallel.devices={parallel.devices} are several devices; a step on one GPU can be "
-        "recorded; name one, or set graph=false",
-        example={"graph": True, "parallel.devices": [0, 1]},
-    ),
-    Combination(
-        "graph",
-        lambda job: job["graph"] is True and unlike_recorded(job),
-        f"the optimizer is {{optimizer._target_}}, {{fused}}; {', '.join(RECORDED)} with "
-        "fused=true are allowed with it; choose optimizer=adamw or sgd with optimizer.fused=true, "
-        "or set graph=false",
-        example={"graph": True, **SGD, "optimizer.fused": False},
     ),
     Combination(
         "parallel.static_graph",  # torch: "INTERNAL ASSERT FAILED", issue 143580
@@ -333,7 +294,6 @@ WORDS: dict[str, Callable[[Job], object]] = {
     "mean": lambda job: len(job["dataset.mean"]),
     "std": lambda job: len(job["dataset.std"]),
     "gpu": lambda job: job["device"].partition(":")[2],
-    "fused": lambda job: "fused" if job["optimizer.fused"] is True else "not fused",
 }
 
 

@@ -155,8 +155,6 @@ class TrainKeys(Section, kw_only=True):
     """Device to train on; auto: the GPUs if there are any, cuda:1: GPU 1 alone."""
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
-    graph: Annotated[bool, MAY_CHANGE] = False
-    """Record the training step as one CUDA graph; one process on one GPU. No effect on a CPU."""
     profile: Annotated[bool, MAY_CHANGE] = False
     """Record five steps for TensorBoard and Perfetto, and print what limits the run."""
     numerics: Whole = 0

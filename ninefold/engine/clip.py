@@ -54,10 +54,7 @@ class Clip(NoClip):
             clip_grads_with_norm_(parameters, self._most, norm)
         elif self._bound is not None:
             clip_grad_value_(parameters, self._bound)
-        if self._norm is None:
-            self._norm = norm
-        else:  # in place: the replay of a CUDA graph writes to the tensor that it was recorded with
-            self._norm.copy_(norm)
+        self._norm = norm
 
     def metrics(self) -> dict[str, float]:
         """grad_norm: the 2-norm of all gradients before clipping. Waits for the device."""

@@ -49,7 +49,7 @@ def stepper(run: Training) -> Step:
     """Return the training step of `run`: a function of (inputs, targets) on the device.
 
     From the inside out: forward and backward of a micro-batch; the gradients of a batch; with the
-    optimizer's step an `update`, which a CUDA graph may replay; with the host's part a `step`.
+    optimizer's step and the host's part a `step`.
     """
     state, clock = run.state, run.clock
     scaler, optimizer = state.scaler, state.optimizer
@@ -65,7 +65,8 @@ def stepper(run: Training) -> Step:
     if run.accumulate > 1:
         add_gradients = in_micro_batches(run, forward_backward)
 
-    def update(inputs: Tree, targets: Tree) -> Tensor:
+    def step(inputs: Tree, targets: Tree) -> None:
+        state.schedule.begin_step()
         loss = add_gradients(inputs, targets)
         state.losses.watch(loss)
         run.clip()
@@ -73,13 +74,7 @@ def stepper(run: Training) -> Step:
         scaler.step(optimizer)
         scaler.update()
         state.drop_gradients()
-        return loss
-
-    run_update = run.graph.computing(update)
-
-    def step(inputs: Tree, targets: Tree) -> None:
-        state.schedule.begin_step()
-        state.losses.add(run_update(inputs, targets))
+        state.losses.add(loss)
         state.average.update()
         clock.mark("optimizer")
 

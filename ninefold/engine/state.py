@@ -35,7 +35,6 @@ class State:
     train_seconds, evaluate_seconds, epoch_seconds: of the inner clock, of all evaluations, and of
     the inner clock in each epoch.
     origin: sentences about the weights that the run began with, on rank 0.
-    restores: times that `restore` was called, after which tensors may be others than before.
     """
 
     model: nn.Module
@@ -53,7 +52,6 @@ class State:
     evaluate_seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
     origin: list[str] = field(default_factory=list)
-    restores: int = 0
 
     def __post_init__(self) -> None:
         self._parameters = list(self.model.parameters())
@@ -143,7 +141,6 @@ class State:
             self.evaluate_seconds = float(saved["evaluate_seconds"])
             self.epoch_seconds = list(map(float, saved["epoch_seconds"]))
         self.origin = [one_line(str(note)) for note in saved["origin"]]
-        self.restores += 1
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,25 +21,6 @@ from ninefold.tree import Tree
 
 Step = Callable[[Tree, Tree], None]  # trains on a batch: inputs and targets, on the device
 Update = Callable[[Tree, Tree], Tensor]  # (inputs, targets) -> the loss of a step, detached
-
-
-class NoGraph:
-    """Computes each step as it is written."""
-
-    records: ClassVar[bool] = False
-
-    def computing(self, update: Update) -> Update:
-        """Return what computes the steps: a function with the effect of `update`.
-
-        update: computes a step on the device and never waits for it. What it does on the host may
-        be done once for many steps.
-        """
-        return update
-
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        """A context whose steps are computed as they are written."""
-        yield
 
 
 class PeakMemory:
@@ -88,7 +68,6 @@ class Training:
     last_step: the optimizer step to stop after.
     patience: epochs without a better score to stop after; None: never.
     clip: called after the backward passes of a step; clips the gradients, if asked to.
-    graph: what computes the steps: as they are written, or replayed from a CUDA graph.
 
     The methods named `before_...`, `after_...` and `interrupted` do nothing here. A
     subclass logs, saves and looks for signals in them. Every process calls them together, and
@@ -112,7 +91,6 @@ class Training:
     last_step: int
     patience: int | None
     clip: NoClip = field(default_factory=NoClip)
-    graph: NoGraph = field(default_factory=NoGraph)
 
     @property
     def score(self) -> Score:

@@ -21,7 +21,6 @@ from ninefold.errors import (
     users_line,
 )
 from ninefold.process import OutputClosed, bug, no_reader
-from ninefold.ranks import started_by
 from ninefold.secrets import redact
 
 
@@ -29,7 +28,7 @@ from ninefold.secrets import redact
 class Raised:
     """An exception that ended a process: a worker, or the launcher.
 
-    log, rank: of a worker, the file with the traceback, and its rank.
+    log, rank: of a worker, the file with the traceback, if it has one yet, and its rank.
     of_hydra: of the launcher, the failure that the error is if it came from Hydra.
     """
 
@@ -55,7 +54,9 @@ class Raised:
     @cached_property
     def details(self) -> str:
         """Where a worker's error is found: the line of the user's code, if any, and the log."""
-        return located(self.error, f"traceback in {self.log}")
+        return located(
+            self.error, f"traceback in {self.log}" if self.log else "the run had not begun"
+        )
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,14 @@ KNOWN = (
         "correct its arguments, or choose another",
     ),
     Known(
+        ("Unable to find address for",),
+        ConfigError,
+        "GLOO_SOCKET_IFNAME",
+        None,
+        "gloo finds no address by it",
+        "name an interface of this host that leads to the others, as `ip address` lists them",
+    ),
+    Known(
         (
             "DistError",
             "Connection closed by peer",
@@ -227,15 +236,3 @@ def _of_code(raised: Raised) -> Failure:
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
     return bug(raised.error)
-
-
-def agree_on(failure: Failure) -> tuple[Failure, bool]:
-    """The failure that all ranks end with, if `failure` ends the run on this one.
-
-    And whether this process prints it: one rank of all does.
-    """
-    if not started_by():
-        return failure, True
-    from ninefold.launch import rendezvous
-
-    return rendezvous.tell(failure)

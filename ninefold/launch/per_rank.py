@@ -1,5 +1,7 @@
 """Run a job in processes of torchrun or srun, one for each rank: rank 0 sends it to the others.
 
+Until the run begins they are a gloo group. A rank that fails says so itself and exits with its own
+code; the others are ended by torchrun or srun, or find that it is gone.
 Imported late, because it imports torch: see ninefold.launch.run.
 """
 
@@ -9,69 +11,55 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
+from ninefold.config.parse import key_and_value
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure
+from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.launch import worker
-from ninefold.launch.rendezvous import RankFacts, Rendezvous, here, require_equal
+from ninefold.launch.failures import Raised, failure_of
+
+LOOPBACK = Path("/sys/class/net/lo")
 
 
-def run(spec: RunSpec) -> None:
-    """On rank 0: send the job to the other ranks and run it here. Raises Failure."""
-    met = here()
-    spec = replace(spec, hosts=met.hosts)
-    met.broadcast_job(spec.plain())
-    work(spec, met)
+@dataclass(frozen=True)
+class RankFacts:
+    """A rank, as it says.
 
-
-def follow() -> int:
-    """On any other rank: wait for the job and run it, or return the exit code to exit with."""
-    met = here()
-    job = met.get("job")
-    if isinstance(job, int):
-        return job
-    work(RunSpec.of_plain(job), met)
-    return 0
-
-
-def work(spec: RunSpec, met: Rendezvous) -> None:
-    """Run `spec` here. Raises Failure."""
-    if ranks.started_by() == "srun":  # it sends signals to each rank, which none listens for yet
-        signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
-    try:
-        if spec.cache is not None:
-            spec = replace(spec, cache=shared_cache(spec, met))
-        worker.run(spec, begin=lambda: begin(spec, met))
-    except Failure as failure:
-        if ranks.started_by() == "torchrun":
-            signals.ignore()  # its agent may have found the same, and gives ranks 30 s to end in
-        met.tell(failure)
-        raise
-
-
-def begin(spec: RunSpec, met: Rendezvous) -> None:
-    """Wait until all ranks can begin, and compare what they read. Raises Failure.
-
-    Ranks that wait in a collective for one that has failed before it would wait launch.timeout.
+    node: the number of its host.
+    facts: what must be the same on all ranks, such as versions, by name.
+    machine: cpu, cores and gpus of its host.
+    cpus: those of its host that it may use, which Slurm may have bound it to.
     """
-    needed = met.hosts[1:] and met.ranks.rank == met.host["ranks"][0]
-    facts = data.facts_of(spec.job_yaml, check=met.ranks.rank != 0) if needed else {}
-    if ready := met.all_ready(facts, spec.timeout):
-        require_equal(met.members, ready)
-        met.put("go", True)
+
+    rank: int
+    node: int
+    host: str
+    facts: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    cpus: list[int] = field(default_factory=list)
 
 
-def shared_cache(spec: RunSpec, met: Rendezvous) -> dict[str, str] | None:
-    """The cache of this host, which its first rank makes, where rank 0 has not. Raises Failure."""
-    key, made = f"cache/{met.ranks.node}", spec.cache if met.ranks.rank == 0 else None
-    if met.ranks.rank == met.host["ranks"][0]:
-        met.put(key, made or data.fill_cache_of(spec.job_yaml))
-    found: dict[str, str] | None = met.get(key)
-    return found
+class _Group:
+    """The gloo group of this process before the run.
+
+    members: what each rank says of itself. waiting: whether the other ranks wait for rank 0's job.
+    kept: the group once it is left: its connections stay open, as a peer may still read from them.
+    """
+
+    members: Sequence[RankFacts] = ()
+    waiting = False
+    kept: dist.ProcessGroup | None = None
 
 
 def meet(argv: Sequence[str]) -> None:
@@ -81,8 +69,34 @@ def meet(argv: Sequence[str]) -> None:
     """
     signals.follow_parent()
     os.environ.update(ranks.variables(os.environ))
-    met = here()
-    me = met.ranks
+    me = ranks.found(os.environ)
+    if me.world_size == me.local_world_size and LOOPBACK.exists():  # all peers are on this host
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    timeout = timedelta(seconds=timeout_of(argv))
+    with telling_peers():
+        store, *_ = next(dist.rendezvous("env://", timeout=timeout))
+        # torchrun keeps one store for ranks that it restarts.
+        store = dist.PrefixStore(f"launch_{me.attempt}", store)
+        dist.init_process_group(
+            "gloo", store=store, rank=me.rank, world_size=me.world_size, timeout=timeout
+        )
+    _Group.members = members = gathered(facts_of(me, argv))
+    require_equal(members, [member.facts for member in members])
+    machine.share_cores(host_of(me.rank)["cores"])
+    _Group.waiting = True
+
+
+def timeout_of(argv: Sequence[str]) -> float:
+    """The seconds of launch.timeout in a command's arguments, as nothing is composed yet."""
+    given = dict(map(key_and_value, argv)).get("launch.timeout", "")
+    try:
+        return max(1.0, float(given))
+    except ValueError:
+        return RunSpec.timeout
+
+
+def facts_of(me: ranks.Ranks, argv: Sequence[str]) -> RankFacts:
+    on_gpu = "device=cpu" not in argv and torch.cuda.is_available()
     facts = {
         "arguments": " ".join(sorted(argv)) or "none",
         "modules of ninefold": fingerprint.code(),
@@ -91,8 +105,132 @@ def meet(argv: Sequence[str]) -> None:
             f"versions of {package}": machine.installed(package) or "none"
             for package in ("torch", "torchvision")
         },
+        "devices": "cuda" if on_gpu else "cpu",
     }
     cpus = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    this_host = machine.this_host()
-    met.agree(RankFacts(me.rank, me.node, me.host, facts, this_host, cpus))
-    machine.share_cores(met.host["cores"])
+    return RankFacts(me.rank, me.node, me.host, facts, machine.this_host(), cpus)
+
+
+def require_equal(members: Sequence[RankFacts], facts: Sequence[Mapping[str, str]]) -> None:
+    """Raise the failure of the first rank some of whose `facts` are not those of rank 0."""
+    for member, own in zip(members, facts, strict=True):
+        for name, value in own.items():
+            if value != (expected := facts[0].get(name, value)):
+                shown = only_in(value, expected), only_in(expected, value)
+                kind = DataError if name == "data" else ConfigError
+                raise kind(
+                    "hosts",
+                    member.host,
+                    f"its {name} differ from {members[0].host}'s ({', '.join(shown)})",
+                    "all hosts run one command with the same code on the same data",
+                    "make them equal",
+                )
+
+
+def only_in(text: str, other: str) -> str:
+    """The words of `text` that `other` lacks; of a hash its beginning."""
+    words = [word for word in text.split() if word not in other.split()] or ["none"]
+    return " ".join(word[:8] if len(word) == 64 else word for word in words)
+
+
+def hosts_of(members: Sequence[RankFacts]) -> list[dict[str, Any]]:
+    """name, cpu, cores, gpus and ranks of each host."""
+    nodes: dict[int, list[RankFacts]] = {}
+    for member in members:
+        nodes.setdefault(member.node, []).append(member)
+    return [
+        {
+            "name": here[0].host,
+            **here[0].machine,
+            **({"cores": len(cpus)} if (cpus := set[int]().union(*(m.cpus for m in here))) else {}),
+            "ranks": [member.rank for member in here],
+        }
+        for here in nodes.values()
+    ]
+
+
+def host_of(rank: int) -> dict[str, Any]:
+    return next(host for host in hosts_of(_Group.members) if rank in host["ranks"])
+
+
+def run(spec: RunSpec) -> None:
+    """On rank 0: send the job to the other ranks and run it here. Raises Failure."""
+    spec = replace(spec, hosts=hosts_of(_Group.members))
+    broadcast(spec)
+    work(spec)
+
+
+def follow() -> int:
+    """On any other rank: wait for the job and run it, or return the exit code to exit with."""
+    job: RunSpec | int = broadcast()
+    if isinstance(job, int):
+        return job
+    work(job)
+    return 0
+
+
+def release(code: int) -> None:
+    """On rank 0, at its end: make ranks that still wait for a job exit with `code`."""
+    if _Group.waiting and dist.get_rank() == 0:
+        broadcast(code)
+
+
+def work(spec: RunSpec) -> None:
+    """Run `spec` here. Raises Failure."""
+    # Of signals to each rank, as srun sends them, none is lost before the rank listens.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals.SIGNALS)
+    try:
+        if spec.cache is not None:
+            spec = replace(spec, cache=shared_cache(spec))
+        worker.run(spec, begin=lambda: begin(spec))
+    except Failure:
+        signals.ignore()  # torchrun's agent may have found the same; it gives ranks 30 s to end in
+        raise
+
+
+def shared_cache(spec: RunSpec) -> dict[str, str] | None:
+    """The cache of this host, which its first rank makes, where rank 0 has not. Raises Failure."""
+    rank = dist.get_rank()
+    first = host_of(rank)["ranks"][0]
+    made = spec.cache if rank == 0 else data.fill_cache_of(spec.job_yaml) if rank == first else None
+    found: dict[str, str] | None = gathered(made)[first]
+    return found
+
+
+def begin(spec: RunSpec) -> None:
+    """Compare what all ranks read, once each can begin, and leave the group. Raises Failure.
+
+    In the group of the training, which is not formed yet, a rank that has failed before would be
+    waited for as long as launch.timeout.
+    """
+    rank = dist.get_rank()
+    needed = len(spec.hosts) > 1 and rank == host_of(rank)["ranks"][0]
+    facts = data.facts_of(spec.job_yaml, check=rank != 0) if needed else {}
+    require_equal(_Group.members, gathered(facts))
+    _Group.kept = dist.group.WORLD
+    dist.destroy_process_group()
+
+
+def gathered(mine: Any) -> list[Any]:
+    """What each rank gives, by rank. Every rank must call it. Raises PeerError."""
+    found = [None] * dist.get_world_size()
+    with telling_peers():
+        dist.all_gather_object(found, mine)
+    return found
+
+
+def broadcast(job: RunSpec | int = 0) -> Any:
+    """Rank 0's `job`, or the code that all exit with. Every rank must call it. Raises PeerError."""
+    _Group.waiting, sent = False, [job]
+    with telling_peers():
+        dist.broadcast_object_list(sent)
+    return sent[0]
+
+
+@contextmanager
+def telling_peers() -> Iterator[None]:
+    """Raise what torch finds in the block as a Failure, most often that a peer is gone."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise failure_of(Raised(error, rank=ranks.found(os.environ).rank)) from error

@@ -6,21 +6,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from ninefold import process
 from ninefold.config import overrides
 from ninefold.config.job import Settled
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, Refused
 from ninefold.files import write_durably
 from ninefold.launch import Outcome, failures
-from ninefold.launch.failures import Raised, agree_on
+from ninefold.launch.failures import Raised
 from ninefold.launch.run_folder import exclusive, record, stopped
-from ninefold.process import OWN_END
-from ninefold.ranks import started_by
+from ninefold.ranks import started_by, tell_agent
 from ninefold.result import Result
 
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
@@ -77,10 +74,9 @@ def run(
 
 
 def outcome_of(error: Exception, argv: Sequence[str] = ()) -> Outcome:
-    """How a run ends that raised `error`, on all ranks alike. argv: its command's arguments."""
-    failures = list(error.failures) if isinstance(error, Refused) else [failure_of(error, argv)]
-    failures[0], _ = agree_on(failures[0])
-    return Outcome(failures[0].code, tuple(failures))
+    """How a run ends that raised `error`. argv: the arguments of its command."""
+    failures = error.failures if isinstance(error, Refused) else (failure_of(error, argv),)
+    return Outcome(failures[0].code, failures)
 
 
 def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
@@ -134,25 +130,9 @@ def follow() -> int:
     try:
         return per_rank.follow()
     except Failure as failure:
-        agreed, prints = agree_on(failure)
-        if prints:
-            print(agreed, file=sys.stderr, flush=True)
-        return agreed.code
-
-
-def exit_process(code: int, patience: float = OWN_END) -> NoReturn:
-    """Exit; as one of several ranks without cleanup, which might wait for peers that are gone.
-
-    patience: seconds to wait for threads and processes that the user's code left running.
-    """
-    if started_by():
-        from ninefold.launch import rendezvous
-
-        with suppress(Failure):
-            rendezvous.here().leave(code)
-        process.flush_stdout()
-        process.exit_now(code)
-    process.exit_process(code, patience)
+        tell_agent(failure)
+        print(failure, file=sys.stderr, flush=True)
+        return failure.code
 
 
 def failure_of(error: Exception, argv: Sequence[str] = ()) -> Failure:

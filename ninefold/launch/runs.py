@@ -14,11 +14,10 @@ from typing import Any
 from hydra.conf import HydraConf
 from omegaconf import DictConfig
 
-from ninefold import signals
+from ninefold import ranks, signals
 from ninefold.config.job import Settled, asked
 from ninefold.errors import Failure
 from ninefold.launch import Outcome, events
-from ninefold.launch.failures import agree_on
 from ninefold.launch.ready import ready
 from ninefold.launch.run import outcome_of, run
 from ninefold.launch.run_folder import record
@@ -136,11 +135,9 @@ class Runs:
     def tell(self, failures: Sequence[Failure]) -> None:
         """Print each failure as a line on stderr, with its traceback if HYDRA_FULL_ERROR is set.
 
-        Of several ranks one does. The process that has started the command, if it listens, gets
-        them as they are.
+        The process that has started the command, if it listens, gets them as they are.
         """
-        if not agree_on(failures[0])[1]:
-            return
+        ranks.tell_agent(failures[0])
         events.tell_failures(failures)
         with self.with_display_hidden():
             print_failures(failures, self._debug)

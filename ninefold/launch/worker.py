@@ -24,10 +24,10 @@ from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
 from ninefold.files import write_json
 from ninefold.launch import forkserver
-from ninefold.launch.failures import Raised, agree_on, failure_of
+from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
 from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
-from ninefold.ranks import found
+from ninefold.ranks import found, tell_agent
 from ninefold.signals import SIGNALS, Stop
 from ninefold.train import evaluate as evaluation
 from ninefold.train import run as train_run
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 FIRST = 1000  # of what multiprocessing calls when a process exits: its own are at most 100
 
 
-def work(spec: RunSpec) -> None:
+def main(spec: RunSpec) -> None:
     """Run `spec` in a worker process, whose entry point this is; a failure ends the process."""
     assert "ninefold.launch.preload" in sys.modules, "the forkserver would outlive its launcher"
     from ninefold.launch import preload
@@ -88,12 +88,11 @@ def end_in_time(spec: RunSpec) -> None:
 
 
 def tell(spec: RunSpec, failure: Failure) -> None:
-    """Tell the launcher why this process is about to end; where there is none, end it and tell the
-    other ranks or the user."""
+    """Tell the launcher why this process is about to end; where there is none, tell the user and
+    end it."""
     if spec.mailbox is None:
-        told, prints = agree_on(failure)
-        if prints:
-            print(told, file=sys.stderr, flush=True)
+        tell_agent(failure)
+        print(failure, file=sys.stderr, flush=True)
         exit_now(failure.code)
     report = FailureReport.of(failure, found(os.environ).rank)
     with suppress(FileNotFoundError):  # the launcher has given up

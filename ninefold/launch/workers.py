@@ -144,7 +144,7 @@ class Workers:
         with replaced("TORCHELASTIC_SIGNALS_TO_HANDLE", ""), signals.held_back():
             self._context = start_processes(
                 "worker",
-                worker.work,
+                worker.main,
                 args={rank: (own,) for rank, own in enumerate(specs)},
                 envs={
                     rank: variables(rank, count, port, attempt) | (PAUSED if pipes else {})

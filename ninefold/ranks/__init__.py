@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ninefold.errors import ConfigError
+from ninefold.files import write_json
 from ninefold.ranks import slurm
 
 
@@ -85,3 +89,11 @@ def require_launcher(environment: Mapping[str, str]) -> None:
                 f"or torchrun does; start it with torchrun, or unset {name}",
             )
     slurm.variables(environment)
+
+
+def tell_agent(line: object) -> None:
+    """Give torchrun's agent, if there is one, the cause for its report of the first failure."""
+    if file := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        details = {"py_callstack": str(line), "timestamp": str(int(time.time()))}
+        with suppress(OSError):
+            write_json(Path(file), {"message": {"message": "", "extraInfo": details}})

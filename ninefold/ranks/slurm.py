@@ -26,6 +26,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
         size, rank, local_rank, host = (int(environment[name]) for name in OF_A_TASK)
         local_size = tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])[host]
         first = first_host(environment["SLURM_STEP_NODELIST"])
+        given_port = int(environment.get("MASTER_PORT") or 0)
     except (KeyError, ValueError, IndexError) as error:
         raise ConfigError(
             "SLURM_STEP_ID",
@@ -42,7 +43,7 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": local_size,
         "GROUP_RANK": host,
         "MASTER_ADDR": environment.get("MASTER_ADDR") or first,
-        "MASTER_PORT": environment.get("MASTER_PORT") or port,
+        "MASTER_PORT": given_port or port,
     }
     return {name: str(value) for name, value in found.items()}
 

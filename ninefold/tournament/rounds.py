@@ -102,11 +102,13 @@ class Tournament:
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:
             began, before = self._clock(), self.not_counted
-            if not (yield from self._round()):
+            number = self._entries.begin_round()
+            if not (yield from self._round(number)):
                 ended = BUDGET
                 break
             self.last_round = self._clock() - began - (self.not_counted - before)
             self._elapsed = self.elapsed
+            self._entries.round_ended(number)
         self.ended = ended
 
     @property
@@ -178,12 +180,12 @@ class Tournament:
         self._extended = disturbed and not found.busy and max(last) <= BUSY
         return self._extended
 
-    def _round(self) -> Generator[Turn, Taken, bool]:
+    def _round(self, number: int) -> Generator[Turn, Taken, bool]:
         """Let each contestant take its turns, in an order that every second round reverses.
 
         Returns whether the round is complete.
         """
-        entries, number = self._entries, self._entries.begin_round()
+        entries = self._entries
         self.overhead, self._round_seconds = 0.0, None
         left = mirrored(entries.names, f"{self._seed}start", number)
         whole, cells = True, len(left)
@@ -201,8 +203,6 @@ class Tournament:
                 for each in started:
                     each.close()
         self.alive = {}
-        if whole:
-            entries.round_ended(number)
         return whole
 
     def _group(

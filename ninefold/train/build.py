@@ -51,7 +51,6 @@ from ninefold.score import Counted, Score
 from ninefold.signals import Stop
 from ninefold.task.loss import require_untrained
 from ninefold.train import initial
-from ninefold.train.cuda_graph import step_graph
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.initial import restore
 from ninefold.train.kernels import (
@@ -331,7 +330,6 @@ def training(
         clip=NoClip()
         if limits == (None, None)
         else Clip(*limits, model, state.optimizer, state.scaler, parallel.full_tensor),
-        graph=step_graph(job.graph, state, clock, context),
         stop=stop,
         loggers=(
             _loggers(job, folder, state, last_step, score, counted) if context.rank == 0 else []

@@ -21,7 +21,7 @@ from ninefold.measure.environment import environment
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
-from ninefold.train import build, cuda_graph, kernels
+from ninefold.train import build, kernels
 from ninefold.train.training_run import TrainingRun, closing
 
 SELECTED_ON_TEST = (
@@ -70,7 +70,6 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *run.parallel.notes(context),
         *run.amp.notes(context.device),
         *kernels.compile_notes(job.compile.mode, context, run.parallel.shards),
-        *cuda_graph.notes(job.graph, context.device),
         *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
     if run.mean_loss is False:
@@ -105,7 +104,6 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         "dtype": amp.dtype,
         "grad_scaler": amp.scaler,
         "tf32": in_tf32(context.device),
-        "graph": run.graph.records,
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and context.device.type == "cuda",
         "processes": context.world_size,
@@ -211,8 +209,6 @@ def announce(run: TrainingRun, notes: list[str]) -> None:
         lines.append(str(run.loading))
     if job.compile.mode is not None:
         lines.insert(2, f"compile={job.compile.mode}: in the first warm-up steps, then training")
-    if run.graph.records:
-        lines.insert(2, "graph=true: the training step is recorded as a CUDA graph and replayed")
     for line in lines:
         say(line)
 

@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine.divergence import mean_loss
@@ -148,10 +147,7 @@ def repeated(run: TrainingRun, step: Step) -> Step:
             schedule, rates = copy.deepcopy(began)
             run.state.schedule.load_state_dict(schedule)
             for group, rate in zip(groups, rates, strict=True):
-                if isinstance(rate, Tensor):  # a graph reads it in place
-                    group["lr"].copy_(rate)
-                else:
-                    group["lr"] = rate
+                group["lr"] = rate
         step(inputs, targets)
 
     return next_step

@@ -72,8 +72,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
             seconds.append(time.perf_counter() - began)
 
         if numerics is not None:
-            with run.graph.off():
-                numerics.record(run, batches, timed)
+            numerics.record(run, batches, timed)
         for inputs, targets in islice(batches, asked.steps):
             timed(inputs, targets)
             two = len(seconds) > 1  # DistributedDataParallel regroups its buckets after the first
@@ -81,8 +80,7 @@ def warm_up(run: Training, asked: WarmUp, step: Step, warm: Callable[[], None]) 
                 break
         asked.step_seconds = seconds[-1] if seconds else None
         if asked.profile is not None:
-            with run.graph.off():
-                asked.profile.record(batches, step)
+            asked.profile.record(batches, step)
     if asked.compiles:  # what these steps took beyond the time of the last one
         asked.compile_seconds = sum(seconds) - len(seconds) * seconds[-1]
     warm()

@@ -285,39 +285,6 @@ def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.Monke
         timed.to_frame()
 
 
-FORKING = """
-import itertools, os, time
-from contextlib import nullcontext
-import ninefold
-
-forks = itertools.count()
-
-def step():
-    if next(forks) == 3 and (child := os.fork()):
-        print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    time.sleep(0.001)
-
-def loop():
-    t = ninefold.turns({"a": nullcontext, "b": nullcontext}, minutes=0.01)
-    while not t.done:
-        with t.step():
-            step()
-
-HOW = {"time_steps": lambda: ninefold.time_steps({"a": step, "b": step}, minutes=0.01),
-       "turns": loop}
-"""
-
-
-@pytest.mark.parametrize("how", ["time_steps", "turns"])
-def test_what_a_step_forks_ends_where_it_would_go_on_as_the_caller(how: str) -> None:
-    code = f"{FORKING}\nHOW[{how!r}]()\nprint('done')"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("child 1\n")
-    assert done.stdout.count("In this process") == done.stdout.count("done") == 1
-
-
 WITHOUT_POSIX = """
 import os, sys, torch, tqdm
 for name in ("fcntl", "resource", "pwd", "grp", "termios"):
@@ -329,7 +296,7 @@ for name in ("SIGUSR1", "SIGHUP", "SIGQUIT"):
     delattr(signal, name)
 del os.register_at_fork
 import ninefold
-assert [name for name in sys.modules if name.startswith("ninefold.")] == ["ninefold.places"]
+assert [name for name in sys.modules if name.startswith("ninefold.")] == []
 found = ninefold.time_steps({"a": lambda: None, "b": lambda: None}, minutes=0.01)
 assert found.busy is None
 t = ninefold.turns({"a": open, "b": open}, minutes=0.01)

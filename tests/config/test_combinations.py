@@ -11,7 +11,6 @@ from benchmarks import ours
 from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, Combination, problems
 from ninefold.config.options import find
 from ninefold.errors import ConfigError
-from tests.conftest import Shell
 
 IMAGES, VOLUMES = {"shape": [3, 8, 8]}, {"shape": [1, 8, 8, 8]}
 NONE = {"max_processes": 1}
@@ -62,8 +61,7 @@ def test_rows_name_keys_that_there_are() -> None:
         {"device": "cpu", "parallel": DDP},
         {"parallel": {**DP, "devices": [0, 2]}},
         {"parallel": DDP, "optimizer": SGD, "compile": {"mode": "reduce-overhead"}},
-        {"graph": True, "parallel": DP, "optimizer": SGD, "accumulate": 4},
-        {"graph": False, "compile": {"mode": "max-autotune"}, "parallel": DDP},
+        {"compile": {"mode": "max-autotune"}, "parallel": DDP},
         {"init": "run", "init_partial": True, "init_without": ["fc"]},
         {"init": None, "init_partial": False, "init_without": None},
         {"cudnn_benchmark": True, "deterministic": False},
@@ -83,8 +81,8 @@ def test_what_can_be_honored_is_allowed(job: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("job", "field"),
     [
-        (["parallel=ddp", "graph=true"], "graph"),
-        (["parallel=dp", "parallel.devices=[0,1]", "graph=true"], "graph"),
+        (["parallel=ddp", "parallel.static_graph=true", "accumulate=2"], "parallel.static_graph"),
+        (["parallel=dp", "parallel.devices=[0,1]", "device=cpu"], "parallel.devices"),
     ],
     ids=str,
 )
@@ -93,12 +91,3 @@ def test_the_options_of_conf_have_the_keys_that_the_rows_ask_for(
 ) -> None:
     with pytest.raises(ConfigError, match=f"error: {field}="):
         ours.job(*job)
-
-
-def test_a_stored_run_that_cannot_be_recorded_is_not_resumed_with_a_graph(shell: Shell) -> None:
-    job = ["parallel=ddp", "parallel.processes=1", "logger=quiet", "hydra.run.dir=run"]
-    done = shell.train(*job, "max_steps=1", "threads=1")
-    assert done.returncode == 0, done.stderr
-    done = shell.train("resume=run", "graph=true", "max_steps=2")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: graph=true: this strategy can have several processes")

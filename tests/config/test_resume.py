@@ -19,7 +19,7 @@ from ninefold.errors import CheckpointError
 from ninefold.types import MAY_CHANGE
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
-from tests.launch.test_rendezvous import ends_of
+from tests.launch.test_per_rank import ends_of
 
 KNOWN = schema.top_level(evaluates=False)
 JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
@@ -245,7 +245,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
     assert str(refused.value) == (
         f"error: resume={run}: its config.yaml cannot be used; this version has no "
         "augment.randaugment, augment.randaugment_ops, checkpoint.format, checkpoint.on_error, "
-        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, launch.dry, "
+        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, graph, launch.dry, "
         "launch.engine; resume it with the version that wrote it, or start a new run with "
         f"init={run}"
     )

@@ -2,7 +2,7 @@
 
 Whatever it is, both hosts end, no process is left, and the run can be resumed. The hosts are
 network namespaces of this machine (root, iproute2), see `tests.faults.hosts`. That ranks agree is
-shown without hosts in tests/launch/test_rendezvous.py.
+shown without hosts in tests/launch/test_per_rank.py.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def training(pair: Pair) -> Path:
 
 
 def check(ended: dict[str, Ended], *said: str, run: Path | None = None) -> None:
-    """One line of the run, with each of `said` in it, on one host; result.json has it too."""
+    """One line, the same on all hosts that say one, with `said` in it; result.json has it too."""
     (line,) = {line for end in ended.values() for line in end.lines}
     assert all(part in line for part in said), line
     assert "please report it" not in line

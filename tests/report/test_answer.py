@@ -496,17 +496,6 @@ def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> Non
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
 
 
-def test_a_replayed_step_has_the_phases_before_it_and_waits_by_their_share_of_all_its_time() -> (
-    None
-):
-    for train_seconds, bound in ((5.0, True), (11.0, False)):
-        phases = {"data": 0.9, "transfer": 0.1}
-        runs = runs_of({PLAIN: train_seconds}, graph=True, phase_seconds=phases)
-        known = evidence(runs)
-        assert [*(known.phases(PLAIN) or {})] == ["data", "transfer"]
-        assert known.waits_for_data(PLAIN) is bound
-
-
 def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> None:
     for on_gpu, told in ((NONE_AUTOCAST, 1), (None, 0)):
         runs = [
@@ -703,7 +692,7 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     assert [cell for cell in known.cells if known.waits_for_host(cell)] == [NONE_AUTOCAST]
     (said,) = [line for line in caveats(known, EMPTY) if "the host" in line]
     assert said.startswith("none, autocast waits for the host: ")
-    assert "graph=true" in said
+    assert "compile.mode=reduce-overhead" in said
     on_a_cpu = evidence(runs_of({PLAIN: 5.0}))
     assert not on_a_cpu.waits_for_host(PLAIN)
     phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}}

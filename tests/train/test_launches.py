@@ -36,8 +36,6 @@ def counts() -> list[int]:
         ((), 19, 0),
         (("amp=autocast",), 30, 0),
         (("amp=scaler",), 41, 2),
-        (("graph=true",), 1, 3),
-        (("graph=true", "amp=scaler"), 1, 3),
         (("clip_grad_norm=1",), 28, 2),
         (("ema=0.99",), 20, 0),
     ],

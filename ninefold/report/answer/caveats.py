@@ -226,12 +226,10 @@ def _who_waits(evidence: Evidence, waiting: Sequence[Cell]) -> str:
 
 
 def _bound_by_host(evidence: Evidence, waiting: Sequence[Cell]) -> str:
-    graphs = any(run.graph for run in evidence.group.runs)
-    change = "a larger batch_size" + ("" if graphs else " or graph=true")
     return (
         f"{_who_waits(evidence, waiting)} for the host: the GPU has done a step almost as soon as "
-        f"the host has queued its operations. Fewer or longer operations, as with {change}, would "
-        "change the times."
+        "the host has queued its operations. Fewer or longer operations, as with a larger "
+        "batch_size or compile.mode=reduce-overhead, would change the times."
     )
 
 

@@ -184,7 +184,7 @@ class Evidence:
         shares: dict[str, list[float]] = {}
         for run in self.group.completed(cell):
             seconds = run.phase_seconds
-            whole = run.counted_seconds if run.graph else sum(seconds.values())
+            whole = sum(seconds.values())
             for name in PHASES:
                 if whole and name in seconds:
                     shares.setdefault(name, []).append(100 * seconds[name] / whole)

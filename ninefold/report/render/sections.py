@@ -208,7 +208,7 @@ def _phases(group: Group) -> Section | None:
     ]
     titles = [f"{phase} %" for phase in PHASES]
     table = table_of("Phases of a training step", [_NAME], titles, rows)
-    about = "Shares of the sampled training steps; with graph=true of all steps."
+    about = "Shares of the sampled training steps."
     shares = {
         phase: [found[phase] for cell in ordered(group) if phase in (found := cell.phases or {})]
         for phase in PHASES

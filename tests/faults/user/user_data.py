@@ -18,10 +18,6 @@ class Images:
             from user_model import scan
 
             scan()
-        if what == "fork":
-            from user_model import fork_and_return
-
-            fork_and_return()
         if what == "sleep":
             Path(os.environ["U_SAID"]).write_text('"data"')
             time.sleep(20)

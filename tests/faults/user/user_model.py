@@ -130,12 +130,6 @@ def fork() -> None:
     say(child)
 
 
-def fork_and_return() -> None:
-    """What many a script does by mistake: the child goes on where its parent does."""
-    if child := os.fork():
-        say(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-
-
 def fork_twice() -> None:
     """As what is to outlive its parent does."""
     if child := os.fork():
@@ -219,7 +213,6 @@ MODES: dict[str, Callable[[], None]] = {
     "base": raise_odd,
     "hang": hang,
     "fork": fork,
-    "forkreturn": fork_and_return,
     "forktwice": fork_twice,
     **dict.fromkeys(("unsaid", "unsaidctrlc", "unsaidexit"), raise_unsaid),
     "mpdaemon": lambda: start_process(daemon=True),

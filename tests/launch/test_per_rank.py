@@ -1,4 +1,4 @@
-"""The ranks that torchrun starts agree, and end together with one line.
+"""The ranks that torchrun starts agree on the job, and each tells its own failure.
 
 Here they are processes of this host that have what ranks of two hosts have; real hosts are in
 tests/faults/test_hosts.py.
@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ninefold.errors import ConfigError, DataError, Failure, PeerError
-from ninefold.launch import rendezvous
-from ninefold.launch.rendezvous import RankFacts, Rendezvous, hosts_of, require_equal
-from ninefold.ranks import Ranks
+from ninefold.errors import ConfigError, DataError, Failure
+from ninefold.launch.per_rank import RankFacts, hosts_of, require_equal, timeout_of
 from tests.conftest import ROOT, Shell, result
 
 # Agreeing
@@ -28,7 +24,7 @@ from tests.conftest import ROOT, Shell, result
 @pytest.mark.parametrize(
     ("name", "values", "kind", "said"),
     [
-        ("arguments", ["seed=1", "seed=1", "seed=2"], ConfigError, "arguments differ from a's (s"),
+        ("arguments", ["a=1", "a=1", "a=1 b=2"], ConfigError, "arguments differ from a's (b=2, n"),
         ("data", ["3f" * 32, "3f" * 32, "77" * 32], DataError, "data differ from a's (77777777, 3"),
     ],
 )
@@ -52,22 +48,6 @@ def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ra
     assert first == {"name": "a", "cpu": "x", "cores": 3, "gpus": [], "ranks": [0, 2]}
     assert second["ranks"] == [1, 3]
     assert hosts_of([RankFacts(0, 0, "a", machine=machine)])[0]["cores"] == 1
-
-
-def test_a_request_that_is_not_answered_is_a_failure_after_some_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
-        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-        monkeypatch.setenv("MASTER_PORT", str(silent.getsockname()[1]))
-        monkeypatch.setenv("RANK", "1")
-        monkeypatch.setenv("WORLD_SIZE", "2")
-        monkeypatch.setattr(rendezvous, "START_SECONDS", 0.2)
-        monkeypatch.setattr(rendezvous, "ANSWER_SECONDS", 0.2)
-        began = time.monotonic()
-        with pytest.raises(PeerError, match=r"^error: MASTER_ADDR=127.0.0.1: rank 0's store does"):
-            Rendezvous(Ranks(1, 2))
-        assert time.monotonic() - began < 5
 
 
 # Whole commands
@@ -114,6 +94,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
             other={"DATA": str(folder / "nowhere")},
         ),
         "start": two(folder / "start"),
+        "value": two(folder / "value", "batch_size=0"),
+        "alone": {"ranks": [{"argv": ["launch.timeout=3"], "env": {"WORLD_SIZE": "2"}}]},
     }
     for rank in (0, 1):
         run = folder / f"rank{rank}"
@@ -157,57 +139,82 @@ def lines(ranks: list[dict[str, Any]]) -> list[str]:
 HERE = socket.gethostname()
 
 
-def test_other_arguments_of_one_host_are_one_line_on_all_before_anything_is_written(
+def test_other_arguments_of_one_host_are_one_line_of_each_rank_before_anything_is_written(
     ended: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, cases = ended
     assert [rank["code"] for rank in cases["arguments"]] == [2, 2], cases["arguments"]
-    (line,) = lines(cases["arguments"])
-    assert line.startswith(f"error: hosts={HERE}: its arguments differ from {HERE}'s (")
+    first, second = lines(cases["arguments"])
+    assert first == second
+    assert first.startswith(
+        f"error: hosts={HERE}: its arguments differ from {HERE}'s (seed=7, none); "
+    )
     assert not (folder / "arguments").exists()
 
 
-def test_data_that_one_host_lacks_are_one_line_on_all_before_the_first_step(
+def test_a_mistake_in_a_value_is_one_line_of_rank_0_and_the_code_of_all(
     ended: tuple[Path, dict[str, Any]],
 ) -> None:
     folder, cases = ended
-    assert [rank["code"] for rank in cases["data"]] == [4, 4], cases["data"]
-    (line,) = lines(cases["data"])
-    assert line.startswith("error: dataset.root=")
-    assert HERE in line
-    assert result(folder / "data")["error"] == line
-
-
-def test_a_failure_before_the_group_is_formed_ends_all_ranks_with_it(
-    ended: tuple[Path, dict[str, Any]],
-) -> None:
-    folder, cases = ended
-    assert [rank["code"] for rank in cases["start"]] == [5, 5], cases["start"]
-    (line,) = lines(cases["start"])
-    assert line.startswith("error: file=")
-    assert "run.rank1.log" in line
-    assert f"(on {HERE})" in line
-    assert result(folder / "start")["error"] == line
-    first, second = (rank["seconds"] for rank in cases["start"])
-    assert abs(first - second) < 5
+    assert [rank["code"] for rank in cases["value"]] == [2, 2], cases["value"]
+    (line,) = lines(cases["value"])
+    assert line.startswith("error: batch_size=0: ")
+    assert not (folder / "value").exists()
 
 
 @pytest.mark.parametrize(
-    ("killed", "begins"),
-    [
-        (1, "error: rank=0: a peer went away or did not answer ("),
-        (0, "error: MASTER_ADDR=127.0.0.1: rank 0's store does not answer on port "),
-    ],
+    ("case", "code", "begins"),
+    [("data", 4, "error: dataset.root="), ("start", 5, "error: file=")],
 )
+def test_a_rank_that_fails_before_the_first_step_tells_why_and_the_others_that_it_is_gone(
+    ended: tuple[Path, dict[str, Any]], case: str, code: int, begins: str
+) -> None:
+    folder, cases = ended
+    assert [rank["code"] for rank in cases[case]] == [7, code], cases[case]
+    first, second = lines(cases[case])
+    assert first.startswith("error: rank=0: a peer went away or did not answer (")
+    assert second.startswith(begins)
+    assert result(folder / case)["error"] == first
+    ends = [rank["seconds"] for rank in cases[case]]
+    assert abs(ends[0] - ends[1]) < 5
+
+
+@pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_rank_ends_the_others_with_one_line_that_rank_0_records(
-    ended: tuple[Path, dict[str, Any]], killed: int, begins: str
+    ended: tuple[Path, dict[str, Any]], killed: int
 ) -> None:
     folder, cases = ended
     ranks = cases[f"rank{killed}"]
     assert (ranks[killed]["code"], ranks[1 - killed]["code"]) == (-9, 7), ranks
     assert ranks[1 - killed]["seconds"] < 10
     (line,) = lines(ranks)
-    assert line.startswith(begins)
+    assert line.startswith(f"error: rank={1 - killed}: a peer went away or did not answer (")
     if killed:
         found = result(folder / "rank1")
         assert (found["error"], found["exit_code"]) == (line, 7)
+
+
+def test_a_rank_that_never_comes_is_waited_for_as_long_as_launch_timeout(
+    ended: tuple[Path, dict[str, Any]],
+) -> None:
+    _, cases = ended
+    (alone,) = cases["alone"]
+    assert alone["code"] == 7
+    assert 3 <= alone["seconds"] < 10
+    (line,) = lines(cases["alone"])
+    assert line.startswith("error: rank=0: a peer went away or did not answer (")
+
+
+@pytest.mark.parametrize(
+    ("argv", "seconds"),
+    [
+        (["launch.timeout=15", "seed=1"], 15),
+        (["++launch.timeout=0.5"], 1),
+        (["launch.timeout=soon"], 1800),
+        ([], 1800),
+    ],
+)
+def test_ranks_wait_as_long_as_the_arguments_say_before_anything_is_composed(
+    argv: list[str], seconds: float
+) -> None:
+    assert timeout_of(argv) == seconds
