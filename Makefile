@@ -1,7 +1,7 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (10 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
-# make gpu: what only a GPU can show, in eight parts of under ten minutes each (docs/internals/performance.md).
+# make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
@@ -70,9 +70,9 @@ long: setup chromium
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(ALONE)
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%) $(ALONE:%=--ignore=%) -n 2
 
-# Parts that are done are not repeated; PARTS="smoke steps/nets" chooses some.
+# The sitting on a GPU: 13 minutes.
 gpu: setup
-	$(BIN)/python -m benchmarks.gpu $(PARTS) --output outputs/gpu
+	$(BIN)/python -m benchmarks.gpu
 
 # All other targets of tests hide the GPUs of a machine from them.
 gpu-test: setup

@@ -7,11 +7,12 @@ On one device dp does the work of none, so the difference of their times is the 
 
 from __future__ import annotations
 
-import json
 import re
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
+
+from ninefold import report
 
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "control.svg"
@@ -38,12 +39,12 @@ class Check(NamedTuple):
 
 def checks() -> list[Check]:
     found = []
-    for path in sorted(ROOT.glob("experiments/*/20*/report.json")):
-        said = json.loads(path.read_text(encoding="utf-8"))["groups"][0]["check"]
-        if check := FOUND.match(said):
+    for folder in sorted(ROOT.glob("experiments/*/20*")):
+        said = report.read(folder, typed="").report.groups[0].check
+        if check := FOUND.match(said or ""):
             state, share, way, low, high = check.groups()
             middle = float(share) if way == "longer" else -float(share)
-            found.append(Check(path.parts[-3], state, middle, float(low), float(high)))
+            found.append(Check(folder.parent.name, state, middle, float(low), float(high)))
     return found
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from hydra import initialize_config_dir
@@ -21,7 +22,7 @@ from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Source
-from ninefold.engine.loop import train
+from ninefold.engine.loop import stepper, train
 from ninefold.engine.task import Score, Scores, Task
 from ninefold.errors import Refused
 from ninefold.places import ROOT
@@ -29,6 +30,9 @@ from ninefold.signals import Stop
 from ninefold.study.plan import Composer
 from ninefold.train import build
 from ninefold.train.training_run import TrainingRun, closing
+from ninefold.train.turns import endless
+
+STEPPING = ("checkpoint.every=null", "epochs=1000000", "logger=quiet", "clock.sample=0")
 
 
 def job(*overrides: str) -> Settled:
@@ -65,6 +69,30 @@ def training(*overrides: str, test: int = 64) -> Iterator[TrainingRun]:
                 yield run
 
 
+@contextmanager
+def stepping(overrides: Sequence[str]) -> Iterator[tuple[TrainingRun, Callable[[int], None]]]:
+    """The run of `overrides`, warmed up, and a call that takes so many of its steps.
+
+    It does all that training does from step to step, log points and ends of epochs included; only
+    evaluations are left out.
+    """
+    with training(*STEPPING, *overrides) as run:
+        run.forward.train()
+        step = stepper(run)
+        run.before_training(step)
+        batches = endless(run)
+        run.clock.start()
+
+        def take(count: int) -> None:
+            for inputs, targets in islice(batches, count):
+                step(inputs, targets)
+                run.clock.end_step()
+                run.state.step += 1
+                run.after_step()
+
+        yield run, take
+
+
 def first(source: Source, count: int) -> Source:
     """The first `count` examples of `source`."""
     if isinstance(source, Resident):
@@ -89,16 +117,6 @@ def seconds_a_step(
     seconds = time.perf_counter() - began - (run.state.evaluate_seconds - evaluated)
     run.warmup.steps = 0  # they ran in the first turn, which does not count
     return seconds / steps
-
-
-@contextmanager
-def turns(
-    overrides: Sequence[str], steps: int, handicap: float = 0
-) -> Iterator[Callable[[], float]]:
-    """A contestant for `apart`: seconds per step, each slowed by `handicap` seconds."""
-    with training(*overrides) as run:
-        slow_down(run, handicap)
-        yield lambda: seconds_a_step(run, steps)
 
 
 def slow_down(run: TrainingRun, seconds: float) -> None:

@@ -40,24 +40,7 @@ from ninefold.files import write_json
 from ninefold.measure.environment import environment
 from ninefold.report.render.tables import grid
 
-SUBJECTS = (
-    "step",
-    "clipping",
-    "loggers",
-    "inputs",
-    "epoch",
-    "scaling",
-    "start",
-    "checkpoints",
-    "compiled",
-    "defaults",
-    "masks",
-    "heatmaps",
-    "hf",
-    "loading",
-    "mapped",
-    "cache",
-)
+SUBJECTS = ("step", "inputs", "scaling", "start", "checkpoints")
 ATTEMPTS = 2  # recordings of a bench, if the first is void
 HEADER = ("what", "compared with", "value", "95 % interval", "goal", "verdict")
 

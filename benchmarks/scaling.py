@@ -1,4 +1,4 @@
-"""Cost of the parallel strategies and of loss scaling; speed of two processes."""
+"""Cost of the parallel strategies in one process; speed of two."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ STEPS = 2
 COMMON = ("threads=2", "batch_size=64", "checkpoint.every=null")
 RESNET = (*COMMON, "model=resnet18", "dataset=synthetic", "dataset.train_count=2048", "epochs=1000")
 CELLS = {
-    OURS: ("parallel=none", "amp=fp32"),
-    "dp": ("parallel=dp", "amp=fp32"),
-    "ddp": ("parallel=ddp", "amp=fp32"),
-    "autocast": ("parallel=none", "amp=autocast"),
-    "scaler": ("parallel=none", "amp=scaler"),
+    OURS: "parallel=none",
+    "dp": "parallel=dp",
+    "ddp": "parallel=ddp",
 }
 
 
@@ -32,10 +30,10 @@ def one_process(handicap: bool) -> Iterator[Turns]:
     """Seconds per step of each cell; the handicap slows those that are compared with another."""
     with ExitStack() as stack:
         runs = {
-            name: stack.enter_context(ours.training(*RESNET, *cell)) for name, cell in CELLS.items()
+            name: stack.enter_context(ours.training(*RESNET, cell)) for name, cell in CELLS.items()
         }
         if handicap:
-            for name in ("dp", "ddp", "scaler"):
+            for name in ("dp", "ddp"):
                 ours.slow_down(runs[name], 0.02)
         yield {name: lambda run=run: ours.seconds_a_step(run, STEPS) for name, run in runs.items()}
 
@@ -68,13 +66,12 @@ BENCHES = [
         name="scaling-one",
         conditions=(
             f"A turn is {STEPS} steps of ResNet-18 at 32 pixels, batch 64, two threads, in one "
-            "process that has all cells; autocast and scaler are bfloat16."
+            "process that has all cells."
         ),
         contestants=one_process,
         rows=[
             Row("dp on one device: step", "none", ratio("dp", OURS), at_most(1.005)),
             Row("ddp with one process: step", "none", ratio("ddp", OURS), at_most(1.02)),
-            Row("GradScaler: step", "autocast", ratio("scaler", "autocast"), at_most(1.03)),
         ],
     ),
     Bench(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ from ninefold.engine.batches import epoch_order
 BATCH = 64
 FOREVER = ("checkpoint.every=null", "epochs=1000000", f"batch_size={BATCH}")
 MLP_STEPS, ALEXNET_STEPS = 2000, 2
-LOG_EVERY = 50  # steps: the default of ours, and of Lightning
+LOG_EVERY = 50  # steps: the default
 MLP = (
     *FOREVER,
     "threads=1",
@@ -49,7 +47,7 @@ ALEXNET = (
     f"dataset.test_count={BATCH}",
 )
 RIVALS = ("Fabric", "Accelerate", "Lightning")
-LOGGING, SILENT = "Lightning, self.log", "ninefold, no log points"
+SILENT = "ninefold, no log points"
 
 
 def mlp(channels: int = 1, classes: int = 10, width: int = 64) -> nn.Module:
@@ -69,7 +67,6 @@ def small(handicap: bool) -> Iterator[Turns]:
     from benchmarks.rivals.loader import loader
 
     with (
-        tempfile.TemporaryDirectory() as folder,
         ours.training(*MLP) as run,
         ours.training(*MLP, "log_every=1000000") as silent,
     ):
@@ -81,7 +78,7 @@ def small(handicap: bool) -> Iterator[Turns]:
         optimizer = adamw(plain)
         with_fabric = fabric.setup(theirs, adamw(theirs))
         with_accelerate = accelerator.prepare(others, adamw(others))
-        quiet, logging = (lightning_loop.Module(mlp(), logs) for logs in (False, True))
+        lightning = lightning_loop.Module(mlp())
         epochs = count()
 
         def batches() -> np.ndarray:
@@ -95,12 +92,6 @@ def small(handicap: bool) -> Iterator[Turns]:
 
             return turn
 
-        def lightning(module: lightning_loop.Module) -> Callable[[], float]:
-            return lambda: (
-                lightning_loop.seconds(module, loader(examples, batches()), Path(folder), 50)
-                / MLP_STEPS
-            )
-
         yield {
             OURS: lambda: ours.seconds_a_step(run, MLP_STEPS),
             SILENT: lambda: ours.seconds_a_step(silent, MLP_STEPS),
@@ -113,8 +104,9 @@ def small(handicap: bool) -> Iterator[Turns]:
                     *with_accelerate, loader(examples, batches()), accelerator
                 )
             ),
-            "Lightning": lightning(quiet),
-            LOGGING: lightning(logging),
+            "Lightning": lambda: (
+                lightning_loop.seconds(lightning, loader(examples, batches())) / MLP_STEPS
+            ),
         }
 
 
@@ -214,8 +206,7 @@ BENCHES = [
             "thread, the batches gathered from bytes in memory. Ours is train.py's default: "
             f"console, metrics.jsonl and TensorBoard each {LOG_EVERY} steps, phases timed, all of "
             "it counted, only evaluation is not. The raw loop does none of it. Fabric, Accelerate "
-            "and Lightning's barebones Trainer do not log; their DataLoader is given whole "
-            f"batches. The last logs each {LOG_EVERY} steps to TensorBoard."
+            "and Lightning's barebones Trainer do not log; their DataLoader is given whole batches."
         ),
         contestants=small,
         rows=[
@@ -227,10 +218,7 @@ BENCHES = [
                 share_of_best,
                 at_most(1 / 3),
             ),
-            *(
-                Row("the rival's overhead", name, overhead(name), unit="µs")
-                for name in (*RIVALS, LOGGING)
-            ),
+            *(Row("the rival's overhead", name, overhead(name), unit="µs") for name in RIVALS),
         ],
     ),
     Bench(

@@ -1,7 +1,9 @@
 """What mkdocs does to the pages besides rendering them; named in mkdocs.yml.
 
 - Pages link to files of the repository as GitHub takes it (`../experiments/...`). What they link to
-  is added to the site, at the same place below its root; of a report its page, without a frame.
+  is added to the site, at the same place below its root. A recording has report.md alone: its page,
+  to which the link leads here, and its plot are drawn now; a link named `plot` or `The plot ...`
+  shows that.
 - `<!-- help of ninefold NAME -->` becomes what the command prints.
 - Each page is also written as plain markdown, at its address with .md: how-to/train.md beside
   how-to/train/. There `::: NAME` is the signature and the docstring.
@@ -10,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import posixpath
@@ -20,6 +23,7 @@ import sys
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import griffe
@@ -27,13 +31,22 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from ninefold import report
+
 ROOT = Path(__file__).parents[1]
-LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
 # What of the repository pages may link to.
 ADDED = ("experiments/", "ninefold/extensions/", "examples/")
+    "experiments/",
+    "ninefold/extensions/",
+    "examples/",
+)  # what of the repository pages may link to
 HELP = re.compile(r"^<!-- help of (ninefold.*) -->$", re.MULTILINE)
 SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 ENTRY = re.compile(r"^(?:\*\*)?([a-z_][\w, ]*): (?=\S)")
+PLOT = re.compile(r"plot$|The plot ")
+REPORT = re.compile(r"experiments/\w+/20[^/]*/report\.html")
+scratch = TemporaryDirectory(prefix="ninefold-docs-")  # removed with this process
 texts: dict[str, str] = {}  # of each page, by its address
 
 
@@ -55,11 +68,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     waiting = [file for file in files if file.src_uri.endswith(".md")]
     while waiting:
         page = waiting.pop()
-        for _, link, _ in LINK.findall(page.content_string):
+        for _, _, link, _ in LINK.findall(page.content_string):
             path = outside(link, page.src_uri)
             if path is None or not path.startswith(ADDED) or files.get_file_from_path(path):
                 continue
-            if (ROOT / path).is_file():
+            if REPORT.fullmatch(path):
+                folder, place = posixpath.dirname(path), str(drawn(posixpath.dirname(path)))
+                for name in ("report.html", "figure.svg"):
+                    options = (config.site_dir, config.use_directory_urls)
+                    files.append(File(f"{folder}/{name}", place, *options))
+            elif (ROOT / path).is_file():
                 added = File(path, str(ROOT), config.site_dir, config.use_directory_urls)
                 files.append(added)
                 if path.endswith(".md"):
@@ -74,10 +92,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation", "toc"]
 
     def lead(found: re.Match[str]) -> str:
-        path = outside(found[2], here)
+        path = outside(found[3], here)
         if path is None:
             return found[0]
-        return f"{found[1]}{posixpath.relpath(path, posixpath.dirname(here) or '.')}{found[3]}"
+        place = posixpath.relpath(path, posixpath.dirname(here) or ".")
+        text = found[2]
+        if REPORT.fullmatch(path) and PLOT.match(text):
+            text = f"![{text}]({posixpath.dirname(place)}/figure.svg)"
+        return f"{found[1]}[{text}]({place}{found[4]})"
 
     markdown = LINK.sub(lead, markdown)
     markdown = HELP.sub(lambda found: f"```text\n{printed(found[1])}```", markdown)
@@ -92,8 +114,17 @@ def on_post_build(config: MkDocsConfig) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     for page in Path(config.site_dir, "experiments").glob("*/*/report.html"):
-        for name in ("report.md", "figure.svg"):
-            shutil.copy(ROOT / page.relative_to(config.site_dir).with_name(name), page.parent)
+        shutil.copy(ROOT / page.relative_to(config.site_dir).with_name("report.md"), page.parent)
+
+
+@cache
+def drawn(recording: str) -> Path:
+    """A folder like the repository's root in which a recording has all that a report has."""
+    root = Path(scratch.name)
+    shutil.copytree(ROOT / recording, root / recording)
+    with contextlib.chdir(root):  # to which the report says where it is
+        report.write(Path(recording))
+    return root
 
 
 @cache

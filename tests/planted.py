@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gpu.runs import gpu_tests
+from benchmarks.gpu import gpu_tests
 from tests.conftest import ROOT
 
 BUSY = "test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued"

@@ -15,7 +15,7 @@ from ninefold.machine import cores, cpu, gpu_variables, installed, this_host
 from ninefold.measure.devices import power_limit
 from ninefold.places import INSTALLED, ROOT
 
-COMMIT = "COMMIT"  # the file that names the commit of a copy, see `benchmarks.gpu --pack`
+COMMIT = "COMMIT"  # the file that names the commit of a copy, see benchmarks/gpu.py
 
 
 def environment(processes: int = 1, gpus: Sequence[int] = ()) -> dict[str, Any]:

@@ -66,12 +66,12 @@ def module(name: str, *arguments: str) -> None:
 
 
 def benches(name: str, arguments: Sequence[str]) -> None:
-    from benchmarks import run as on_cpu  # here, because they import rivals
-    from benchmarks.gpu import command as on_gpu
+    from benchmarks import gpu
+    from benchmarks import run as on_cpu  # here, because it imports rivals
 
     sys.argv = [name, *arguments]
     if name == "benchmarks.gpu":
-        on_gpu.selected(on_gpu.parse().names)
+        gpu.parse()
     elif unknown := {*on_cpu.parse().names} - on_cpu.known().keys():
         raise ValueError(f"there is no bench {unknown}")
 

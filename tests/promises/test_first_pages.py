@@ -45,5 +45,6 @@ def test_the_gallery_has_each_recording_with_its_answer() -> None:
     page = (ROOT / "docs" / "gallery.md").read_text()
     for folder in RECORDINGS:
         (answer,) = re.findall(r"^\*\*(.*)\*\*$", (folder / "report.md").read_text(), re.MULTILINE)
-        link = f"../{folder.relative_to(ROOT)}/report.html"
+        link = f"../{folder.relative_to(ROOT)}/report.md"
         assert f"[{answer}]({link})" in page
+        assert f"[plot]({link})" in page

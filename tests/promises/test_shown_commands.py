@@ -32,7 +32,6 @@ from tests.test_packaging import EXTRAS
 PAGES = [
     ROOT / "README.md",
     *sorted(ROOT.glob("docs/**/*.md")),
-    ROOT / "benchmarks" / "LOG.md",
     *sorted(ROOT.glob("experiments/*/README.md")),
     *sorted(ROOT.glob("examples/*/README.md")),
     *sorted(ROOT.glob("ninefold/extensions/*/README.md")),

@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from benchmarks.gpu.contestants import stepping
+from benchmarks.ours import stepping
 
 STEPS = 20
 MLP = (

@@ -1,0 +1,86 @@
+"""The sitting on a GPU, as far as a CPU can show that it works: verdicts, limits, a rehearsal."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import gpu
+from benchmarks.gpu import CALLS, PARTS, Expected, Part, Sitting
+from tests.conftest import ROOT, Shell
+
+
+@pytest.mark.parametrize(
+    ("expected", "value", "verdict"),
+    [
+        (gpu.same("x", 0.02, "why"), 1.02, "as expected"),
+        (gpu.same("x", 0.02, "why"), 1.021, "not as expected: why"),
+        (gpu.works("x", "why"), 0, "as expected"),
+        (gpu.works("x", "why"), 1, "not as expected: why"),
+        (Expected("x", 1, 1, "why"), True, "as expected"),
+        (Expected("x", 0), None, "not measured"),
+    ],
+)
+def test_a_figure_outside_its_bounds_is_not_as_expected_and_says_what_it_means(
+    expected: Expected, value: float | None, verdict: str
+) -> None:
+    assert expected.verdict({"x": value}) == verdict
+
+
+def sitting(folder: Path, until: float) -> Sitting:
+    return Sitting(folder, folder / "scratch", True, time.monotonic() + until)
+
+
+def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path: Path) -> None:
+    def long(sitting: Sitting) -> None:
+        sitting.figures["exit code"], _ = sitting.python("-c", "print(1)")
+        sitting.python("-c", "import time; print('begun', flush=True); time.sleep(600)")
+
+    part = Part("long", "How long?", long, "1", 12, (gpu.works(),), False)
+    began = time.monotonic()
+    assert not gpu.held(part, sitting(tmp_path, 100))
+    assert time.monotonic() - began < 30
+    (line,) = map(json.loads, (tmp_path / gpu.FOUND).read_text().splitlines())
+    assert line["error"] == "TimeoutError: it did not end within 12 s"
+    assert line["figures"] == {"exit code": 0}
+    assert [row["verdict"] for row in line["expected"]] == ["as expected"]
+    assert "begun" in (tmp_path / "long.log").read_text()
+    assert (tmp_path / "found.tgz").exists()
+
+
+def test_a_part_for_which_the_call_has_no_time_left_is_not_begun(tmp_path: Path) -> None:
+    part = Part("late", "Too late?", lambda sitting: pytest.fail("begun"), "2", 60, (), False)
+    assert not gpu.held(part, sitting(tmp_path, gpu.LEAST - 1))
+    assert json.loads((tmp_path / gpu.FOUND).read_text())["error"] == "TimeoutError: no time left"
+
+
+def test_each_part_has_a_question_a_call_and_a_limit_within_it() -> None:
+    assert {part.call for part in PARTS} == {*CALLS}
+    for part in PARTS:
+        assert part.asks.endswith("?")
+        assert part.seconds <= CALLS[part.call]
+        assert part.expected
+
+
+def test_the_tests_of_the_sitting_are_those_marked_gpu() -> None:
+    files = {Path(file).relative_to(ROOT).as_posix() for file in gpu.gpu_tests(ROOT)}
+    assert {*gpu.REHEARSED, "tests/train/test_launches.py"} < files
+
+
+@pytest.mark.slow
+def test_the_sitting_is_rehearsed_on_a_cpu_part_by_part(tmp_path: Path) -> None:
+    """Without the tests for a GPU, and what only a GPU has."""
+    names = [part.name for part in PARTS if part.name != "tests"]
+    words = ("-m", "benchmarks.gpu", "--rehearse", "--output", str(tmp_path), *names)
+    done = Shell(ROOT, seconds=900).run(*words)
+    assert done.returncode == 0, done.stdout
+    found = [json.loads(line) for line in (tmp_path / gpu.FOUND).read_text().splitlines()]
+    assert [line["part"] for line in found] == names
+    figures = {line["part"]: line["figures"] for line in found}
+    assert figures["bench"]["copy over fp32"] > 0
+    assert figures["turns"]["a turn of 0.1 s over the end"] > 0
+    assert figures["tf32"]["fp32: a product keeps a bit"]
+    assert (tmp_path / "study" / "runs.csv").exists()
