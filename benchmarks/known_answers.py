@@ -39,7 +39,7 @@ EQUAL = [("none-fp32", "none-again", "dp-fp32", "dp-again"), ("ddp-fp32", "ddp-a
 DELAYED = [(f"{name}-fp32", f"{name}-delayed") for name in ("none", "dp", "ddp")]
 STUDY = ("model=convnet", "dataset=digits", "parallel=none,dp,ddp", "amp=fp32,again,delayed",
          "study.ask=[time]", "launch.cpu_processes=2")  # fmt: skip
-KEYS = ("first", "second", "estimate", "low", "high", "verdict")
+KEYS = ("first", "second", "speedup", "low", "high", "verdict")
 OPTION = "_target_: benchmarks.known_answers.Delayed\ndtype: float32\ndelay: {delay}\n"
 
 

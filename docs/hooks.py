@@ -37,10 +37,6 @@ ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)((?:#[^)\s]*)?)\)")
 # What of the repository pages may link to.
 ADDED = ("experiments/", "ninefold/extensions/", "examples/")
-    "experiments/",
-    "ninefold/extensions/",
-    "examples/",
-)  # what of the repository pages may link to
 HELP = re.compile(r"^<!-- help of (ninefold.*) -->$", re.MULTILINE)
 SHOWN = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 ENTRY = re.compile(r"^(?:\*\*)?([a-z_][\w, ]*): (?=\S)")

@@ -17,10 +17,10 @@ from torch import distributed
 
 from ninefold import progress
 from ninefold.api import devices
-from ninefold.errors import ConfigError, Failure
+from ninefold.errors import ConfigError
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOK_COUNT, LOOKS, Budget
-from ninefold.tournament.contestant import Contestant, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament, Turns
@@ -36,7 +36,7 @@ WARM_UP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
-class Session:
+class Session(Entries):
     """Compares steps of these names in turns: the entries of a tournament; arguments as of
     `time_steps`.
 
@@ -94,13 +94,13 @@ class Session:
         )
         self._began = 0.0
         # Sorted, so that the order in which they were given changes nothing.
-        self.names, self.done = sorted(names), 0
+        self._names, self.done = sorted(names), 0
         self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
         self.tournament = Tournament(
             self, steps_budget(60.0 * minutes), self._look, clock=self._now
         )
-        self.warm_ups = WarmUps(self.names, lambda: self.tournament.elapsed, 60.0 * minutes)
+        self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
         self._turns: Turns | None = None
         self.turn: Turn | None = None
 
@@ -162,27 +162,14 @@ class Session:
         self._bar.update(min(int(now), self._total) - self._bar.n)
         return taken._replace(seconds=seconds, others=None if others < 0 else others)
 
-    def begin_round(self) -> int:
-        return self.done
+    @property
+    def names(self) -> Sequence[str]:
+        return self._names
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         """Return the steps: they are in this process, and need no start."""
         own = self.warm_ups, self._processes, self._ranks.several, self._turn_seconds
         return [StepTaker(name, self._takes.get(name), *own) for name in self.names]
-
-    def warm(
-        self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
-    ) -> Sequence[str]:
-        return []
-
-    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
-        return []
-
-    def shows(self, number: int, nth: int, left: float) -> None:
-        pass
-
-    def drop(self, name: str, failure: Failure) -> None:
-        raise failure
 
     def round_ended(self, number: int) -> None:
         self.done += 1

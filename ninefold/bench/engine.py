@@ -22,14 +22,12 @@ from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, 
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
 from ninefold.bench.screen import Screen
-from ninefold.errors import Failure
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS, LOOK_COUNT, Budget
-from ninefold.tournament.contestant import Ended, Pace, WarmUp
-from ninefold.tournament.contestant import Taken as TurnTaken
+from ninefold.tournament.contestant import Ended, Entries, Pace, WarmUp
 from ninefold.tournament.plan import MIN_TURNS, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
@@ -256,14 +254,14 @@ class Alive:
         self.held.close()
 
 
-class Bench:
+class Bench(Entries):
     """Compares commands in turns: the entries of a tournament.
 
     found: what is to be found. keep: the folder for their output.
     """
 
     def __init__(self, found: Found, keep: Path) -> None:
-        self.found, self._keep = found, keep
+        self.found, self._keep, self.done = found, keep, found.rounds
         self._commands = {command.name: command for command in found.commands}
         marks = MARKS if found.count == "steps" else ()
         self.marking = {name: {*marks} for name in self._commands}
@@ -280,13 +278,6 @@ class Bench:
     @property
     def names(self) -> Sequence[str]:
         return [] if self.found.paced else self.found.names
-
-    @property
-    def done(self) -> int:
-        return self.found.rounds
-
-    def begin_round(self) -> int:
-        return self.found.rounds
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
         """Start commands, and let them warm up.
@@ -340,20 +331,14 @@ class Bench:
     def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
         return alive
 
-    def agree(self, taken: TurnTaken) -> TurnTaken:
-        return taken
-
     def shows(self, number: int, nth: int, left: float) -> None:
         self.screen.tick()
-
-    def drop(self, name: str, failure: Failure) -> None:
-        raise failure
 
     def round_ended(self, number: int) -> None:
         """Count a round, and show what is known."""
         self.found.seconds = self._tournament.elapsed + self._tournament.not_counted
         if not self.found.paced:
-            self.found.rounds += 1
+            self.done = self.found.rounds = self.found.rounds + 1
             self._shows_estimate()
 
     def note(self, alive: Alive, taken: Taken) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from ninefold.bench.contestant import Command, last_line
 from ninefold.bench.engine import Found
 from ninefold.bench.guardian import TOKEN, kill
-from ninefold.errors import Failure
 from ninefold.process import scratch, telling
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.plan import SLOW_STEP, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.rule import Look
@@ -47,12 +46,11 @@ def time_whole_runs(found: Found, keep: Path) -> None:
     WholeRuns(found, keep).run()
 
 
-class WholeRuns:
+class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 
     def __init__(self, found: Found, keep: Path) -> None:
-        self.found, self.keep = found, keep
-        self.names = found.names
+        self.found, self.keep, self.done = found, keep, found.rounds
         seconds = 60.0 * found.minutes
         budget = Budget(seconds=seconds, turns=1, late=math.inf, room_of_last=1.0)
         self._tournament = Tournament(self, budget, lambda: Look(found.is_enough()))
@@ -63,35 +61,19 @@ class WholeRuns:
         self._tournament.run()
 
     @property
-    def done(self) -> int:
-        return self.found.rounds
-
-    def begin_round(self) -> int:
-        return self.found.rounds
+    def names(self) -> Sequence[str]:
+        return self.found.names
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
         commands = {command.name: command for command in self.found.commands}
         return [WholeRun(commands[name], number, self.keep) for name in left]
 
-    def warm(
-        self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
-    ) -> Sequence[str]:
-        return []
-
-    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
-        return []
-
     def agree(self, taken: Taken) -> Taken:
         return taken._replace(others=None)  # which processes are its own is not known
 
-    def shows(self, number: int, nth: int, left: float) -> None:
-        pass
-
-    def drop(self, name: str, failure: Failure) -> None:
-        raise failure
-
     def round_ended(self, number: int) -> None:
-        self.found.rounds, self.found.seconds = number + 1, self._tournament.elapsed
+        self.done = self.found.rounds = number + 1
+        self.found.seconds = self._tournament.elapsed
 
 
 class WholeRun:

@@ -24,7 +24,7 @@ from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study_record import Round
 from ninefold.tournament.budget import LEAST_ROUNDS, Budget, shortest
-from ninefold.tournament.contestant import Contestant, Taken
+from ninefold.tournament.contestant import Contestant, Entries
 from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
 from ninefold.tournament.rule import Look
 
@@ -55,7 +55,7 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
     )
 
 
-class Timing:
+class Timing(Entries):
     """Runs timing rounds until the answer is settled, the plan is done or the time is up.
 
     It is the `Entries` of a tournament. settings: the section `study` of the configuration.
@@ -86,6 +86,7 @@ class Timing:
         self._first_to_do: dict[tuple[Any, ...], str] = {}  # work -> the first cell that does it
         self._repeats: dict[str, str] = {}  # cell -> the one whose work it repeats
         rounds = recording.timing
+        self.done = len(rounds)
         self._tournament = Tournament(
             self,
             self._budget,
@@ -114,10 +115,6 @@ class Timing:
     @property
     def names(self) -> Sequence[str]:
         return [*self._cells]
-
-    @property
-    def done(self) -> int:
-        return len(self._recording.timing)
 
     def begin_round(self) -> int:
         number = self._recording.next_timing_round()
@@ -223,9 +220,6 @@ class Timing:
         named = [name for name in alive if name == self._tournament.look.named]
         return [*dict.fromkeys([*first.values(), *named])]
 
-    def agree(self, taken: Taken) -> Taken:
-        return taken
-
     def shows(self, number: int, nth: int, left: float) -> None:
         """Show that the nth turns of a round begin."""
         self._screen.running(
@@ -254,6 +248,7 @@ class Timing:
             entry.others = fmean(known) if (known := [s for s in shares if s is not None]) else None
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
+        self.done = len(recording.timing)
         recording.timing_seconds = tournament.elapsed
         recording.write()
         if self._cells:

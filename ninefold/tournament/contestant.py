@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -76,23 +77,30 @@ class Ended(Exception):
         self.code = code
 
 
-class Entries(Protocol):
-    """Who takes part, and what is made of it.
+class Entries(ABC):
+    """Who takes part, and what is made of it. What is not abstract does nothing here.
 
-    names: those that take part in the rounds to come. done: complete rounds.
+    done: complete rounds.
     """
 
-    @property
-    def names(self) -> Sequence[str]: ...
+    done: int
 
     @property
-    def done(self) -> int: ...
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """Those that take part in the rounds to come."""
+
+    @abstractmethod
+    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
+        """Start as many of `left` as may be alive together, in this order."""
+
+    @abstractmethod
+    def round_ended(self, number: int) -> None:
+        """Count a complete round."""
 
     def begin_round(self) -> int:
         """Return the number of the round that begins."""
-
-    def start(self, left: Sequence[str], number: int) -> Sequence[Contestant]:
-        """Start as many of `left` as may be alive together, in this order."""
+        return self.done
 
     def warm(
         self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
@@ -101,18 +109,19 @@ class Entries(Protocol):
 
         takes: seconds of a turn of each. own: seconds of the round that are not turns.
         """
+        return []
 
     def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
         """Return who should train alone for a while, and is known by that."""
+        return []
 
     def agree(self, taken: Taken) -> Taken:
         """Return how a turn was taken in the eyes of all that decide."""
+        return taken
 
-    def shows(self, number: int, nth: int, left: float) -> None:
+    def shows(self, number: int, nth: int, left: float) -> None:  # noqa: B027
         """Show that the nth turn of a round begins. left: seconds of turns in the round."""
 
     def drop(self, name: str, failure: Failure) -> None:
         """Go on without one that has failed; or raise the failure."""
-
-    def round_ended(self, number: int) -> None:
-        """Count a complete round."""
+        raise failure

@@ -27,15 +27,13 @@ from ninefold.launch import forkserver
 from ninefold.launch.turns import TurnTakers
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
+from ninefold.tournament.contestant import Entries
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import counted
 
-class Mixed:
+class Mixed(Entries):
     names, done = ["configuration", "function", "script"], 0
-
-    def begin_round(self):
-        return self.done
 
     def start(self, left, number):
         folder = Path(f"run{number}")
@@ -46,21 +44,6 @@ class Mixed:
             StepTaker("function", sleep, warm_ups),
             *bench.start(["script"], number),
         ]
-
-    def warm(self, alive, takes, own):
-        return []
-
-    def to_stretch(self, alive):
-        return []
-
-    def agree(self, taken):
-        return taken
-
-    def shows(self, number, nth, left):
-        pass
-
-    def drop(self, name, failure):
-        raise failure
 
     def round_ended(self, number):
         self.done += 1
