@@ -265,6 +265,21 @@ def test_a_baseline_that_is_as_fast_is_named() -> None:
         assert times(("a", "b"), counted(log.turns), settings).best == baseline
 
 
+def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() -> None:
+    draw, log = np.random.default_rng(0), TurnLog()
+    for number in range(6):
+        for name, seconds in {"a": 2.0, "b": 1.0, "c": 4.0}.items():
+            log.add(name, number, seconds=seconds * draw.uniform(0.999, 1.001), steps=1)
+    for baseline, speedups in ((None, {"b": 2.0, "c": 0.5}), ("c", {"a": 2.0, "b": 4.0})):
+        settings = Settings(looks=len(LOOKS), baseline=baseline)
+        of = times(("a", "b", "c"), counted(log.turns), settings)
+        told = {pair.second: pair.speedup for pair in of.against_baseline}
+        assert told == pytest.approx(speedups, rel=0.01)
+        assert of.best == "b"
+        assert of.sentence.startswith("In this process b is the fastest: ")
+        assert of.cells(baseline or "a") == ("1", "", "baseline")
+
+
 def test_times_are_shown_as_text_html_rows_and_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     of = found(1.5)
     assert "b     1500" in repr(of)
