@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import ninefold
-from ninefold import places
+from ninefold import extensions, places
 
 # What each takes, and is for: all that is printed without one.
 COMMANDS = {
@@ -61,22 +61,16 @@ def other(name: str) -> Callable[[Sequence[str]], int]:
         from ninefold.config import list_commands
 
         command = getattr(list_commands, name)
-    elif name in extensions():
+    elif name in extensions.COMMANDS:
         command = import_module(f"ninefold.extensions.{name}.__main__").main
     else:
         return lambda _: none_of_them(name)
     return command
 
 
-def extensions() -> dict[str, str]:
-    """The commands of extensions, which have a module __main__, with what each is for."""
-    names = sorted(path.parent.name for path in places.EXTENSIONS.glob("*/__main__.py"))
-    return {name: import_module(f"ninefold.extensions.{name}").USAGE for name in names}
-
-
 def none_of_them(word: str) -> int:
     """List the commands; exit code 2 if `word` is a mistake."""
-    commands = {**COMMANDS, **extensions()}
+    commands = {**COMMANDS, **extensions.COMMANDS}
     if word in ("", "-h", "--help", "help"):
         print("\n".join(f"{places.typed_as(name)} {said}" for name, said in commands.items()))
         print("See NAME --help; in Python help(ninefold.compare), help(ninefold.time_steps)")

@@ -95,7 +95,7 @@ def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_
     assert done.stdout.startswith("python -m ninefold train ")
 
 
-@pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions()])
+@pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions.COMMANDS])
 def test_help_of_each_command_that_is_listed_says_more_than_its_line(
     name: str, shell: Shell, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +108,7 @@ def test_help_of_each_command_that_is_listed_says_more_than_its_line(
         assert len(done.stdout.splitlines()) > 5
         assert name in done.stdout.splitlines()[0]
         assert done.stderr == ""
-    if name in command.extensions():
+    if name in command.extensions.COMMANDS:
         module = shell.run("-m", f"ninefold.extensions.{name}", "--help", code=0)
         assert len(module.stdout.splitlines()) > 5
 

@@ -142,6 +142,8 @@ def test_a_package_imports_only_what_its_row_allows(module: str) -> None:
         if target is None or target == "__init__" or package(target) == own:
             continue
         allowed = MAY_IMPORT[own]
+        if target == "extensions/__init__":  # the table of what the core asks of them
+            continue
         target = target.removesuffix("/__init__")
         assert package(target) in allowed or target in allowed, f"{module} imports {name}"
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ninefold.errors import CheckpointError, ResourceError, not_installed
+from ninefold.extensions import CHECKPOINTS
 from ninefold.files import opener, require_stored
 from ninefold.machine import available_memory
-from ninefold.places import EXTENSIONS
 
 SAFETENSORS = ".safetensors"
 CONTAINERS = (Mapping, list, tuple, set)
@@ -26,18 +26,17 @@ ALWAYS_ALLOWED = 1 << 20  # bytes that a tensor may claim whatever its file has:
 
 
 def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
-    """`read` of the module dcp of an extension, for a folder NAME.dcp. Raises CheckpointError."""
-    module = next(EXTENSIONS.glob(f"*/{path.suffix[1:]}.py"), None)
-    if module is None:
+    """`read` of the extension that reads a folder NAME.dcp. Raises CheckpointError."""
+    try:
+        read: Callable[[Path, str], dict[str, Any]] = import_module(CHECKPOINTS[path.suffix]).read
+    except (KeyError, ModuleNotFoundError) as error:
         raise CheckpointError(
             field,
             path,
             "it is a folder that an extension wrote, which is not here to read it; files NAME.pt "
             "are read without one; put the extension back",
-        )
-    found: Callable[[Path, str], dict[str, Any]]
-    found = import_module(f"ninefold.extensions.{module.parent.name}.{module.stem}").read
-    return found
+        ) from error
+    return read
 
 
 def load(path: Path, field: str) -> Any:

@@ -22,6 +22,7 @@ from ninefold.config.conf_files import read_tree
 from ninefold.config.options import marked
 from ninefold.config.overlay import CALLED
 from ninefold.errors import CheckpointError, require_configuration
+from ninefold.extensions import MODELS
 from ninefold.files import require_plain_yaml
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
@@ -34,7 +35,7 @@ EVALUATED = (
     "parallel",
 )  # groups that an evaluation may take from it
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
-LIBRARIES = ("ninefold", "torchvision", "timm")  # whose models have these arguments
+LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
 # Losses of torch.nn that task.loss may name: they take an output and a target. A number, a flag or
 # a word can do no harm as one of these arguments; class weights are a TENSOR of numbers.
 TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {

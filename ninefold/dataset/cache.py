@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import Array
 from ninefold.dataset.cache_folder import META, damage, write
+from ninefold.extensions import DECODERS
 from ninefold.files import read_json
 from ninefold.machine import installed
 from ninefold.secrets import redacted
@@ -33,7 +34,7 @@ NOT_IN_KEY = (
     *("root", "download", "cache", "cache_dir", "resident"),
     *("mean", "std", "flip", "crop", "val"),
 )
-DECODERS = ("ninefold", "numpy", "pillow", "scipy", "nibabel")  # packages; nibabel may be absent
+PACKAGES = ("ninefold", "numpy", "pillow", "scipy", *DECODERS)  # those of extensions may be absent
 
 Files = dict[str, str]  # a cache: the path of each of its files by name
 
@@ -123,7 +124,7 @@ def key_of(dataset: Dataset, node: Mapping[str, Any]) -> str:
     own = Path(sys.modules[dataset.__class__.__module__].__file__ or "")
     for file in (*sorted(Path(__file__).parent.glob("*.py")), own):
         code.update(file.read_bytes())
-    about = [code.hexdigest(), [installed(package) for package in DECODERS], _arguments(node)]
+    about = [code.hexdigest(), [installed(package) for package in PACKAGES], _arguments(node)]
     digest = hashlib.sha256(_text({"about": about}).encode())
     root = os.path.join(os.path.expanduser(str(node.get("root") or "")), "")
     for split in dataset.splits:

@@ -1,1 +1,17 @@
-"""Options, commands and answers that the core can be read without: each folder is one."""
+"""Options, commands and answers that the core can be read without: each folder is one.
+
+Options are found by their files NAME/conf/GROUP/OPTION.yaml. What else the core asks of extensions
+is here; it imports none of them before it is needed.
+"""
+
+# The command `ninefold NAME` of NAME/__main__.py: what it takes, and is for.
+COMMANDS = {
+    "export": "ckpt=RUN format=FORMAT: a trained network as safetensors, ONNX or pt2",
+    "finders": "what=lr|batch_size [KEY=VALUE ...]: a learning rate, or the largest batch",
+}
+# Modules whose `answer` answers studies of other questions than which configuration is fastest.
+ANSWERS = ("ninefold.extensions.reports.answer",)
+# Endings of checkpoints that are folders, with the module whose `read` reads them.
+CHECKPOINTS = {".dcp": "ninefold.extensions.sharded.dcp"}
+DECODERS = ("nibabel",)  # packages that decode examples: a cache is of one version of each
+MODELS = ("timm",)  # packages of models with arguments that name weights

@@ -77,7 +77,7 @@ def benches(name: str, arguments: Sequence[str]) -> None:
 
 
 def known() -> set[str]:
-    return {"--help", *ninefold.COMMANDS, *ninefold.extensions()}
+    return {"--help", *ninefold.COMMANDS, *ninefold.extensions.COMMANDS}
 
 
 def command(words: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.places import EXTENSIONS
+from ninefold.extensions import ANSWERS
 from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.conditions import conditions, machine, title
 from ninefold.report.answer.evidence import Evidence, gather_evidence
@@ -95,11 +95,10 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
 def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     """The answer of an extension, to another question than which configuration is the fastest.
 
-    Its module `answer` has a function `answer`, which returns None where that was not asked.
+    Its function `answer` returns None where that was not asked.
     """
-    for path in sorted(EXTENSIONS.glob("*/answer.py")) if found else ():
-        module = import_module(f"ninefold.extensions.{path.parent.name}.{path.stem}")
-        answer: Answer | None = module.answer(recording, found)
+    for module in ANSWERS if found else ():
+        answer: Answer | None = import_module(module).answer(recording, found)
         if answer is not None:
             return answer
     return None

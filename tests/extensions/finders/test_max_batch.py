@@ -113,7 +113,7 @@ def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell: Shell) -
         place = lines.index(f"optimizer.lr={rate}")
         assert lines[place + 1 : place + 3] == [
             "batch_size  96 fits (the whole training set fits)",
-            "train with it: python train.py dataset.limit=128 dataset.val=0.25 threads=2 "
+            "train with it: python -m ninefold train dataset.limit=128 dataset.val=0.25 threads=2 "
             f"optimizer.lr={rate} batch_size=96",
         ]
         (folder,) = (shell.folder / "found").glob(f"*{rate}")

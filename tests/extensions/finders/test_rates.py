@@ -29,7 +29,8 @@ def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
     done = shell.run("-m", "ninefold", "finders", "what=lr", *SMALL, *overrides, code=0)
     found: dict[str, Any] = json.loads((shell.folder / "found" / "lr.json").read_text())
     line = f"optimizer.lr={found['suggestion']:.2g}"
-    assert done.stdout.splitlines()[-1].startswith("train with it: python train.py dataset.limit")
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("train with it: python -m ninefold train dataset.limit")
     assert done.stdout.splitlines()[-1].endswith(line)
     return found
 
