@@ -29,7 +29,6 @@ from ninefold.errors import (
     one_line,
     resource_failure,
 )
-from ninefold.files import read_text
 from ninefold.places import typed_as
 from ninefold.process import bug, exit_code_of, exit_with, scratch
 from ninefold.report.__main__ import Parser
@@ -104,12 +103,6 @@ def parser() -> Parser:
         help="make one command for each value, in the place of {K}",
     )
     add(
-        "--count",
-        choices=("steps", "all"),
-        default="steps",
-        help="what counts: training steps, or all, evaluations and saves between them included",
-    )
-    add(
         "--step",
         metavar="MODULE:FUNCTION",
         help="the function whose return ends a step, if that is not Optimizer.step",
@@ -134,20 +127,6 @@ def parser() -> Parser:
         "part: reading data, averaging gradients, the optimizer, threads",
     )
     add(
-        "--twin",
-        action="append",
-        default=[],
-        metavar="NAME=COMMAND",
-        help="one more command for --why, your own",
-    )
-    add(
-        "--start-seconds",
-        type=duration,
-        default=300.0,
-        metavar="S",
-        help="how long a command may take to its first step (300)",
-    )
-    add(
         "--revisions",
         nargs=2,
         metavar=("BASE", "HEAD"),
@@ -169,12 +148,6 @@ def parser() -> Parser:
         "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
     )
     add(
-        "--undecided",
-        choices=("fail", "pass"),
-        default="fail",
-        help="what an undecided gate does: fail, with exit code 9, or pass",
-    )
-    add(
         "--score",
         type=pattern,
         metavar="REGEX",
@@ -183,14 +156,6 @@ def parser() -> Parser:
     )
     add("--better", choices=("less", "more"), help="which scores are better")
     add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
-    add(
-        "--keep-if",
-        choices=("better", "safe"),
-        default="better",
-        help="keep what has a better "
-        "score, or (safe) what is faster and loses less than the margin",
-    )
-    add("--agents", action="store_true", help="print a page for programs that judge changes")
     add(
         "--json",
         type=output.named,
@@ -265,9 +230,6 @@ def run(words: Sequence[str]) -> None:
             sys.platform,
             "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
         )
-    if asked.agents:
-        print(read_text(Path(__file__).parent / "agents.txt"), end="")
-        return
     require_possible(asked)
     given = with_values(asked)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
@@ -293,8 +255,6 @@ def require_possible(asked: Namespace) -> None:
             if getattr(asked, option) and getattr(asked, other) not in (None, False, []):
                 one, two = (f"--{name.replace('_', '-')}" for name in (option, other))
                 raise ConfigError(one, other, f"{two} does not go with it; one of them; leave one")
-    if asked.twin and not asked.why:
-        raise ConfigError("--twin", asked.twin[0], "it is for --why; both or none; add --why")
     if asked.by == "cpu" and asked.whole:
         raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
     if asked.json and asked.json == asked.markdown:
@@ -327,7 +287,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
             asked.score.pattern,
             "what a gain is worth is not said; --better and --margin are needed; add them",
         )
-    rule = score.Rule(asked.score, asked.better, asked.margin, asked.keep_if == "safe")
+    rule = score.Rule(asked.score, asked.better, asked.margin)
     found = score.compare(commands, rule, keep)
     print(found, file=shown(asked))
     if asked.json:
@@ -345,7 +305,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         raise ConfigError(
             "--max-slowdown", len(commands), "commands were given; it takes two; give these"
         )
-    found = Found(commands, asked.minutes, asked.same, asked.by, asked.count, asked.apart, allowed)
+    found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
     if asked.whole:
         time_whole_runs(found, keep)
     else:
@@ -362,9 +322,6 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
         said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
     print(said, file=shown(asked))
-    if verdict == gate.UNDECIDED and asked.undecided == "pass":
-        print(f"warning: {failed}".replace("error: ", ""), file=sys.stderr)
-        failed = None
     if asked.json:
         data = summary.data(found, failed.code if failed else 0, verdict)
         output.write("--json", asked.json, output.as_json(data))
@@ -397,7 +354,7 @@ def with_values(asked: Namespace) -> list[Command]:
             raise ConfigError(
                 f"--{option}", len(texts), "so many commands were given; it takes one; give one"
             )
-    return [Command(text, step=asked.step, start_seconds=asked.start_seconds) for text in texts]
+    return [Command(text, step=asked.step) for text in texts]
 
 
 def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:
@@ -412,14 +369,10 @@ def with_twins(given: list[Command], asked: Namespace) -> list[Command]:
     """With --why: the command, a copy of it, and its twins."""
     if not asked.why:
         return given
-    if unnamed := [twin for twin in asked.twin if "=" not in twin]:
-        raise ConfigError("--twin", unnamed[0], "it has no name; NAME=COMMAND is; write both")
     twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0].text)]
-    own = [twin.split("=", 1) for twin in asked.twin]
     return [
         *(replace(given[0], name=name) for name in (summary.AS_IT_IS, summary.COPY)),
         *(replace(given[0], name=twin, twin=twin) for twin in twins),
-        *(replace(given[0], name=name, text=text) for name, text in own),
     ]
 
 

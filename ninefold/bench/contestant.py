@@ -31,6 +31,7 @@ from ninefold.tournament.contestant import Ended
 
 INJECT = Path(__file__).parent / "inject"
 LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step
+START_SECONDS = 300.0  # that a command may take to its first step
 RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may come
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
 TAIL = 4096  # bytes of its output that are looked at
@@ -53,7 +54,7 @@ class Command:
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. twin: what the hook leaves
-    out. copy: the revision that it is of. start_seconds: until its first step.
+    out. copy: the revision that it is of.
     """
 
     text: str
@@ -63,7 +64,6 @@ class Command:
     step: str | None = None
     twin: str | None = None
     copy: Copy | None = None
-    start_seconds: float = 300.0
 
     def failure(self, *sentence: str) -> ConfigError:
         return ConfigError("command", self.text, *sentence)
@@ -191,7 +191,7 @@ class Contestant:
             self._stop()
             return True
         code, now = self._process.poll(), time.monotonic()
-        if code is not None or now - self._began > self.command.start_seconds:
+        if code is not None or now - self._began > START_SECONDS:
             raise self._no_step(code)
         if world is not None and now - self._first > RANKS_SECONDS:
             raise self.command.failure(
@@ -205,7 +205,7 @@ class Contestant:
 
         expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
         """
-        limit = max(self.command.start_seconds, 10 * (expected or 0.0) + OTHERS_SECONDS)
+        limit = max(START_SECONDS, 10 * (expected or 0.0) + OTHERS_SECONDS)
         taken = Taken()
         self.paused += time.monotonic() - self._stopped
         for pid in self.processes:
@@ -261,7 +261,7 @@ class Contestant:
                 "command",
                 self.command.text,
                 f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
-                f"{last_line(self.log)}; see {self.log}, or raise --start-seconds",
+                f"{last_line(self.log)}; see {self.log}",
             ) from None
         except (EOFError, OSError):
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
@@ -297,8 +297,7 @@ class Contestant:
         seen = f"torch was {'' if torch else 'not '}imported"
         if code is None:
             return command.failure(
-                f"it took no step in {command.start_seconds:.0f} s; {seen}; let it start faster, "
-                "or raise --start-seconds"
+                f"it took no step in {START_SECONDS:.0f} s; {seen}; let it start faster, or --whole"
             )
         seen = f"it ended after {time.monotonic() - self._began:.0f} s without a step; {seen}"
         if not torch:

@@ -45,7 +45,7 @@ class Found:
     """What was found, and how.
 
     minutes: that all takes, starts included. same: share of time within which commands tie.
-    by: "time" or "cpu". count: "steps", or "all": what happens between steps counts. apart: whether
+    by: "time" or "cpu". apart: whether
     commands are alive one after another. allowed: the slow-down that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
@@ -58,7 +58,6 @@ class Found:
     minutes: float
     same: float
     by: str
-    count: str
     apart: bool
     allowed: float | None
     log: TurnLog = field(default_factory=TurnLog)
@@ -263,8 +262,7 @@ class Bench(Entries):
     def __init__(self, found: Found, keep: Path) -> None:
         self.found, self._keep, self.done = found, keep, found.rounds
         self._commands = {command.name: command for command in found.commands}
-        marks = MARKS if found.count == "steps" else ()
-        self.marking = {name: {*marks} for name in self._commands}
+        self.marking = {name: {*MARKS} for name in self._commands}
         self._budget = budget_of(60.0 * found.minutes)
         self._tournament = Tournament(self, self._budget, lambda: rule.Look(found.is_enough()))
         found.log = self._tournament.log

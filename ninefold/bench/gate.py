@@ -65,7 +65,7 @@ def failure(
         "max-slowdown",
         share,
         f"not decided after {counted(pair.rounds, 'round')}; the interval is {found}; {more}a "
-        "quieter runner, or --undecided pass",
+        "quieter runner, or more to be allowed",
     )
 
 

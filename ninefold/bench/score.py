@@ -28,14 +28,12 @@ class Rule:
     """When a change is kept.
 
     pattern: of the score in the output; its last match counts. better: which scores are, "less" or
-    "more". margin: a gain of less is not worth keeping; of `safe`, a smaller loss is allowed.
-    safe: keep what loses less than the margin and is faster.
+    "more". margin: a gain of less is not worth keeping.
     """
 
     pattern: re.Pattern[str]
     better: str
     margin: float
-    safe: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,33 +64,24 @@ class Judgement:
         )
 
 
-def judge(
-    scores: Numbers, rule: Rule, seconds: Numbers = (), names: Sequence[str] = "AB"
-) -> Judgement:
+def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement:
     """Judge B against A by paired scores, of three seeds at least.
 
     A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
     below the margin; of a gain between the two, the second is what counts. The interval is
     Student's, at a level that five looks share.
-
-    seconds: of the same runs, for a rule that keeps what is safe: it has to be shown to be faster.
     """
     sign = -1.0 if rule.better == "less" else 1.0
     gain, half = interval([sign * (b - a) for a, b in scores])
-    floor, ceiling, faster, slower = 0.0, rule.margin, True, False
-    if rule.safe:
-        floor = ceiling = -rule.margin
-        log, reach = interval([math.log(a / b) for a, b in seconds])
-        faster, slower = log - reach > 0, log + reach < 0
     verdict, needed = MORE, math.inf
     if half == 0:  # scores of few digits: it is not known how they vary
         pass
-    elif gain + half < ceiling or slower:
+    elif gain + half < rule.margin:
         verdict = DISCARD
-    elif gain - half > floor and faster:
+    elif gain - half > 0:
         verdict = KEEP
-    elif faster:
-        distance = max(abs(gain - floor), abs(ceiling - gain), 1e-12)
+    else:
+        distance = max(abs(gain), abs(rule.margin - gain), 1e-12)
         needed = max(len(scores) + 1, len(scores) * (half / distance) ** 2)
     word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
     low, high = sorted((sign * (gain - half), sign * (gain + half)))
@@ -133,17 +122,16 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
                 "it has no {seed}; runs of one seed show nothing; write --seed {seed} or the like"
             )
     names = [command.name for command in commands]
-    scores, seconds = list[tuple[float, float]](), list[tuple[float, float]]()
+    scores = list[tuple[float, float]]()
     for seed in range(SEEDS[-1]):
-        score, took = dict[str, float](), dict[str, float]()
+        score = dict[str, float]()
         for command in mirrored([*commands], "seeds", seed):
-            took[command.name] = run_whole(command, seed, keep)
+            run_whole(command, seed, keep)
             log = command.log(keep, seed)
             score[command.name] = score_of(log, command, rule.pattern)
         scores.append((score[names[0]], score[names[1]]))
-        seconds.append((took[names[0]], took[names[1]]))
         if len(scores) in SEEDS:
-            found = judge(scores, rule, seconds, names)
+            found = judge(scores, rule, names)
             if found.verdict != MORE:
                 break
     return found

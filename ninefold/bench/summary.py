@@ -175,7 +175,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
             what = " or ".join(found.marked[name])
             yield (
                 f"Not counted: in {name} {count} of {steps} steps contained {what} "
-                f"({seconds:.1f} s, {100 * share:.0f} % of its time); --count all counts it."
+                f"({seconds:.1f} s, {100 * share:.0f} % of its time)."
             )
     for name, count in found.restarts.items():
         yield f"{name} ended and was started again {count} times; its start and end are not timed."

@@ -271,7 +271,7 @@ def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() 
         for name, seconds in {"a": 2.0, "b": 1.0, "c": 4.0}.items():
             log.add(name, number, seconds=seconds * draw.uniform(0.999, 1.001), steps=1)
     for baseline, speedups in ((None, {"b": 2.0, "c": 0.5}), ("c", {"a": 2.0, "b": 4.0})):
-        settings = Settings(looks=len(LOOKS), baseline=baseline)
+        settings = Settings(looks=LOOK_COUNT, baseline=baseline)
         of = times(("a", "b", "c"), counted(log.turns), settings)
         told = {pair.second: pair.speedup for pair in of.against_baseline}
         assert told == pytest.approx(speedups, rel=0.01)

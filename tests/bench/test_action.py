@@ -213,7 +213,7 @@ def test_a_slower_commit_fails_the_action_and_an_equal_one_passes(
 ) -> None:
     toy.make(tmp_path / "project", 0.5)
     command = f"{sys.executable} scripts/train.py"
-    asked = {"COMMAND": command, "MAX_SLOWDOWN": "10%", "MINUTES": "2", "UNDECIDED": "fail"}
+    asked = {"COMMAND": command, "MAX_SLOWDOWN": "10%", "MINUTES": "2"}
     done, put = step(COMPARE, tmp_path / "project", temporary, BASE=base, **asked)
     assert done.returncode == code, done.stdout + done.stderr
     folder = Path(put["folder"])

@@ -72,9 +72,8 @@ def test_a_command_that_cannot_be_compared_is_one_line(
     assert scripts.survivors() == []
 
 
-@pytest.mark.parametrize("option", ["--minutes", "--start-seconds"])
-def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell, option: str) -> None:
-    done = scripts.run(*QUICK, f"{option}=1e308", "true", "true", code=2)
+def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell) -> None:
+    done = scripts.run(*QUICK, "--minutes=1e308", "true", "true", code=2)
     (line,) = done.stderr.splitlines()
     assert "1e308 is no time below 1e+08" in line
 

@@ -32,15 +32,6 @@ def test_what_is_equal_is_seldom_kept_and_what_gains_twice_the_margin_seldom_dis
     assert verdicts(0.02).count(KEEP) >= 150
 
 
-def test_a_safe_rule_keeps_what_loses_less_than_the_margin_and_is_faster() -> None:
-    safe = Rule(LESS.pattern, "less", 0.01, safe=True)
-    scores = [(1.0, 1.0 + 0.001 * n) for n in range(3)]
-    faster = [(10.0, 8.0 + 0.1 * n) for n in range(3)]
-    assert judge(scores, safe, faster).verdict == KEEP
-    assert judge(scores, safe, [(b, a) for a, b in faster]).verdict == DISCARD
-    assert judge([(a, b + 1) for a, b in scores], safe, faster).verdict == DISCARD
-
-
 @pytest.mark.parametrize(
     ("better", "code", "word"), [("0.02", 0, "keep: B's score"), ("-0.02", 8, "discard: B's score")]
 )

@@ -157,7 +157,7 @@ def test_after_a_round_the_time_that_is_left_is_at_least_that_of_the_next(
 
 
 def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Shell) -> None:
-    # The first repetition decides nothing, however much faster one of the two is.
+    # The first round decides nothing, however much faster one of the two is.
     code = "from ninefold.study import timing; from ninefold.tournament.rule import Look; "
     code += "timing.LATE, timing.Timing._look = 0.0, lambda self: Look(False); "
     code += "from ninefold.main import main; "

@@ -74,7 +74,7 @@ def test_commands_are_compared_in_as_many_rounds_as_before_with_the_same_verdict
 ) -> None:
     (given, minutes, apart), then = BENCHES[name], GOLDEN["bench"][name]
     commands = [Command("true", name) for name in given[3]]
-    found = engine.Found(commands, minutes, 0.02, "time", "steps", apart, None)
+    found = engine.Found(commands, minutes, 0.02, "time", apart, None)
     monkeypatch.setattr(rounds, "NeighborLoad", NoLoad)
     monkeypatch.setattr(engine, "Contestant", command(*given))
     monkeypatch.setattr(engine, "time", CLOCK)

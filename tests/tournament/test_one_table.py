@@ -56,7 +56,7 @@ if __name__ == "__main__":
     job = ours.job("clock.warmup=2", "logger=quiet")
     forkserver.start(job.resolved)
     command = Command(f"{sys.executable} theirs.py", "script")
-    bench = Bench(Found([command], 1.0, 0.02, "time", "steps", False, None), Path("kept"))
+    bench = Bench(Found([command], 1.0, 0.02, "time", False, None), Path("kept"))
     warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
     with TurnTakers() as turns:
         tournament = Tournament(
