@@ -1,15 +1,26 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
+# make quick: lint, and the tests that start no process; under a minute.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (10 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
 # make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
-# Each installs what it needs into .venv first, in editable mode: what is changed is used at once.
+# Each installs what it needs into .venv first, in editable mode: what is changed is used at once. What
+# the system lacks is installed by apt-get as root, and said before; SYSTEM=no prevents it.
 PYTHON ?= python3
+SYSTEM ?= yes
 VENV := .venv
 BIN := $(VENV)/bin
 ALONE := tests/api tests/promises/test_wheel.py tests/study/test_timing.py tests/bench
+# Files of tests that start no process and take no time; tests of structure but those that start one.
+QUICK := tests/task tests/test_structure.py $(patsubst %,tests/test_%.py,amp errors files types) \
+	$(patsubst %,tests/checkpoint/test_%.py,weights writer) \
+	$(patsubst %,tests/config/test_%.py,fingerprint options overrides processes rules schema untrusted) \
+	$(patsubst %,tests/dataset/test_%.py,batches kinds loader mapped) tests/measure/test_clock.py \
+	$(patsubst %,tests/report/test_%.py,counted_turns layers numerics processes retrain_command) \
+	tests/model/test_models.py tests/parallel/test_dp.py tests/study/test_checks.py tests/train/test_loss_tracker.py \
+	--deselect tests/test_structure.py::test_the_launchers_side_imports_no_torch
 FAULTS := tests/faults $(wildcard tests/extensions/*/test_faults.py)
 ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.11 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
@@ -23,14 +34,19 @@ NO_CHROMIUM := error: chromium=missing: the report's page is tested in a real br
 # Hundreds of processes are started: each would compile the package anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup matrix chromium test faults long gpu gpu-test bench docs lint clean
+# $(call install,PACKAGES): fails where it may not, or cannot.
+install = test "$(SYSTEM)" != no && test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	&& echo "make: $(1): missing on this system, and now installed by apt-get; SYSTEM=no prevents it" >&2 \
+	&& apt-get update -q && apt-get install -qy $(1)
+
+.PHONY: setup matrix chromium quick quick-tests test faults long gpu gpu-test bench docs lint clean
 
 setup: $(VENV)/.installed
 
-# Debian's python3 comes without ensurepip: as root it is installed, otherwise an error says how.
+# Debian's python3 comes without ensurepip.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy python3-venv; } \
+	  || { $(call install,python3-venv); } \
 	  || { echo "$(ERROR)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -45,23 +61,30 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The browser, too, is installed as root; otherwise an error says how.
 chromium:
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy chromium; } \
+	  || { $(call install,chromium); } \
 	  || { echo "$(NO_CHROMIUM)" >&2; exit 2; }
 
-test: lint chromium
+# One core lints, the other tests.
+quick: setup
+	@$(MAKE) --no-print-directory --output-sync --jobs 2 lint quick-tests
+
+quick-tests: setup
+	$(BIN)/python -m pytest -q --no-processes $(QUICK)
+
+# What the system lacks is said first: after minutes of setup and lint nobody looks.
+test: chromium lint
 # With worksteal each process takes half of the files, in order: a file's fixtures are made once.
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# strace injects faults into system calls, and Slurm runs jobs: as root both are installed.
+# strace injects faults into system calls, and Slurm runs jobs.
 faults: setup
 	@command -v strace >/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy strace; } \
+	  || { $(call install,strace); } \
 	  || { echo "$(NO_STRACE)" >&2; exit 2; }
 	@PATH="$$PATH:/usr/sbin"; command -v slurmd >/dev/null && command -v munged >/dev/null \
-	  || { test "$$(id -u)" = 0 && apt-get update -q && apt-get install -qy slurm-wlm munge; } \
+	  || { $(call install,slurm-wlm munge); } \
 	  || { echo "$(NO_SLURM)" >&2; exit 2; }
 	$(BIN)/python -m pytest $(FAULTS) -m 'not gpu' -n 2
 

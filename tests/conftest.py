@@ -180,6 +180,22 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-processes", action="store_true", help="fail what starts a process")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_processes(request: pytest.FixtureRequest) -> None:
+    """With --no-processes, as in `make quick`: raise where a test starts one."""
+
+    def refuse(event: str, _: object) -> None:
+        if event in ("subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"):
+            raise AssertionError(f"{event}: with --no-processes tests start no process")
+
+    if request.config.getoption("no_processes"):
+        sys.addaudithook(refuse)
+
+
 @functools.cache
 def zygote() -> Zygote:
     return Zygote()
