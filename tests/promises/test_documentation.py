@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, tables are complete, pages are short and of today."""
+"""The documentation: links lead somewhere, tables are complete, pages are of today."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the host does in a training step on a GPU: kernels that it launches, copies, waits.
 
-Counted by the stand-in for CUDA that `.ci/run` uses where it is: a GPU's libraries may launch
-several kernels for one operator.
+Counted by a stand-in for CUDA, where one is loaded: a GPU's libraries may launch several kernels
+for one operator.
 """
 
 from __future__ import annotations
