@@ -23,6 +23,7 @@ from ninefold.errors import (
     NumericsError,
     Preempted,
     ResourceError,
+    require_package,
 )
 from ninefold.extensions.finders.max_batch import of_job
 from ninefold.files import read_json, write_json
@@ -70,6 +71,8 @@ def run(arguments: Sequence[str]) -> None:
             "out",
         )
     rates = rates_of(own)
+    if own["what"] == "lr":
+        require_package("what", "lr", "matplotlib", "finders")
     base: Path | None = None
     for label, job in jobs(words):
         config = composed("train", [*job, "launch.inline=false"], example())
