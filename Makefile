@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ALONE := tests/api tests/promises/test_wheel.py tests/study/test_timing.py tests/bench
 FAULTS := tests/faults $(wildcard tests/extensions/*/test_faults.py)
-ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.10 or later with \
+ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.11 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
 	on Debian run apt-get install strace

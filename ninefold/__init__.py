@@ -17,7 +17,7 @@ def look_in_working_folder() -> None:
         here = os.getcwd()
     except OSError:  # it was removed
         return
-    if not getattr(sys.flags, "safe_path", False):  # -P, PYTHONSAFEPATH; of Python 3.11
+    if not sys.flags.safe_path:  # -P, PYTHONSAFEPATH
         sys.path[:] = [*sys.path[1:], here]
 
 

@@ -269,7 +269,7 @@ class Command:
         return launch
 
     def _collect(self, folder: Path) -> None:
-        """Read the outcomes of a sweep's runs that other processes made (joblib, submitit)."""
+        """Read the outcomes of a sweep's runs that other processes made (submitit)."""
         from ninefold.study import sweep
 
         if not self.runs.outcomes:

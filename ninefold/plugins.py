@@ -1,4 +1,4 @@
-"""Sweepers and launchers of other packages for Hydra (Optuna, joblib, submitit), which call us.
+"""Sweepers and launchers of other packages for Hydra (Optuna, submitit), which call us.
 
 They compose the configuration of each run themselves, and make its folder with Hydra's `run_job`.
 """

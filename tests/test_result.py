@@ -9,7 +9,7 @@ import platform
 import resource
 import signal
 import subprocess
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,7 @@ def test_the_environment_has_versions_machine_commit_and_time() -> None:
     assert found["hostname"] == platform.node()
     assert found["cpu"]
     assert found["cores"] >= 1
-    age = datetime.now(timezone.utc) - datetime.fromisoformat(found["time"])
+    age = datetime.now(UTC) - datetime.fromisoformat(found["time"])
     assert timedelta() <= age < timedelta(minutes=1)
     assert json.loads(json.dumps(found)) == found
 

@@ -65,7 +65,7 @@ def in_notebook() -> bool:
 def explained(failure: Failure) -> Failure:
     """`failure`, with the caller's line of code as a note."""
     line = source_line(str(failure))
-    if line and hasattr(failure, "add_note"):  # Python 3.10 has no notes
+    if line:
         failure.add_note(line)
     return failure
 

@@ -22,7 +22,6 @@ from ninefold.types import spelled
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # of torch.compile: they record CUDA graphs
 OTHER_MODES = "default and max-autotune-no-cudagraphs are allowed with it"
 LAYOUTS = {"channels_last": 3, "channels_last_3d": 4}  # of shapes with so many numbers
-HERE = ("basic", "joblib")  # Hydra's launchers that start runs on this host
 
 
 class Job(dict[str, Any]):
@@ -277,7 +276,7 @@ REFUSED_COMMANDS = (
         example={"hydra.mode": "MULTIRUN", "resume": "auto"},
     ),
     _not_in_turns(
-        lambda job: job["hydra/launcher"] not in HERE,
+        lambda job: job["hydra/launcher"] != "basic",
         "hydra/launcher={hydra/launcher} may start runs on other hosts",
         Job({"hydra/launcher": "submitit_slurm"}),
     ),

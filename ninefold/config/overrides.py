@@ -32,7 +32,6 @@ from ninefold.places import see, typed_as
 
 EXTRAS = {  # of plugins
     "hydra/sweeper/optuna": "sweepers",
-    "hydra/launcher/joblib": "sweepers",
     "hydra/launcher/submitit_local": "slurm",
     "hydra/launcher/submitit_slurm": "slurm",
 }

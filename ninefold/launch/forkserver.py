@@ -29,10 +29,6 @@ def start(job: Mapping[str, Any]) -> None:
     modules = {str(target).rpartition(".")[0] for target in targets_in(job).values()}
     targets = preloadable(sorted(modules), gpu_driver())
     multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
-    known = multiprocessing.get_all_start_methods()
-    if multiprocessing.get_start_method(allow_none=True) not in (None, *known):
-        # Joblib sets one in its processes, which workers would inherit and do not have.
-        multiprocessing.set_start_method("forkserver", force=True)
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]
     config.setdefault("tempdir", str(scratch()))  # else a killed command leaves one there
     told = {

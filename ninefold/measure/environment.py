@@ -6,7 +6,7 @@ import math
 import platform
 import subprocess
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ def environment(processes: int = 1, gpus: Sequence[int] = ()) -> dict[str, Any]:
         "cpu": cpu(),
         "cores": cores(),
         "hosts": [{"name": platform.node(), **this_host(), "ranks": list(range(processes))}],
-        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
