@@ -326,10 +326,6 @@ def _resumed(job: Checked, place: str) -> Checked:
         run = resume.read(folder, known)
         stored, mine = run.config.frozen, untrusted.targets_in(job.resolved)
         untrusted.require_known_targets(stored, "resume", folder, mine, trusted)
-        if not trusted and (odd := untrusted.foreign_references(stored, job.config.frozen)):
-            do = "write the value there, or add trust=true if you made it"
-            refers = f"its configuration refers to the environment at {odd[0]}"
-            raise CheckpointError("resume", folder, refers, "only dataset.root may", do)
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     if stored["dataset"].get("download") and "dataset.download" not in keys:
@@ -345,12 +341,9 @@ def _resumed(job: Checked, place: str) -> Checked:
         keys.append("parallel.processes")
     continued = job.continuing(run, keys)
     built = _completed(continued.config).frozen
-    if not trusted and (foreign := untrusted.foreign_arguments(built, now.frozen)):
-        (key, value), group = foreign[0], foreign[0][0].partition(".")[0]
-        sets = f"its configuration has {key}={spelled(value)}, which is yours or a stranger's"
-        what = "such arguments are taken from conf/ and your command only"
-        do = f"add trust=true if you made it, or name it, as in {group}=NAME ++{key}=VALUE"
-        raise Refused([CheckpointError("resume", folder, sets, what, do)])
+    groups = {group: built[group] for group in GROUPS}
+    for place, value in () if trusted else untrusted.foreign(groups, now.frozen):
+        raise Refused([untrusted.not_named("resume", folder, place, value)])
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):
         fits = moved or problem.field in keys
