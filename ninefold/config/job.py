@@ -30,13 +30,13 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config.configuration import Configuration, Tree
-from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
+from ninefold.words import key_of
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
