@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
-from ninefold.config.parse import key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
     ConfigError,
@@ -33,6 +33,7 @@ from ninefold.launch.run import spec_of, start
 from ninefold.places import typed_as
 from ninefold.ranks import started_by
 from ninefold.study.sweep import typed
+from ninefold.words import key_of
 
 STOPPED = "the search was stopped"
 WHAT = ("lr", "batch_size")
