@@ -17,8 +17,8 @@ from ninefold import report
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "control.svg"
 FOUND = re.compile(
-    r"A/A check (passed|failed|not shown).*took ([\d.]+) % (longer|less time) "
-    r"\(95 % interval ([-+\d.]+) % to ([-+\d.]+) %\)"
+    r"A/A check (passed|failed|not shown).*is ([\d.]+) times as fast "
+    r"\(95 % interval ([\d.]+) to ([\d.]+)\)"
 )
 COLORS = {"passed": "#2e7d32", "failed": "#b3400b", "not shown": "#50566a"}
 LEFT, WIDTH, ROW, TOP = 150, 440, 36, 34
@@ -28,7 +28,7 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #1b1d22 }
 
 
 class Check(NamedTuple):
-    """By how many percent dp took longer, with its 95 % interval."""
+    """By how many percent dp is faster, with its 95 % interval."""
 
     study: str
     state: str
@@ -42,9 +42,9 @@ def checks() -> list[Check]:
     for folder in sorted(ROOT.glob("experiments/*/20*")):
         said = report.read(folder, typed="").report.groups[0].check
         if check := FOUND.match(said or ""):
-            state, share, way, low, high = check.groups()
-            middle = float(share) if way == "longer" else -float(share)
-            found.append(Check(folder.parent.name, state, middle, float(low), float(high)))
+            state, *speedups = check.groups()
+            shares = (100 * (float(each) - 1) for each in speedups)
+            found.append(Check(folder.parent.name, state, *shares))
     return found
 
 
@@ -68,7 +68,7 @@ def drawn(rows: list[Check]) -> str:
         f'<rect x="{place(-SAME)}" y="{TOP}" width="{band}" height="{bottom - TOP}" '
         'fill="#e8eaef"/>',
         line((zero, zero), (TOP, bottom), "#9aa2b1"),
-        written(zero, 20, "dp takes longer than none by, %", "small middle"),
+        written(zero, 20, "dp is faster than none by, %", "small middle"),
     ]
     for percent in (-LIMIT, -5, -SAME, 0, SAME, 5, LIMIT):
         number = f"{percent:+d}" if percent else "0"

@@ -89,7 +89,7 @@ def none_of_them(word: str) -> int:
 def compared(arguments: Sequence[str]) -> list[str]:
     """The arguments of the train command that compares `axes`, as `arguments` change them."""
     from ninefold.compared import axes
-    from ninefold.config.parse import key_and_value
+    from ninefold.words import key_and_value
 
     given = dict(map(key_and_value, arguments))
     shows = any(word in ("-c", "-h", "-i") or word.startswith(SHOWING) for word in arguments)

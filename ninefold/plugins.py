@@ -15,12 +15,12 @@ from omegaconf import DictConfig, open_dict, read_write
 
 from ninefold import ranks
 from ninefold.config.composition import Composition
-from ninefold.config.parse import key_of
 from ninefold.errors import Interrupted, Preempted
 from ninefold.launch.run import follow
 from ninefold.launch.runs import Runs
 from ninefold.ranks import started_by
 from ninefold.result import Result
+from ninefold.words import key_of
 
 if TYPE_CHECKING:
     from ninefold.study.runner import Launch

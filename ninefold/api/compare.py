@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
-from ninefold.api.running import value
 from ninefold.api.session import check_number
 from ninefold.compared import axes
 from ninefold.errors import ConfigError, ResourceError, suggestion
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
 from ninefold.types import MAX_TIME
+from ninefold.words import as_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,7 +132,7 @@ def compare(
         "study.ask": f"[{','.join(ask)}]",
         "study.time_budget": minutes,
         "study.control": "true",
-        "hydra.sweep.dir": value(str(place)),
+        "hydra.sweep.dir": as_value(str(place)),
     }
     if batch_size is not None:
         chosen["batch_size"] = batch_size

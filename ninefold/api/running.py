@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from ninefold.errors import ConfigError, Failure, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
 from ninefold.study_record import StudyRecord
+from ninefold.words import as_value
 
 LOG = "output.txt"  # in the folder: what the command prints, where nobody looks at it
 
@@ -87,18 +87,11 @@ def resuming(folder: Path, minutes: float) -> list[str]:
     return _resuming(command, folder, f"study.time_budget={spent + minutes:g}")
 
 
-def value(text: str) -> str:
-    """Return `text` as the value of an override."""
-    if re.fullmatch(r"[\w./-]+", text):
-        return text
-    return "'" + text.replace("'", "\\'") + "'"
-
-
 def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
     """The arguments that resume the comparison that `command` began. more: in place of its own."""
     left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
     words = [word for word in command if not word.startswith(left_out)]
-    return [*words, *more, f"study.resume={value(str(place))}"]
+    return [*words, *more, f"study.resume={as_value(str(place))}"]
 
 
 def _go_on(command: Sequence[str], place: Path) -> str:

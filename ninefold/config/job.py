@@ -30,13 +30,13 @@ from ninefold.config import (
     untrusted,
 )
 from ninefold.config.configuration import Configuration, Tree
-from ninefold.config.parse import key_of
 from ninefold.config.resume import Stored
 from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
 from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
+from ninefold.words import key_of
 
 GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
@@ -326,10 +326,6 @@ def _resumed(job: Checked, place: str) -> Checked:
         run = resume.read(folder, known)
         stored, mine = run.config.frozen, untrusted.targets_in(job.resolved)
         untrusted.require_known_targets(stored, "resume", folder, mine, trusted)
-        if not trusted and (odd := untrusted.foreign_references(stored, job.config.frozen)):
-            do = "write the value there, or add trust=true if you made it"
-            refers = f"its configuration refers to the environment at {odd[0]}"
-            raise CheckpointError("resume", folder, refers, "only dataset.root may", do)
     except CheckpointError as failure:
         raise Refused([failure]) from failure
     if stored["dataset"].get("download") and "dataset.download" not in keys:
@@ -345,12 +341,9 @@ def _resumed(job: Checked, place: str) -> Checked:
         keys.append("parallel.processes")
     continued = job.continuing(run, keys)
     built = _completed(continued.config).frozen
-    if not trusted and (foreign := untrusted.foreign_arguments(built, now.frozen)):
-        (key, value), group = foreign[0], foreign[0][0].partition(".")[0]
-        sets = f"its configuration has {key}={spelled(value)}, which is yours or a stranger's"
-        what = "such arguments are taken from conf/ and your command only"
-        do = f"add trust=true if you made it, or name it, as in {group}=NAME ++{key}=VALUE"
-        raise Refused([CheckpointError("resume", folder, sets, what, do)])
+    groups = {group: built[group] for group in GROUPS}
+    for place, value in () if trusted else untrusted.foreign(groups, now.frozen):
+        raise Refused([untrusted.not_named("resume", folder, place, value)])
     moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
     for problem in rules.problems(continued.resolved, known):
         fits = moved or problem.field in keys

@@ -17,7 +17,7 @@ from ninefold.config import search_path
 from ninefold.config.conf_files import groups_of
 from ninefold.config.hydra_internal import get_args_parser
 from ninefold.config.options import option_keys
-from ninefold.config.parse import key_and_value, key_of, quoted
+from ninefold.config.parse import quoted
 from ninefold.config.schema import KEYS
 from ninefold.errors import (
     ConfigError,
@@ -29,6 +29,7 @@ from ninefold.errors import (
     suggestion,
 )
 from ninefold.places import see, typed_as
+from ninefold.words import key_and_value, key_of
 
 EXTRAS = {  # of plugins
     "hydra/sweeper/optuna": "sweepers",

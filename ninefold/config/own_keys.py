@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 
 from ninefold.files import read_text
 from ninefold.places import option_files
+from ninefold.words import key_of
 
 
 def is_own(text: str) -> bool:
     """Return whether an override sets a key that some options of its group have and others lack."""
-    having = {option: fits(text, option) for option in _options(_key(text).partition(".")[0])}
+    having = {option: fits(text, option) for option in _options(key_of(text).partition(".")[0])}
     return text[:1] not in "+~" and any(having.values()) and not all(having.values())
 
 
 def fits(text: str, option: str | None) -> bool:
     """Return whether an option of a group has the key of an override; one of a user's own may."""
-    group, _, name = _key(text).partition(".")
+    group, _, name = key_of(text).partition(".")
     keys = _options(group).get(option or "")
     return keys is None or name.partition(".")[0] in keys
 
@@ -36,18 +37,13 @@ def of_options(
     """
 
     def fitting(text: str, job: Sequence[str]) -> bool:
-        group = _key(text).partition(".")[0]
-        chosen = [word.partition("=")[2] for word in job if _key(word) == group]
+        group = key_of(text).partition(".")[0]
+        chosen = [word.partition("=")[2] for word in job if key_of(word) == group]
         return fits(text, chosen[-1] if chosen else choice(group))
 
     own = {text for job in jobs for text in job if is_own(text)}
     own = {text for text in own if any(text in job and fitting(text, job) for job in jobs)}
     return [[text for text in job if text not in own or fitting(text, job)] for job in jobs]
-
-
-def _key(text: str) -> str:
-    """The key of an override, as `parse.key_of`, whose module imports Hydra: reports do without."""
-    return text.lstrip("+~").partition("=")[0]
 
 
 @functools.cache

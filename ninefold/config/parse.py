@@ -12,6 +12,8 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from ninefold.words import key_and_value
+
 SYNTAX = set("'\"[]{}(),\\$")  # of Hydra's values
 
 
@@ -36,17 +38,6 @@ def likely_a_sweep(flags: Namespace) -> bool:
     """Whether a command says so itself, or chooses a study of experiments/, which says so then."""
     told = ("experiments=", "hydra.mode=")
     return flags.multirun or any(text.lstrip("+").startswith(told) for text in flags.overrides)
-
-
-def key_and_value(text: str) -> tuple[str, str]:
-    """The key of an override, without the +, ++ or ~ before it, and its value as typed."""
-    key, _, value = text.lstrip("+~").partition("=")
-    return key, value
-
-
-def key_of(text: str) -> str:
-    """The key of an override, without the +, ++ or ~ before it."""
-    return key_and_value(text)[0]
 
 
 def value_of(override: Override) -> str:

@@ -25,12 +25,13 @@ from ninefold.checkpoint import manifest
 from ninefold.config import schema, untrusted
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
-from ninefold.config.parse import key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.config.rules import COMMAND_SECTIONS
 from ninefold.errors import CheckpointError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
 from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE, spelled
+from ninefold.words import key_of
 
 AUTO = "auto"
 STRATEGY = "parallel"

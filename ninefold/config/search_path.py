@@ -14,9 +14,10 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from ninefold.config.parse import key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF, EXPERIMENTS, OPTIONS, ROOT
+from ninefold.words import key_of
 
 SEARCHED = "hydra.searchpath"
 VARIABLE = "NINEFOLD_CONFIG_DIR"  # folders or pkg://PACKAGE, separated as in PATH

@@ -1,8 +1,8 @@
 """Check a stored configuration, which anybody may have written, before it is instantiated.
 
-To instantiate a `_target_` is to run code. From a stored configuration only those that `conf/`
-names at the same place are built, at `task.loss` PyTorch's own losses too, and only references to
-the environment are resolved. With trust=true its own targets are built, too.
+Without trust=true it may name only what `conf/` names: at each place a `_target_` and keys that are
+there in a file of `conf/`, with values that the types of the keys accept, and no address and no
+path but dataset.root. What the command itself has at the same place is the user's own.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from omegaconf import OmegaConf
 
 from ninefold.config import rules, schema
 from ninefold.config.conf_files import read_tree
-from ninefold.config.options import marked
+from ninefold.config.options import find, marked
 from ninefold.config.overlay import CALLED
+from ninefold.config.schema import Key
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.extensions import MODELS
 from ninefold.files import require_plain_yaml
 from ninefold.places import option_files
-from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts
+from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts, spelled
 
 EVALUATED = (
     "model",
@@ -36,30 +37,10 @@ EVALUATED = (
 )  # groups that an evaluation may take from it
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
-# Losses of torch.nn that task.loss may name: they take an output and a target. A number, a flag or
-# a word can do no harm as one of these arguments; class weights are a TENSOR of numbers.
-TORCH_LOSSES: Mapping[str, tuple[str, ...]] = {
-    "BCELoss": ("weight",),
-    "BCEWithLogitsLoss": ("weight", "pos_weight"),
-    "CrossEntropyLoss": ("weight", "ignore_index", "label_smoothing"),
-    "HingeEmbeddingLoss": ("margin",),
-    "HuberLoss": ("delta",),
-    "KLDivLoss": ("log_target",),
-    "L1Loss": (),
-    "MSELoss": (),
-    "MultiLabelMarginLoss": (),
-    "MultiLabelSoftMarginLoss": ("weight",),
-    "MultiMarginLoss": ("p", "margin", "weight"),
-    "NLLLoss": ("weight", "ignore_index"),
-    "PoissonNLLLoss": ("log_input", "full", "eps"),
-    "SmoothL1Loss": ("beta",),
-    "SoftMarginLoss": (),
-}
-TENSOR = {"torch.tensor": frozenset({"_target_", "data"})}
-CACHE = "dataset.cache_dir"
 OF_OBJECTS = "ninefold.api."  # targets that build what ninefold.compare was given
-# Arguments of a logger, with the texts that lead nowhere: names within the place that it logs to.
-NAMES = {"experiment": ".*", "project": ".*", "group": ".*", "mode": "offline"}
+DATA = "dataset.root"  # where the data lies, the one path that a stored configuration may name
+# In a text of no fixed choices: what makes a path, an address or a reference of it.
+_LEADS = re.compile(r"[/\\$@]|^~|\.\.|^[\w.-]+:")
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -81,23 +62,14 @@ def parse(text: str) -> dict[str, Any]:
 
 
 @functools.cache
-def allowed() -> dict[str, dict[str, frozenset[str]]]:
-    """What may be built: by place, such as `model.net`, each `_target_` with its keys.
-
-    It is what conf/ names, and PyTorch's own losses.
-    """
+def allowed() -> dict[str, dict[str | None, frozenset[str]]]:
+    """What conf/ names: by place, such as `model.net`, the keys beside each `_target_` or none."""
     require_configuration()  # without it nothing would be allowed
-    found = {"task.loss.weight": TENSOR, "task.loss.pos_weight": TENSOR}
-    found["task.loss"] = {
-        f"torch.nn.{name}": frozenset({"_target_", "reduction", *arguments})
-        for name, arguments in TORCH_LOSSES.items()
-    }
+    found: dict[str, dict[str | None, frozenset[str]]] = {}
     for path in option_files():
-        for place, node in _nodes_of(path):
-            if "_target_" in node:
-                targets = found.setdefault(place, {})
-                keys = frozenset(map(str, node))
-                targets[node["_target_"]] = targets.get(node["_target_"], frozenset()) | keys
+        for place, node in _nodes(read_tree(path), path.parent.name):
+            targets, target = found.setdefault(place, {}), node.get("_target_")
+            targets[target] = targets.get(target, frozenset()) | frozenset(map(str, node))
     return found
 
 
@@ -136,23 +108,53 @@ def require_known_targets(
             )
 
 
-def foreign_references(tree: Any, named: Any) -> list[str]:
-    """The places in `tree`, but for dataset.root, that refer to the environment otherwise than
-    conf/ and `named`, the configuration of this command: what is built there may hand it on.
+def foreign(
+    value: Any, named: Any = None, place: str = "", key: Key | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Find what conf/ does not name in a stored configuration: (place, value) pairs.
+
+    named: the same of this command. key: the declaration of the value. What is in a section whose
+    `_target_` conf/ does not have is left to `require_known_targets`.
     """
-    found = [s for s in strings(tree) if "${" in s[1] and s[0] != "dataset.root"]
-    return [place for place, _ in _foreign(found, named)]
+    if value == named:
+        return
+    if isinstance(value, Mapping):
+        targets, target = allowed().get(place, {}), value.get("_target_")
+        if target is not None and target not in targets:
+            return
+        # The type of a key without a `_target_` in it says what it may hold, such as dataset.shape.
+        any_name = not place or (key is not None and not key.is_section and target is None)
+        for name, inner in value.items():
+            there = f"{place}.{name}".lstrip(".")
+            declared = find(there)
+            if not (any_name or declared or str(name) in targets.get(target, ())):
+                yield there, inner
+                continue
+            own = named.get(name) if isinstance(named, Mapping) else None
+            yield from foreign(inner, own, there, declared)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from foreign(each, None, place, key)
+    elif isinstance(value, str) and leads_away(place, value):
+        yield place, value
 
 
-def foreign_arguments(tree: Mapping[str, Any], named: Any) -> list[tuple[str, Any]]:
-    """The (key, value) pairs of `tree`, a stored configuration, that neither conf/ nor `named`, the
-    configuration of this command, has at the same place: keys that `_foreign_keys` finds, and the
-    strings of loggers and of dataset.cache_dir, which may lead to another's server or file.
-    """
-    texts = [each for each in strings(tree) if _leads_elsewhere(*each)]
-    if not tree["dataset"].get("cache"):  # nothing is written there
-        texts = [each for each in texts if each[0] != CACHE]
-    return [*_foreign_keys(tree, named), *_foreign(texts, named)]
+def leads_away(place: str, text: str) -> bool:
+    """Return whether a text may be an address, a path but that of the data, or a reference."""
+    if (place, text) in _texts_of_conf():
+        return False
+    if place == DATA:
+        return not only_environment(text)
+    key = find(place)
+    chosen = key is not None and not accepts(key.kind, "/")  # from what its type fixes
+    return "${" in text or (not chosen and bool(_LEADS.search(text) or place.startswith("logger.")))
+
+
+@functools.cache
+def _texts_of_conf() -> set[tuple[str, str]]:
+    """Every text in conf/ with its place, as written and with ~ resolved, as a run has it."""
+    found = {s for path in option_files() for s in strings(read_tree(path), path.parent.name)}
+    return found | {(place, os.path.expanduser(text)) for place, text in found}
 
 
 def targets_in(tree: Any) -> dict[str, Any]:
@@ -168,10 +170,9 @@ def for_evaluation(
 ) -> dict[str, Any]:
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
-    They are those that the command does not choose itself. They are checked as the module says;
-    only dataset.root may refer to the environment, unless it is trusted. `others` are the rest of
-    it, as plain data that the command's own groups may refer to, such as the seed. Raises
-    CheckpointError.
+    They are those that the command does not choose itself, checked as the module says. `others` are
+    the rest of it, as plain data that the command's own groups may refer to, such as the seed.
+    Raises CheckpointError.
 
     named: the groups as the command has them, None where it chooses nothing.
     trusted: whether its own targets and their arguments are allowed, and references to the
@@ -197,10 +198,9 @@ def for_evaluation(
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
-    odd = () if trusted else _foreign_keys(taken)
-    foreign = (f"conf/ has no {key} for it" for key, _ in odd)
-    problems = (*misfits(taken), *rules.problems(taken, taken))
-    for wrong in (*_references(taken, trusted), *foreign, *problems):
+    for place, value in () if trusted else foreign(taken):
+        raise not_named("ckpt", path, place, value)
+    for wrong in (*_references(taken), *misfits(taken), *rules.problems(taken, taken)):
         raise CheckpointError(
             "ckpt",
             path,
@@ -250,7 +250,8 @@ def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
     target = str(net.get("_target_"))
     for path in option_files("model"):
         if target in path.read_text():  # each run comes here: to parse all files takes 0.1 s
-            known.update(*(node for _, node in _nodes_of(path) if node.get("_target_") == target))
+            nodes = _nodes(read_tree(path), path.parent.name)
+            known.update(*(node for _, node in nodes if node.get("_target_") == target))
     return {**net, **dict.fromkeys(PRETRAINED & known)}
 
 
@@ -301,61 +302,22 @@ def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group} is no section"
 
 
-def _references(taken: Mapping[str, Any], trusted: bool) -> Iterator[str]:
+def not_named(field: str, path: Path, place: str, value: Any) -> CheckpointError:
+    """The failure of a stored configuration with a value that conf/ does not name."""
+    group = place.partition(".")[0]
+    return CheckpointError(
+        field,
+        path,
+        f"its configuration has {place}={spelled(value)}, which is yours or a stranger's",
+        "only what conf/ names is used, with no address and no path",
+        f"add trust=true if you made it, or name it, as in {group}=NAME ++{place}=VALUE",
+    )
+
+
+def _references(taken: Mapping[str, Any]) -> Iterator[str]:
     for place, text in strings(taken):
-        plain = only_environment(text) and (trusted or place == "dataset.root")
-        if "${" in text and not plain:
+        if "${" in text and not only_environment(text):
             yield f"it refers to something in {place}"
-
-
-def _foreign_keys(taken: Any, named: Any = None) -> Iterator[tuple[str, Any]]:
-    """Arguments that neither conf/ nor `named` gives a target: torchvision's `weights` would
-    download, timm's `checkpoint_path` reads a file. A target that conf/ does not have is the
-    command's own, or trusted. In a run that is resumed numbers are no such arguments, and nothing
-    that torch.optim takes: neither leads anywhere.
-    """
-    mine = dict(_nodes(named, ""))
-    numbers = () if named is None else (int, float)
-    for place, node in _nodes(taken, ""):
-        target = str(node.get("_target_"))
-        known = allowed().get(place, {}).get(target)
-        if known is None or target.startswith("torch.optim."):
-            continue
-        own = mine.get(place, {})
-        if own.get("_target_") == target:
-            known = known.union(own)
-        for key, value in node.items():
-            if key not in known and type(value) not in numbers:
-                yield f"{place}.{key}", value
-
-
-def _foreign(found: list[tuple[str, str]], named: Any) -> list[tuple[str, str]]:
-    """Those of the texts `found` that neither conf/ nor `named` has at their places."""
-    mine = _with_home(named)
-    odd = [text for text in found if text not in mine]
-    files = option_files() if odd else ()
-    conf = {s for path in files for s in _with_home(read_tree(path), path.parent.name)}
-    return [text for text in odd if text not in conf]
-
-
-def _with_home(tree: Any, place: str = "") -> set[tuple[str, str]]:
-    """`strings`, and each as a run has it, with ~ resolved."""
-    found = {*strings(tree, place)}
-    return found | {(place, os.path.expanduser(text)) for place, text in found}
-
-
-def _leads_elsewhere(place: str, text: str) -> bool:
-    """Whether `text` may lead out of the run's folder: to a cache, or to where a logger writes."""
-    group, *inner = place.split(".", 2)
-    if group != "logger" or len(inner) < 2:
-        return place == CACHE
-    names = NAMES.get(inner[1])
-    return names is None or not re.fullmatch(names, text)
-
-
-def _nodes_of(path: Path) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Every mapping in a file of conf/ with its place."""
-    return _nodes(read_tree(path), path.parent.name)
 
 
 def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:

@@ -23,11 +23,11 @@ import torch.distributed as dist
 
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
-from ninefold.config.parse import key_and_value
 from ninefold.config.spec import RunSpec
 from ninefold.errors import ConfigError, DataError, Failure
 from ninefold.launch import worker
 from ninefold.launch.failures import Raised, failure_of
+from ninefold.words import key_and_value
 
 LOOPBACK = Path("/sys/class/net/lo")
 

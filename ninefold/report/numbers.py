@@ -112,10 +112,10 @@ def difference_with_unit(value: float | None, unit: str) -> str:
     return text if text == EQUAL else with_unit(text, unit_of_difference(unit))
 
 
-def percent_longer(times: float) -> str:
-    """Return what taking `times` as long is: `1.2 % longer`, `0.4 % less time`."""
-    share = 100 * (times - 1)
-    return f"{abs(share):.1f} % {'less time' if share < 0 else 'longer'}"
+def times_as_fast(speedup: float, low: float | None = None, high: float | None = None) -> str:
+    """Return what a speedup near 1 is: `1.012 times as fast`, with its 95 % interval."""
+    interval = f" (95 % interval {low:.3f} to {high:.3f})" if low and high else ""
+    return f"{speedup:.3f} times as fast{interval}"
 
 
 def in_words(what: str, unit: str) -> str:

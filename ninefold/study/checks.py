@@ -15,13 +15,14 @@ from ninefold.config import combinations, overrides, rules
 from ninefold.config.composition import Composition
 from ninefold.config.conf_files import read_tree
 from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
-from ninefold.config.parse import key_and_value, value_of
+from ninefold.config.parse import value_of
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
 from ninefold.ranks import started_by
 from ninefold.study import start
 from ninefold.study.plan import SWEEPER, in_one_cell
 from ninefold.types import MAX_RUNS, spelled
+from ninefold.words import key_and_value
 
 DEFAULTS = CONF / "train.yaml"
 LISTS = (SWEEPER, "basic")  # sweepers that make a run for each value

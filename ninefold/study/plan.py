@@ -19,7 +19,7 @@ from ninefold.config import rules
 from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
 from ninefold.config.overlay import overlay_of
-from ninefold.config.parse import key_and_value, key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
@@ -27,6 +27,7 @@ from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.secrets import redact
 from ninefold.tournament.plan import mirrored
 from ninefold.types import spelled
+from ninefold.words import key_and_value, key_of
 
 LOOKS = (3, 5, 8, 12, 20)  # rounds after which rounds=auto checks whether the answer is settled
 AXES = ("parallel", "amp")

@@ -19,6 +19,7 @@ from ninefold.study.record import StudyFolder
 from ninefold.study.screen import End, Screen
 from ninefold.study.timing import Timing
 from ninefold.study_record import Round
+from ninefold.words import as_text
 
 # Makes runs with these overrides; the number is that of the first.
 Launch = Callable[[Sequence[Sequence[str]], int], None]
@@ -221,11 +222,11 @@ class Study:
             number = recording.number(entry, index)
             entry.runs.append(self._plan.folder_name(cell, entry.round, number))
         if index < planned or cell.keys.keys() > set(AXES):  # Hydra names others itself
-            overrides.append(f"hydra.sweep.subdir={quoted(entry.runs[index])}")
+            overrides.append(f"hydra.sweep.subdir={as_text(entry.runs[index])}")
         name = entry.runs[index]
         run = self.folder / name
         if recording.can_be_resumed(name):
-            overrides.append(f"resume={quoted(str(run.absolute()))}")
+            overrides.append(f"resume={as_text(str(run.absolute()))}")
         elif run.exists():
             recording.supersede(name)
         return overrides
@@ -260,8 +261,3 @@ class Study:
 
         self._recording.write()
         return report.settled(self.folder)
-
-
-def quoted(text: str) -> str:
-    """`text` as a value of an override."""
-    return "'" + text.replace("'", "\\'") + "'"

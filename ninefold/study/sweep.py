@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import time
@@ -21,7 +20,7 @@ from ninefold.config.composition import Composition, flags_of
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked, check
 from ninefold.config.overlay import NOT_TAKEN
-from ninefold.config.parse import key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
@@ -32,8 +31,9 @@ from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import checks, plan, start, timing
-from ninefold.study.runner import Launch, Study, quoted
+from ninefold.study.runner import Launch, Study
 from ninefold.study.screen import Announcements, Events, Lines, Screen
+from ninefold.words import as_value, key_of
 
 # Keys of a study's command that are not of the command that trains with its answer.
 OF_A_STUDY = (
@@ -216,9 +216,7 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
     folder = study.folder
     with suppress(ValueError):
         folder = folder.relative_to(Path.cwd())
-    name = str(folder)
-    plain = re.fullmatch(r"[\w./-]+", name)
-    words.append(f"study.resume={name if plain else quoted(name)}")
+    words.append(f"study.resume={as_value(str(folder))}")
     return typed(words)
 
 

@@ -63,7 +63,6 @@ class Tournament:
         self.not_counted = 0.0  # seconds of warm-ups that are not taken from the time
         self.paces: dict[str, Pace] = {}
         self._takes: dict[str, float] = {}  # seconds that a turn of each is expected to take
-        self._leads: dict[str, int] = {}  # untimed steps of its turns
         self._round_seconds: float | None = None  # that this round is to take
         self._last_turn_ended: float | None = None
         self._before = 0  # turns of each in the round before, where all have as many

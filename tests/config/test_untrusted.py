@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ninefold.config.overlay import tree_of
-from ninefold.config.untrusted import edited, for_evaluation, foreign_arguments
+from ninefold.config.untrusted import edited, for_evaluation, foreign
 from ninefold.errors import CheckpointError
 
 JOB = """
@@ -85,19 +85,20 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
 
 MLFLOW = {
     "_target_": "ninefold.extensions.trackers.mlflow.logger",
-    "experiment": "mine",
+    "experiment": "ninefold",
     "uri": None,
 }
-WANDB = {"_target_": "ninefold.extensions.trackers.wandb.logger", "project": "mine", "entity": None}
-FOLDER = {"_target_": "ninefold.dataset.folder.Folder", "cache": "disk"}
+WANDB = {"_target_": "ninefold.extensions.trackers.wandb.logger", "entity": None}
+FOLDER = {"_target_": "ninefold.dataset.folder.Folder", "root": "/data"}
 TIMM = {"_target_": "ninefold.extensions.timm.network", "name": "resnet18"}
+HF = "ninefold.extensions.hf.HF"
 CONVNET = {"_target_": "ninefold.model.convnet.ConvNet", "width": 8}
+ADAMW = {"_target_": "torch.optim.AdamW", "lr": 0.1}
 
 
-def foreign(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> Any:
-    """What is foreign in a stored configuration with `node` at `place`."""
-    tree: dict[str, Any] = {"dataset": {}, **tree_of({place: node})}
-    return [key for key, _ in foreign_arguments(tree, named or {})]
+def found(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> list[str]:
+    """The places that conf/ does not name in a stored configuration with `node` at `place`."""
+    return [key for key, _ in foreign(tree_of({place: node}), named)]
 
 
 @pytest.mark.parametrize(
@@ -106,33 +107,40 @@ def foreign(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None
         ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}, "uri"),
         ("logger.mlflow", {**MLFLOW, "uri": {"project": "x"}}, "uri.project"),
         ("logger.mlflow", {**MLFLOW, "_args_": ["http://127.0.0.1:9"]}, "_args_"),
+        ("logger.mlflow", {**MLFLOW, "experiment": "theirs"}, "experiment"),
         ("logger.wandb", {**WANDB, "entity": "theirs"}, "entity"),
-        ("logger.wandb", {**WANDB, "mode": "online"}, "mode"),
         ("dataset", {**FOLDER, "cache_dir": "~/.cache/ninefold/../x"}, "cache_dir"),
+        ("dataset", {**FOLDER, "root": "${oc.create:1}"}, "root"),
+        ("dataset", {**FOLDER, "class_names": ["${oc.env:HOME}"]}, "class_names"),
+        ("dataset", {"_target_": HF, "name": "theirs/data"}, "name"),
         ("model.net", {**TIMM, "checkpoint_path": "x.pth"}, "checkpoint_path"),
+        ("model.net", {**TIMM, "name": "hf-hub:theirs"}, "name"),
+        ("model.net", {**TIMM, "drop_path_rate": 0.05}, "drop_path_rate"),
+        ("optimizer", {**ADAMW, "betas": [0.9, 0.95]}, "betas"),
     ],
 )
-def test_a_stored_argument_that_leads_elsewhere_is_foreign(
+def test_what_conf_does_not_name_is_told_by_its_place(
     place: str, node: Mapping[str, Any], key: str
 ) -> None:
-    assert f"{place}.{key}" in foreign(place, node)
+    assert found(place, node) == [f"{place}.{key}"]
 
 
 @pytest.mark.parametrize(
     ("place", "node"),
     [
         ("logger.mlflow", {**MLFLOW, "uri": "${oc.env:MLFLOW_TRACKING_URI,null}"}),
-        ("logger.wandb", {**WANDB, "group": "g", "mode": "offline"}),
         ("dataset", {**FOLDER, "cache_dir": os.path.expanduser("~/.cache/ninefold")}),
-        ("dataset", {**FOLDER, "cache": None, "cache_dir": "/moved"}),
-        ("model.net", {**TIMM, "drop_path_rate": 0.05}),
-        ("optimizer", {"_target_": "torch.optim.AdamW", "betas": [0.9, 0.95]}),
-        ("scheduler", {"_target_": "torch.optim.lr_scheduler.ConstantLR", "last_epoch": 1}),
-        ("task.loss", {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "none"}),
+        ("dataset", {**FOLDER, "root": "${oc.env:DATA}/photos", "class_names": ["T-shirt/top"]}),
+        (
+            "dataset",
+            {"_target_": "ninefold.extensions.hf.HF", "train": "train[:5%]", "shape": [3, 8, 8]},
+        ),
+        ("model.net", {**TIMM, "name": "vit_small_patch16_224.augreg_in1k"}),
+        ("optimizer", {**ADAMW, "lr": 0.3, "groups": [{"match": "*.bias", "weight_decay": 0}]}),
     ],
 )
-def test_what_leads_nowhere_else_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
-    assert foreign(place, node) == []
+def test_other_values_of_the_keys_in_conf_need_no_word(place: str, node: Mapping[str, Any]) -> None:
+    assert found(place, node) == []
 
 
 @pytest.mark.parametrize(
@@ -143,9 +151,9 @@ def test_what_leads_nowhere_else_needs_no_word(place: str, node: Mapping[str, An
     ],
 )
 def test_what_the_command_has_itself_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
-    assert foreign(place, node) != []
-    assert foreign(place, node, tree_of({place: node})) == []
+    assert found(place, node) != []
+    assert found(place, node, tree_of({place: node})) == []
 
 
 def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run() -> None:
-    assert foreign("model.net", {"_target_": "mine.Net", "depth": 3}) == []
+    assert found("model.net", {"_target_": "mine.Net", "depth": 3}) == []

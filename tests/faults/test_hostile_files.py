@@ -139,7 +139,7 @@ holding("a_configuration_that_is_a_list", configured(r"(?s)\A.*", "- 1"), "canno
 holding("a_configuration_of_another_kind", configured(r"(?s)\A.*", "model: 3\nchoices: 5"),
         "its configuration is not used")  # fmt: skip
 holding("a_configuration_that_refers_elsewhere", configured("dtype: float32", "dtype: ${nowhere:}"),
-        "refers to something in amp.dtype")  # fmt: skip
+        "its configuration has amp.dtype=${nowhere:}")  # fmt: skip
 holding("a_configuration_of_100_classes", configured("classes: 10", "classes: 100"), "[10] for")
 
 
@@ -190,18 +190,18 @@ targeting("target_by_reference", "model.net", lambda folder: {
     "_target_": "${choices.evil}"})  # fmt: skip
 targeting("target_that_a_resolver_makes", "model.net", lambda folder: (
     "${oc.create:{_target_:os.system,command:'" + touch(folder) + "'}}"),
-    "it refers to something in model.net")  # fmt: skip
+    "its configuration has model.net=${oc.create:")  # fmt: skip
 targeting("argument_that_downloads", "model", lambda folder: {
     "net": {"_target_": "torchvision.models.alexnet", "num_classes": 10, "weights": "DEFAULT"},
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
-    "conf/ has no model.net.weights for it")  # fmt: skip
+    "its configuration has model.net.weights=DEFAULT")  # fmt: skip
 targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
     "net": {"_target_": "ninefold.extensions.torchvision_segmentation.network",
             "name": "lraspp_mobilenet_v3_large", "num_classes": 10},
     "input_channels": 3, "input_size": 32, "output": "out",
     "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
-    ["${oc.env:NINEFOLD_CANARY}"] * 10), "it refers to something in dataset.class_names",
+    ["${oc.env:NINEFOLD_CANARY}"] * 10), "its configuration has dataset.class_names=${oc.env:",
 )  # fmt: skip
 targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "load",
           "channels_last_3d are allowed")  # fmt: skip
@@ -266,11 +266,11 @@ resumed("resuming_a_target_that_the_user_repeats", "optimizer._target_", lambda 
     "torch.optim.Adam"), "its config.yaml was edited: optimizer._target_",
     "optimizer._target_=torch.optim.Adam")  # fmt: skip
 resumed("resuming_what_asks_for_a_secret", "logger.mlflow", lambda folder: {
-    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "ninefold", "wait": 2,
     "uri": "http://127.0.0.1:9/${oc.env:NINEFOLD_CANARY}"},
-    "refers to the environment at logger.mlflow.uri; only dataset.root may")  # fmt: skip
+    "its configuration has logger.mlflow.uri=http://")  # fmt: skip
 resumed("resuming_what_opens_a_database_elsewhere", "logger.mlflow", lambda folder: {
-    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "x", "wait": 2,
+    "_target_": "ninefold.extensions.trackers.mlflow.logger", "experiment": "ninefold", "wait": 2,
     "uri": f"sqlite:///{folder}/canary.db"},
     "its configuration has logger.mlflow.uri=sqlite:///")  # fmt: skip
 resumed("resuming_what_keeps_examples_elsewhere", "dataset", lambda folder: {
@@ -563,7 +563,7 @@ def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
         node = {
             "_target_": "ninefold.extensions.trackers.mlflow.logger",
-            "experiment": "x",
+            "experiment": "ninefold",
             "wait": 1,
         }
         tree.logger = {"mlflow": {**node, "uri": uri}}

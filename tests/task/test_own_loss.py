@@ -71,17 +71,6 @@ def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
     require_untrained("task", "a.b", task.requires_grad_(False))
 
 
-def test_the_losses_that_a_checkpoint_may_name_are_those_of_torch_with_two_arguments() -> None:
-    others = {
-        "CosineEmbeddingLoss", "CTCLoss", "GaussianNLLLoss", "LinearCrossEntropyLoss",
-        "MarginRankingLoss", "NLLLoss2d", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
-    }  # fmt: skip
-    assert set(untrusted.TORCH_LOSSES) == set(nn.modules.loss.__all__) - others
-    for name, arguments in untrusted.TORCH_LOSSES.items():
-        built = getattr(nn, name)(reduction="none")
-        assert all(hasattr(built, argument) for argument in arguments), name
-
-
 def stored(loss: str) -> str:
     node = "_target_: ninefold.task.classification.Classification\n  classes: 10"
     return f"task:\n  {node}\n  loss: {loss}\n"
@@ -90,27 +79,12 @@ def stored(loss: str) -> str:
 @pytest.mark.parametrize(
     "loss",
     [
-        "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: 0.1}",
-        "{_target_: torch.nn.NLLLoss, weight: {_target_: torch.tensor, data: [1, 2]}}",
-        "null",
-    ],
-)
-def test_a_strangers_checkpoint_may_have_a_loss_of_torch(loss: str) -> None:
-    assert "loss" in untrusted.for_evaluation(stored(loss), Path("x.pt"), {})["task"]
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
         "{_target_: os.system, command: id}",
         "{_target_: mylosses.Focal}",
-        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.load, f: x}}",
-        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, data: "
-        "{_target_: os.system, command: id}}}",
-        "{_target_: torch.nn.CrossEntropyLoss, weight: {_target_: torch.tensor, device: cuda}}",
-        "{_target_: torch.nn.CrossEntropyLoss, label_smoothing: '${oc.env:HOME}'}",
+        "{_target_: torch.nn.CrossEntropyLoss}",
+        "[{_target_: os.system}]",
     ],
 )
-def test_a_strangers_checkpoint_may_have_no_other_loss(loss: str) -> None:
+def test_a_strangers_checkpoint_has_no_loss_called(loss: str) -> None:
     with pytest.raises(CheckpointError):
         untrusted.for_evaluation(stored(loss), Path("x.pt"), {})

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ninefold.checkpoint import manifest
 from ninefold.config.job import Checked, asked, check
-from ninefold.config.parse import key_of
 from ninefold.errors import CheckpointError, ConfigError, suggestion
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
 from ninefold.places import typed_as
+from ninefold.words import key_of
 
 STOPPED = "the export was stopped"
 HELP = """{} ckpt=RUN format=FORMAT [KEY=VALUE ...]

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
-from ninefold.config.parse import key_of, parsed
+from ninefold.config.parse import parsed
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
     ConfigError,
@@ -23,6 +23,7 @@ from ninefold.errors import (
     NumericsError,
     Preempted,
     ResourceError,
+    require_package,
 )
 from ninefold.extensions.finders.max_batch import of_job
 from ninefold.files import read_json, write_json
@@ -32,6 +33,7 @@ from ninefold.launch.run import spec_of, start
 from ninefold.places import typed_as
 from ninefold.ranks import started_by
 from ninefold.study.sweep import typed
+from ninefold.words import key_of
 
 STOPPED = "the search was stopped"
 WHAT = ("lr", "batch_size")
@@ -70,6 +72,8 @@ def run(arguments: Sequence[str]) -> None:
             "out",
         )
     rates = rates_of(own)
+    if own["what"] == "lr":
+        require_package("what", "lr", "matplotlib", "finders")
     base: Path | None = None
     for label, job in jobs(words):
         config = composed("train", [*job, "launch.inline=false"], example())

@@ -11,7 +11,7 @@ from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, number, percent_longer, plural, three_digits
+from ninefold.report.numbers import listed_and, plural, three_digits, times_as_fast
 from ninefold.result import ON_GPU, ONE_THREAD
 from ninefold.stats.verdicts import FAILED, Steady
 from ninefold.study_record import StudyRecord
@@ -250,14 +250,11 @@ def _no_control(evidence: Evidence) -> str:
 
 
 def _not_steady(steady: Steady, evidence: Evidence) -> str:
-    interval = ""
-    if steady.low is not None and steady.high is not None:
-        low, high = (number(100 * (end - 1), 1, sign=True) for end in (steady.low, steady.high))
-        interval = f" (95 % interval {low} % to {high} %)"
+    alone = times_as_fast(steady.speedup, steady.low, steady.high)
     return (
-        f"The steady-state check failed: a step of {evidence.label(steady.cell)} took "
-        f"{percent_longer(steady.speedup)} in turns than without interruption{interval}. A "
-        "long run may differ as much from the times here, and the noise floor is that much higher."
+        f"The steady-state check failed: without interruption {evidence.label(steady.cell)} is "
+        f"{alone} as in turns. A long run may differ as much from the times here, and the noise "
+        "floor is that much higher."
     )
 
 

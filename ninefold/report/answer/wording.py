@@ -26,10 +26,10 @@ from ninefold.report.numbers import (
     difference_with_unit,
     listed_and,
     number,
-    percent_longer,
     plural,
     score_text,
     three_digits,
+    times_as_fast,
     unit_of_difference,
     with_article,
     with_unit,
@@ -336,13 +336,8 @@ def control_text(evidence: Evidence) -> str:
         return ""
     doubles = listed_and(list(dict.fromkeys(second.parallel for _, second in control.pairs)))
     noisy = f" (too noisy for {_same(evidence)})" if control.state not in (PASSED, FAILED) else ""
-    text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and took "
-    text += percent_longer(1 / control.speedup)
-    if control.low is not None and control.high is not None:
-        ends = 1 / control.high, 1 / control.low
-        low, high = (number(100 * (end - 1), 1, sign=True) for end in ends)
-        text += f" (95 % interval {low} % to {high} %)"
-    return text
+    text = f"A/A check {control.state}{noisy}: {doubles} does the work of none here and is "
+    return text + times_as_fast(control.speedup, control.low, control.high)
 
 
 def check(evidence: Evidence) -> str:

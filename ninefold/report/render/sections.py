@@ -23,11 +23,11 @@ from ninefold.report.numbers import (
     in_words,
     listed_and,
     number,
-    percent_longer,
     plural,
     score_text,
     small,
     three_digits,
+    times_as_fast,
     unit_of_difference,
     with_unit,
 )
@@ -147,8 +147,8 @@ def _of_control(group: Group) -> str:
     if control is None:
         return ""
     floor = f"noise floor {100 * group.comparison.floor:.1f} %"
-    took = f"the same work took {percent_longer(1 / control.speedup)}"
-    return f"A/A check {control.state}: {took}; {floor}"
+    same = f"the same work is {times_as_fast(control.speedup)}"
+    return f"A/A check {control.state}: {same}; {floor}"
 
 
 def _further(group: Group) -> Section | None:

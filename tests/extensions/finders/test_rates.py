@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import sys
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
         assert picture.size[0] > 300
     left = {path.name for path in (shell.folder / "found").iterdir()}
     assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
+
+
+def test_without_matplotlib_a_search_of_a_rate_says_what_to_install_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["what=lr"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: what=lr: matplotlib is not installed; the extra finders has it; pip install "
+    )
 
 
 def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:

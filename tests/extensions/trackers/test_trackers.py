@@ -107,7 +107,7 @@ def tracked(folder: Path, tracker: str) -> Path:
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
     commands = [
         ["train.py", *short, *OPTIONS[tracker], "max_steps=6", "hydra.run.dir=run"],
-        ["train.py", "resume=run", "max_steps=10"],
+        ["train.py", "resume=run", "max_steps=10", "trust=true"],
     ]
     for done in one_after_another(shell, *commands, env={"CANARY": str(photos)}):
         assert (done.returncode, done.stderr) == (0, ""), done
