@@ -52,7 +52,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
-    "report": GROUND | {"stats", "config/rules", "config/overlay", "config/own_keys"},
+    "report": GROUND | {"stats", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "stats/counted_turns"},
     "plugins": GROUND | {"study", "launch", "config"},
