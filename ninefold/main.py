@@ -21,7 +21,7 @@ from hydra.core.utils import configure_log
 from omegaconf import DictConfig
 
 from ninefold import places, plugins, ranks, signals
-from ninefold.config import overrides, resolvers
+from ninefold.config import like, overrides, resolvers
 from ninefold.config.composition import (
     VERSION,
     Composition,
@@ -130,13 +130,14 @@ class Command:
             if problems := overrides.of_arguments(self.argv, self.name):
                 raise Refused(problems)
             resolvers.register()  # only now, as Hydra then imports all of its plugins
-            flags = flags_of(self.argv)
+            arguments = like.expanded(self.argv)
+            flags = flags_of(arguments)
             if flags.help:
                 from ninefold.config import list_commands
 
                 print(list_commands.help_text(self.name))
             elif only_shows(flags):
-                self._show()
+                self._show(arguments)
             elif (composition := compose(self.name, flags)).sweeps:
                 self._make_sweep(composition)
             else:
@@ -176,8 +177,9 @@ class Command:
         if ranks.found(os.environ).rank != 0:
             leave_ranks(follow())
 
-    def _show(self) -> None:
+    def _show(self, arguments: Sequence[str]) -> None:
         """Let Hydra print what is asked for: the configuration and the like."""
+        sys.argv[1:] = arguments
         run = plugins.HydraTask(self.runs)
 
         def task(config: DictConfig) -> float | None:

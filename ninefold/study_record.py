@@ -49,8 +49,6 @@ class StudyRecord:
     study: option of experiments=, None without one.
     question: that the header of its file asks.
     command: that started the study.
-    words: of it, those that the command of a single run has too, with PYTHONPATH=... first where
-        cells need it.
     started: when, as in result.json.
     settings: the sections of the configuration that are about the whole sweep.
     swept: the keys with several values, and those values as written.
@@ -59,7 +57,7 @@ class StudyRecord:
         number of processes.
     planned_rounds: at most, according to the last command; 0: the sweep has no rounds.
     looks: how often rounds=auto may look at the results, over all commands.
-    overlays: what each cell sets differently than conf/, by its name: see config.overlay.
+    trust: whether it names what only trust=true uses of a study of others, see config.like.
     wall_seconds: that the study took, over all commands.
     runs: how many there are, with superseded ones, but not those of timing rounds.
     superseded: folders of runs that were repeated.
@@ -75,7 +73,6 @@ class StudyRecord:
     study: str | None = None
     question: str | None = None
     command: str | None = None
-    words: list[str] | None = None
     started: str | None = None
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     swept: dict[str, list[str]] = field(default_factory=dict)
@@ -83,7 +80,7 @@ class StudyRecord:
     planned_cells: list[dict[str, str]] = field(default_factory=list)
     planned_rounds: int = 0
     looks: int = 1
-    overlays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trust: bool = False
     wall_seconds: float = 0.0
     runs: int = 0
     superseded: list[str] = field(default_factory=list)

@@ -53,7 +53,7 @@ def table() -> str:
         "marks the keys that may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
-        "## What a command trusts",
+        "## What a command takes over",
         _rows(COMMAND),
         "## Sweeps (`train.py -m`, `experiments=NAME`)",
         _rows(SWEEP),

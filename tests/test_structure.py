@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
     "tournament": GROUND | {"stats"},
-    "report": GROUND | {"stats", "tournament", "config/rules", "config/overlay", "config/own_keys"},
+    "report": GROUND | {"stats", "tournament", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},

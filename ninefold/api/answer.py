@@ -53,7 +53,7 @@ class Answer:
 
     def __init__(self, folder: str | Path, own: bool = False) -> None:
         """Raises ConfigError if the folder holds no study. own: whether this process made it."""
-        self.folder = Path(folder)
+        self.folder, self._own = Path(folder), own
         self._notes: list[str] = []
         with suppress(OSError, ValueError, TypeError):  # only ninefold.compare writes them
             self._notes = [one_line(str(text)) for text in read_json(self.folder / NOTES)]
@@ -88,7 +88,7 @@ class Answer:
 
         path: a folder to copy the report to.
         """
-        reports.write(self.folder)
+        reports.write(self.folder, self._own)
         page = reports.place(self.folder)
         if path is None:
             return page

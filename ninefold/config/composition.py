@@ -7,6 +7,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hydra import version
 from hydra.core.config_search_path import SearchPathQuery
@@ -60,6 +61,12 @@ class Composition:
         given = OmegaConf.to_container(self.config.hydra.overrides.task, resolve=False)
         assert isinstance(given, list)
         return [*(str(text) for text in given), *self.own]
+
+    def as_yaml(self) -> str:
+        """The configuration as multirun.yaml holds it, with all overrides of the command."""
+        tree: Any = OmegaConf.to_container(self.config)
+        tree["hydra"]["overrides"]["task"] = self.overrides()
+        return OmegaConf.to_yaml(OmegaConf.create(tree))
 
     def params(self) -> list[str]:
         """What the settings of the sweeper sweep, as overrides: overlays of experiments/ do."""

@@ -202,9 +202,12 @@ class EvaluateKeys(Section, kw_only=True):
 class CommandKeys(Section, kw_only=True):
     """The keys of a training command that are not of its run."""
 
+    like: Text = None
+    """Folder of a study or a run whose command comes before the words of this one: train with the
+    configuration that it compared."""
     trust: bool = False
-    """With resume: build what the run's configuration names, your own classes too; only of a run
-    that you made."""
+    """With resume or like: build what that configuration names, your own classes too; only of a run
+    or a study that you made."""
 
 
 class StudyKeys(Section, kw_only=True):

@@ -6,7 +6,7 @@ import importlib.resources
 import os
 import re
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,13 @@ def of_users(flags: Namespace) -> list[str]:
     found = of_environment()
     if flags.config_dir:
         found.append(f"file://{os.path.abspath(flags.config_dir)}")
-    for text in flags.overrides:
-        if key_of(text) == SEARCHED:
-            found += _listed(text)
-    return found
+    return [*found, *listed(flags.overrides)]
+
+
+def listed(overrides: Sequence[str]) -> list[str]:
+    """The places that overrides of the search path name."""
+    texts = [text for text in overrides if key_of(text) == SEARCHED]
+    return [place for text in texts for place in _listed(text)]
 
 
 def _listed(text: str) -> list[str]:

@@ -20,7 +20,6 @@ from omegaconf import OmegaConf
 from ninefold.config import rules, schema
 from ninefold.config.conf_files import read_tree
 from ninefold.config.options import find, marked
-from ninefold.config.overlay import CALLED
 from ninefold.config.schema import Key
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.extensions import MODELS
@@ -87,7 +86,7 @@ def require_known_targets(
     """
     for place, node in _nodes(tree, ""):
         for key, target in node.items():
-            if _plain(key) not in CALLED:
+            if _plain(key) not in rules.CALLED:
                 continue
             known = key == "_target_" and isinstance(target, str)
             if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
@@ -146,7 +145,8 @@ def leads_away(place: str, text: str) -> bool:
     if place == DATA:
         return not only_environment(text)
     key = find(place)
-    chosen = key is not None and not accepts(key.kind, "/")  # from what its type fixes
+    # Its type lists what is allowed.
+    chosen = key is not None and not key.is_section and not accepts(key.kind, "/")
     return "${" in text or (not chosen and bool(_LEADS.search(text) or place.startswith("logger.")))
 
 

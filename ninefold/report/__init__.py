@@ -175,7 +175,9 @@ def _derive(recording: Recording, target: Path) -> str:
 
     Only the console shows the words of commands with all folders.
     """
-    published, found = replace(recording, words={}, command=None), evidence_of(recording)
+    folder, found = recording.folder, evidence_of(recording)
+    here = None if folder is None or folder.is_absolute() else folder  # another's path is private
+    published = replace(recording, as_typed=None, folder=here)
     report = build(published, found)
     write_text(target / "report.md", report_text(report))
     write_report(target / "report.json", report)

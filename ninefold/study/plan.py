@@ -18,7 +18,6 @@ from omegaconf.errors import OmegaConfBaseException
 from ninefold.config import rules
 from ninefold.config.hydra_internal import get_overrides_dirname
 from ninefold.config.job import KEYS_NOT_IN_RESULT, Asked, asked
-from ninefold.config.overlay import overlay_of
 from ninefold.config.parse import parsed
 from ninefold.config.resolvers import run_name
 from ninefold.config.untrusted import targets_in
@@ -154,11 +153,6 @@ class Plan:
         """The classes and functions that the cells' configurations name as _target_."""
         trees = [OmegaConf.to_container(self._compose(cell.overrides)) for cell in self.cells]
         return {str(target) for tree in trees for target in targets_in(tree).values()}
-
-    def overlays(self) -> dict[str, dict[str, Any]]:
-        """What each cell sets differently than conf/, by its name."""
-        found = {cell.name: overlay_of(self._compose(cell.overrides)) for cell in self.cells}
-        return {name: overlay for name, overlay in found.items() if overlay is not None}
 
     def _require_folders(self) -> None:
         """Raise ConfigError if two runs would share a folder."""

@@ -57,7 +57,6 @@ def begin(
         swept=plan.swept,
         made_with=made_with(plan.targets(), launcher),
         planned_cells=[dict(cell.keys) for cell in plan.cells],
-        overlays=plan.overlays(),
         planned_rounds=len(plan.seeds),
         looks=plan.looks,
         began=began,
@@ -95,7 +94,6 @@ def resume(
     # A command that adds rounds has seen the results, and looks at them once more.
     added = len(plan.seeds) > recording.planned_rounds
     recording.looks = recording.looks + plan.looks if added else max(recording.looks, plan.looks)
-    recording.overlays = plan.overlays()  # conf/ may have changed
     recording.settings, recording.began = settings, began
     recording.planned_rounds = len(plan.seeds)
     return recording

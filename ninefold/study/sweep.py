@@ -15,19 +15,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ninefold import study_record
-from ninefold.config import fingerprint, own_keys, rules
-from ninefold.config.composition import Composition, flags_of
+from ninefold.config import like, own_keys, rules
+from ninefold.config.composition import Composition
 from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked, check
-from ninefold.config.overlay import NOT_TAKEN
-from ninefold.config.parse import parsed
-from ninefold.config.schema import is_any_of
 from ninefold.errors import Failure, Refused
 from ninefold.files import stamp, write_json, write_text
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready, start_importing
 from ninefold.launch.run_folder import exclusive
-from ninefold.places import CONF, EXPERIMENTS, ROOT, typed_as
+from ninefold.places import typed_as
 from ninefold.result import FILE, Result
 from ninefold.secrets import redact, redacted
 from ninefold.study import checks, plan, start, timing
@@ -35,25 +32,19 @@ from ninefold.study.runner import Launch, Study
 from ninefold.study.screen import Announcements, Events, Lines, Screen
 from ninefold.words import as_value, key_of
 
-# Keys of a study's command that are not of the command that trains with its answer.
-OF_A_STUDY = (
-    *(key for key in NOT_TAKEN if key not in ("seed", "logger")),
-    *("hydra.mode", "hydra.run", "hydra.sweep", "hydra.sweeper", "hydra.launcher"),
-)
-
-OFF = ("hydra.mode=RUN", "~study")  # make a single run of an overlay that describes a study
-
 
 @dataclass(frozen=True)
 class PlannedStudy:
     """A study that can be run. Nothing of it is written yet.
 
-    config: of the whole sweep. folder: its own. plan: its cells and rounds.
+    config: of the whole sweep. composed: the same as YAML, with all overrides of the command.
+    folder: its own. plan: its cells and rounds.
     settings: the sections of a sweep. resumes: whether it goes on with what is in the folder.
     launcher: the chosen launcher of Hydra's.
     """
 
     config: DictConfig
+    composed: str
     folder: Path
     plan: plan.Plan
     settings: dict[str, Any]
@@ -96,7 +87,9 @@ def planned(composition: Composition) -> PlannedStudy:
     if settings["study"]["ask"] is None:
         turns = launcher == "basic" and not config.launch.inline and cells.compares_cells
         settings["study"]["ask"] = ["time", "accuracy"] if turns else ["accuracy"]
-    return PlannedStudy(config, folder, cells, settings, resumed is not None, launcher)
+    return PlannedStudy(
+        config, composition.as_yaml(), folder, cells, settings, resumed is not None, launcher
+    )
 
 
 @contextmanager
@@ -123,8 +116,8 @@ def begun(
             recording = start.begin(
                 folder, planned.plan, settings, name, planned.launcher, typed(argv), started
             )
-            write_text(folder / "multirun.yaml", OmegaConf.to_yaml(config))
-        recording.words = words_of_a_run(argv, planned.plan, config)
+            write_text(folder / "multirun.yaml", planned.composed)
+            recording.trust = like.needs_trust(folder)
         turns = timing.Timing(planned.plan, recording, settings["study"], screen, failed)
         yield Study(
             planned.plan,
@@ -218,44 +211,6 @@ def resume_command(study: Study, argv: Sequence[str]) -> str:
         folder = folder.relative_to(Path.cwd())
     words.append(f"study.resume={as_value(str(folder))}")
     return typed(words)
-
-
-def words_of_a_run(argv: Sequence[str], found: plan.Plan, config: DictConfig) -> list[str]:
-    """The words of a study's command that the command of a single run of its cells has, too.
-
-    With PYTHONPATH, where the cells need the user's own modules. experiments=NAME of ours is left
-    out: the values of the cell stand for it. The user's own stays.
-    """
-    flags, words = flags_of(argv), []
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    path = os.pathsep.join(name for name in given if name and Path(name).absolute() != ROOT)
-    if path and any(map(fingerprint.users_module, found.targets())):
-        words.append(f"PYTHONPATH={path}")
-    for name in ("config_path", "config_name", "config_dir"):
-        if value := getattr(flags, name):
-            words += [f"--{name.replace('_', '-')}", value]
-    for override in parsed(flags.overrides):
-        word = str(override.input_line)
-        key = key_of(word)
-        if override.is_sweep_override() or is_any_of(key.replace("/", "."), OF_A_STUDY):
-            continue
-        if key != "experiments":
-            words.append(word)
-        elif not (EXPERIMENTS / f"{override.value()}.yaml").is_file():
-            of_study = (
-                [] if flags.multirun and not describes_a_study(config, flags.overrides) else OFF
-            )
-            words += [word, *of_study]
-    return list(map(redact, words))
-
-
-def describes_a_study(config: DictConfig, overrides: Sequence[str]) -> bool:
-    """Whether an overlay sweeps keys itself, or has keys of a study that the command does not."""
-    given = {key_of(text) for text in overrides}
-    changed = checks.changed_of_study(config, CONF / "train.yaml")
-    return bool(config.hydra.sweeper.get("params")) or any(
-        f"study.{key}" not in given for key in changed
-    )
 
 
 def typed(argv: Sequence[str]) -> str:

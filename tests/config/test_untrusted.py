@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ninefold.config.overlay import tree_of
 from ninefold.config.untrusted import edited, for_evaluation, foreign
 from ninefold.errors import CheckpointError
 
@@ -49,6 +48,13 @@ def test_of_an_edited_job_the_keys_that_may_not_change_are_named_with_both_value
 @pytest.mark.parametrize("saved", [None, 5, "- a list", "{"])
 def test_a_checkpoint_without_a_job_is_resumed(saved: object) -> None:
     assert edited(saved, JOB) == []
+
+
+def tree_of(place: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with `node` at a dotted place."""
+    for part in reversed(place.split(".")):
+        node = {part: node}
+    return dict(node)
 
 
 STRANGE = (
@@ -98,7 +104,7 @@ ADAMW = {"_target_": "torch.optim.AdamW", "lr": 0.1}
 
 def found(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> list[str]:
     """The places that conf/ does not name in a stored configuration with `node` at `place`."""
-    return [key for key, _ in foreign(tree_of({place: node}), named)]
+    return [key for key, _ in foreign(tree_of(place, node), named)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +158,7 @@ def test_other_values_of_the_keys_in_conf_need_no_word(place: str, node: Mapping
 )
 def test_what_the_command_has_itself_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
     assert found(place, node) != []
-    assert found(place, node, tree_of({place: node})) == []
+    assert found(place, node, tree_of(place, node)) == []
 
 
 def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from ninefold.errors import ConfigError
 from ninefold.report import progress, settled, write
-from ninefold.report.answer.answer import build, evidence_of, train_command
+from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import UNSCALED, excluded, recommend
@@ -24,7 +23,6 @@ from ninefold.report.answer.wording import reasons as reasons_of
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.curves import Point, read_curves
-from ninefold.report.data.overlay import overlay_words
 from ninefold.report.data.recording import Recording, gather_recording
 from ninefold.report.data.rounds import is_unfinished
 from ninefold.report.data.runs import Run
@@ -33,8 +31,6 @@ from ninefold.report.render.results import results
 from ninefold.result import ON_GPU
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.taken import TakenTurn
-from tests import conftest
-from tests.conftest import Shell
 from tests.report import golden
 from tests.report.studies import (
     CELLS,
@@ -362,20 +358,9 @@ def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(
     assert [each[: len(said or "")] for each in found] == ([said] if said else [])
 
 
-def test_the_command_asks_for_what_the_overlay_does_not_repeat() -> None:
-    overlay = {
-        "choices": {"amp": "fp32", "model": "mlp"}, "values": {"epochs": 3},
-        "left_out": ["dataset.root", "$(rm x)"], "taken_away": ["optimizer.fused", "'; rm x"],
-    }  # fmt: skip
-    runs = runs_of({PLAIN: 5.0, DDP: 9.0})
-    answer = answer_of(runs, overlays={str(PLAIN): overlay})
-    assert answer.train == (
-        "python train.py amp=fp32 model=mlp epochs=3 dataset.root=VALUE '~optimizer.fused'"
-    )
-    assert any("needs values for dataset.root" in caveat for caveat in answer.caveats)
-    assert answer.trains == [
-        "It trains for 1 epoch, as the study did: change epochs for a longer run."
-    ]
+def test_a_report_without_its_study_prints_the_words_of_the_answer_alone() -> None:
+    answer = answer_of(runs_of({PLAIN: 5.0, DDP: 9.0}))
+    assert (answer.train, answer.trains) == ("parallel=none amp=fp32", [])
 
 
 def test_the_alternative_that_is_worse_keeps_nothing_open() -> None:
@@ -636,43 +621,6 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
     plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
     assert str(faster.speedup) == "2.00 (1.99 to 2.00) faster"
-
-
-def test_an_overlay_repeats_nothing_that_names_a_path_or_something_to_call() -> None:
-    values = {
-        "optimizer": {"lr": 0.5, "_target_": "os.system"},
-        "dataset": {"root": "/home/annabel", "limit": "${oc.env:N}"},
-        "hydra": {"run": {"dir": "x"}}, "scheduler": {"T_max": "${rm:x}"},
-    }  # fmt: skip
-    words = overlay_words({"choices": {"amp": "fp32", "model": "a\nb"}, "values": values})
-    assert words == ["amp=fp32", "optimizer.lr=0.5", 'dataset.limit="${oc.env:N}"']
-
-
-def test_the_recorded_configuration_trains_as_the_run_that_is_named(shell: Shell) -> None:
-    done = shell.train(
-        "-m", "seed=3", "epochs=2", "dataset.limit=300", "optimizer=sgd", "optimizer.lr=0.05",
-        "~optimizer.weight_decay", "model.net.width=8", "scheduler=cosine", "numerics=1",
-        "hydra.sweep.dir=sweep", "study.rounds=1",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    words = (
-        "seed=3 epochs=2 dataset.limit=300 optimizer=sgd optimizer.lr=0.05 "
-        "'~optimizer.weight_decay' model.net.width=8 scheduler=cosine parallel=none amp=fp32"
-    )
-    assert f"/train.py {words}\n" in done.stdout
-    recording = gather_recording(shell.folder / "sweep")
-    assert recording is not None
-    recording = replace(recording, words={}, environment={**recording.environment, "words": {}})
-    command = train_command(recording, PLAIN)
-    assert command == (
-        "python train.py parallel=none amp=fp32 optimizer=sgd scheduler=cosine epochs=2 "
-        "dataset.limit=300 model.net.width=8 optimizer.lr=0.05 '~optimizer.weight_decay'"
-    )
-    again = shell.train(*shlex.split(command)[2:], "seed=3", "hydra.run.dir=again")
-    assert again.returncode == 0, again.stderr
-    [run] = (shell.folder / "sweep").glob("*_none_fp32_seed3")
-    before, after = (conftest.result(folder) for folder in (run, shell.folder / "again"))
-    assert (after["accuracy"], after["test_loss"]) == (before["accuracy"], before["test_loss"])
 
 
 def test_groups_of_cells_are_not_put_down_to_memory_alone() -> None:

@@ -50,7 +50,6 @@ ODD: dict[str, Any] = {
     "sweep": 7,
     "devices": {"a": 1},
     "sweep.rounds": [{"runs": [{"first": []}]}],
-    "overlays": [7],
     "devices.0": [[]],
 }
 

@@ -334,8 +334,11 @@ def test_the_command_answers_without_torch_hydra_and_matplotlib(tmp_path: Path) 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("answer: ")
     assert "\nconfiguration  s/epoch" in done.stdout
-    closing = "decided: Only none, fp32 was measured: there is nothing to compare it with."
-    assert f"\nreport {report.place(tmp_path)}\n{closing}\nloaded:\n" in done.stdout
+    closing = "there is nothing to compare it with. Next: train with it."
+    assert (
+        f"\nreport {report.place(tmp_path)}\ndecided: Only none, fp32 was measured: " in done.stdout
+    )
+    assert f"{closing}\nloaded:\n" in done.stdout
 
 
 def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_path: Path) -> None:

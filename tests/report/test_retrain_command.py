@@ -1,8 +1,7 @@
-"""The command that trains with an answer has the words of the study's command, if they may be."""
+"""The command that trains with an answer is like its study, and says no more than it may."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -11,18 +10,20 @@ from typing import Any
 import pytest
 
 from ninefold import report
-from ninefold.report.data.retrain_command import of_cells, recorded
+from ninefold.report.data.cell import Cell
+from ninefold.report.data.retrain_command import words_of
 from ninefold.report.data.runs import Run
 from ninefold.study_record import StudyRecord
 from tests.report.test_report import entry, result, sweep
 
 CELLS = [{"parallel": "none", "amp": "fp32"}]
-OWN = ["PYTHONPATH=mine", "--config-dir", "mine/conf", "model=mlp", "task.loss={_target_: 'a.B'}"]
+WORDS = ["parallel=none", "amp=fp32"]
+CELL = Cell("none", "fp32")
+RUNS = [Run(folder="a", status="ok", parallel="none", amp="fp32", study="made_up")]
 
 
-def study(folder: Path, words: list[str], **more: Any) -> Path:
-    facts = {"planned_cells": CELLS, "words": words, **more}
-    return sweep(folder, result(), wall_seconds=9.0, runs=1, **facts)
+def study(folder: Path, **more: Any) -> Path:
+    return sweep(folder, result(), wall_seconds=9.0, runs=1, planned_cells=CELLS, **more)
 
 
 def train_of(text: str) -> list[str]:
@@ -30,69 +31,69 @@ def train_of(text: str) -> list[str]:
     return shlex.split(line.removeprefix("train with it: "))
 
 
-def test_the_words_of_a_studys_command_are_those_of_the_one_that_it_prints(tmp_path: Path) -> None:
-    shown = report.write(study(tmp_path, OWN), own=True)
-    first, python, script, *rest = train_of(shown)
-    assert (first, python, Path(script).name) == ("PYTHONPATH=mine", "python", "train.py")
-    assert rest == [*OWN[1:], "parallel=none", "amp=fp32"]
-    assert shlex.join(rest) in (tmp_path / "report" / "report.md").read_text()
-    for folder in (tmp_path, tmp_path / "report"):  # whoever made them
-        assert "a.B" not in report.write(folder)
+def test_the_command_names_the_study_and_a_report_that_was_moved_the_words_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = study(tmp_path / "a study", timing_threads=1)
+    assert train_of(report.write(Path("a study")))[2:] == ["like='a study'", *WORDS]
+    assert (
+        "python train.py 'like='\"'\"'a study'\"'\"''" in (folder / "report/report.md").read_text()
+    )
+    (folder / "report").rename(tmp_path / "published")
+    assert train_of(report.write(Path("published"))) == [*WORDS, "threads=1"]  # as all were timed
 
 
-RUNS = [Run(folder="a", status="ok", parallel="none", amp="fp32", study="made_up")]
+def test_the_folder_of_a_study_elsewhere_is_on_the_console_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = study(tmp_path / "annabel")
+    assert train_of(report.write(folder))[2:] == [f"like={folder}", *WORDS]
+    told = (folder / "report" / "report.md").read_text()
+    assert "annabel" not in told
+    assert "`parallel=none amp=fp32`" in told or "\nparallel=none amp=fp32\n" in told
+
+
+def test_only_the_command_that_made_a_study_says_that_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    study(tmp_path / "s", trust=True)
+    shown = train_of(report.write(Path("s"), own=True))
+    assert shown[0] == f"PYTHONPATH={tmp_path}/mine"
+    assert shown[3:] == ["like=s", *WORDS, "trust=true"]
+    assert train_of(report.write(Path("s")))[2:] == ["like=s", *WORDS]
 
 
 @pytest.mark.parametrize(
-    "words", [OWN, ["model.net._target_=os.system"], ["dataset.root=/etc"], ["hydra.verbose=x"],
-              ["a=b; rm x"], ["x='$(rm x)'"], ["logger={x: {_target_: a.B}}"]],
+    "word",
+    ["model.net._target_=os.system", "dataset.root=/etc", "hydra.verbose=x", "a=b; rm x",
+     "x='$(rm x)'", "logger={x: {_target_: a.B}}"],
 )  # fmt: skip
-def test_a_strangers_study_has_nobody_call_what_it_names(words: list[str]) -> None:
-    study = StudyRecord(words=words, planned_cells=CELLS)
-    assert of_cells(RUNS, study, own=False) == {}
-    assert of_cells(RUNS, study, own=True) == {"none-fp32": [*words, "parallel=none", "amp=fp32"]}
-    for cells in ({"none-fp32": words}, {"none-fp32": "x"}, {"none-fp32": [7]}, 7):
-        assert recorded({"words": {"cells": cells}}, "none-fp32", own=False) == []
+def test_a_strangers_study_has_nobody_call_what_it_names(word: str) -> None:
+    key, _, value = word.partition("=")
+    record = StudyRecord(planned_cells=[{**CELLS[0], key: value}], swept={key: [value, "other"]})
+    runs = [replace(RUNS[0], overrides=[word])]
+    assert words_of(runs, CELL, record, own=False) is None
+    assert words_of(runs, CELL, record, own=True) == [*WORDS, word]
 
 
-def test_plain_words_are_always_repeated_and_the_cells_values_stand_for_an_experiment_of_ours(
-    tmp_path: Path,
-) -> None:
-    words = ["dataset.root=data", "~optimizer.fused", "a=[1,2]", "epochs=4"]
-    values = {"epochs": 4, "batch_size": 8, "launch": {"cpu_processes": 2}}
-    of_cell = {"choices": {"parallel": "none", "amp": "fp32"}, "values": values}
-    folder = study(tmp_path, words, study="ours", overlays={"none-fp32": of_cell})
-    shown = train_of(report.write(folder))
-    assert shown[2:] == ["parallel=none", "amp=fp32", "batch_size=8", *words]
-    sweep = json.loads((folder / "sweep.json").read_text())
-    (folder / "sweep.json").write_text(json.dumps({**sweep, "timing_threads": 1}))
-    assert train_of(report.write(folder))[-1] == "threads=1"  # as all were timed
+def test_the_value_of_a_swept_key_is_the_answers() -> None:
+    cells = [{"parallel": "none", "amp": "fp32", "optimizer.lr": "0.2"}]
+    record = StudyRecord(planned_cells=cells, swept={"optimizer.lr": ["0.2", "0.4"]})
+    runs = [replace(RUNS[0], overrides=["optimizer.lr=0.2"])]
+    assert words_of(runs, CELL, record, own=False) == [*WORDS, "optimizer.lr=0.2"]
 
 
-def test_folders_are_named_so_that_the_command_works_but_not_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, away = tmp_path / "home annabel", "/scratch/annabel/x"
-    here = home / "project"
-    here.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(here)
-    words = ["--config-dir", f"{here}/conf", f"dataset.root={home}/data", f"init={here}/a.pt"]
-    folder = study(here / "s", words)
-    typed = train_of(report.write(folder, own=True))
-    assert typed[2:-2] == words
-    told = (folder / "report" / "report.md").read_text()
-    train = '--config-dir conf dataset.root="$HOME"/data init=a.pt parallel=none amp=fp32'
-    assert train in told
-    assert "publish" not in told
-    words = [f"dataset.root={away}/y"]
-    folder = study(here / "t", words)
-    shown = report.write(folder, own=True)
-    assert train_of(shown)[2] == words[0]
-    assert "leaves out folders" not in shown
-    for path in folder.glob("report/*.*"):
-        assert b"annabel" not in path.read_bytes(), path
-    assert "leaves out folders" in (folder / "report" / "report.md").read_text()
+def test_with_weak_scaling_the_batch_is_that_of_all_processes() -> None:
+    cells = [{"parallel": "ddp", "amp": "fp32", "parallel.processes": "2"}]
+    swept = {"parallel.processes": ["1", "2"]}
+    settings = {"study": {"scaling": "weak"}}
+    record = StudyRecord(planned_cells=cells, swept=swept, settings=settings)
+    run = replace(RUNS[0], parallel="ddp", processes=2, scaling="weak", batch_size=32)
+    found = words_of([run], Cell("ddp", "fp32", 2), record, own=False)
+    assert found == ["parallel=ddp", "amp=fp32", "parallel.processes=2", "batch_size=32"]
 
 
 def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(
@@ -100,22 +101,12 @@ def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     facts: dict[str, Any] = {
-        "rounds": [entry(0, ["runs/0_none_fp32"])], "planned_rounds": 2, "planned_cells": CELLS,
+        "rounds": [entry(0, ["runs/0_none_fp32", "runs/1_ddp_fp32"])], "planned_rounds": 2,
+        "planned_cells": [*CELLS, {"parallel": "ddp", "amp": "fp32"}],
         "command": "python train.py -m dataset.root=/scratch/annabel/y seed=0,1",
     }  # fmt: skip
-    folder = sweep(tmp_path / "s", result(), **facts)
+    folder = sweep(tmp_path / "s", result(), result("ddp"), **facts)
     assert f"to be surer: {facts['command']} study.resume=s" in report.write(folder, own=True)
     told = (folder / "report" / "report.md").read_text()
     assert "`python train.py -m dataset.root=DATASET_ROOT seed=0,1 study.resume=s`" in told
     assert "Put your own path in place of DATASET_ROOT." in told
-
-
-def test_words_of_a_swept_key_are_the_answers() -> None:
-    cells = [{"parallel": "none", "amp": "fp32", "optimizer.lr": "0.2"}]
-    study = StudyRecord(
-        words=["model=mlp", "optimizer.lr=0.1"], planned_cells=cells,
-        swept={"optimizer.lr": ["0.2", "0.4"]},
-    )  # fmt: skip
-    runs = [replace(RUNS[0], overrides=["optimizer.lr=0.2"])]
-    found = of_cells(runs, study, own=False)["none-fp32"]
-    assert found == ["model=mlp", "parallel=none", "amp=fp32", "optimizer.lr=0.2"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
 
 from ninefold.errors import one_line
 from ninefold.extensions import ANSWERS
@@ -23,15 +23,8 @@ from ninefold.report.answer.tree import (
 )
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.overlay import left_out
 from ninefold.report.data.recording import Recording
-from ninefold.report.data.retrain_command import (
-    command,
-    has_gaps,
-    of_ours,
-    recorded,
-    trained_with,
-)
+from ninefold.report.data.retrain_command import command, trained_with, words_of
 from ninefold.report.data.rounds import is_unfinished, why_not
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
@@ -121,15 +114,10 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
     cell = answer.cell
     if not (answer.decided or by_value) or not isinstance(cell, Cell):
         return answer
-    overlay = overlay_of(recording, cell)
     train = train_command(recording, cell, typed)
-    if has_gaps(words_of(recording, cell)):
-        said.append(caveats.FOLDERS)
-    elif keys := [key for key in left_out(overlay) if f" {key}=VALUE" in (train or "")]:
-        said.append(caveats.values_to_give(keys))
-    trains = wording.trains(first, (overlay or {}).get("values", {}).get("dataset"))
+    trains = wording.trains(first) if train and recording.folder else []
     code = wording.own_loop(first, cell)
-    return replace(answer, train=train, trains=trains * bool(train), code=code)
+    return replace(answer, train=train, trains=trains, code=code)
 
 
 def _own_answer(first: Evidence, decision: Recommendation, recording: Recording) -> Answer:
@@ -152,34 +140,20 @@ def _own_answer(first: Evidence, decision: Recommendation, recording: Recording)
 
 
 def train_command(recording: Recording, cell: Cell, typed: str | None = None) -> str | None:
-    """Return the command that trains a cell, None where what it needs was not recorded.
+    """Return the command that trains a cell like its study; of one that is not there the words.
 
-    It has the words of the study's command, where they were recorded. Otherwise it has the recorded
-    configuration as KEY=VALUE: keys that a report does not repeat stand in it as KEY=VALUE for the
-    user to fill in; keys that the cell's runs did not have are removed with ~KEY.
-    typed: what is typed for `train`, quoted; None: what the study's command had.
+    None where these may not be repeated. typed: as of `build`.
     """
-    words, overlay = words_of(recording, cell), overlay_of(recording, cell)
-    if not words and overlay is None:
+    sweep = recording.as_typed or recording.sweep
+    words = words_of(recording.runs, cell, sweep, recording.own)
+    if words is None:
         return None
-    if words and not of_ours(words, recording.sweep):
-        overlay = None
-    if (threads := recording.sweep.timing_threads) is not None:  # those of the times
-        words = [*(word for word in words if not word.startswith("threads=")), f"threads={threads}"]
-    return command(words, overlay, typed or trained_with(recording.sweep.command))
-
-
-def words_of(recording: Recording, cell: Cell) -> list[str]:
-    """Return the words of the study's command that train a cell, empty without these."""
-    own = recording.words.get(str(cell))
-    return own or recorded(recording.environment, str(cell), recording.own)
-
-
-def overlay_of(recording: Recording, cell: Cell) -> dict[str, Any] | None:
-    """Return the recorded configuration of a cell."""
-    overlays = recording.environment.get("overlays")
-    overlay = overlays.get(str(cell)) if isinstance(overlays, dict) else None
-    return overlay if isinstance(overlay, dict) else None
+    if recording.folder is None:
+        threads = sweep.timing_threads  # those of the times
+        return shlex.join([*words, *([] if threads is None else [f"threads={threads}"])])
+    return command(
+        words, recording.folder, typed or trained_with(sweep.command), recording.own and sweep.trust
+    )
 
 
 def _notes(runs: Sequence[Run]) -> list[Note]:

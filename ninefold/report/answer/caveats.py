@@ -266,17 +266,3 @@ def several_groups(group: Group, count: int, most: bool) -> str:
         f"Runs of {count} different conditions are never averaged together; the answer is of "
         f"{one_line(group.title)}, which {why}."
     )
-
-
-FOLDERS = (
-    "The command leaves out folders that a report does not publish (...): the terminal shows the "
-    "whole one, at the study's end and after python -m ninefold.report STUDY."
-)
-
-
-def values_to_give(keys: Sequence[str]) -> str:
-    """Return that the command needs values which a report does not repeat."""
-    return (
-        f"The command needs values for {' and '.join(keys)}: a report repeats neither paths nor "
-        "names of things to call."
-    )

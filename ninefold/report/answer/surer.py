@@ -99,7 +99,7 @@ def _surer(
     recording: Recording, words: Mapping[str, str], minutes: float | None, text: str
 ) -> Surer:
     """The study's command with these keys in place of its own, and no folder but theirs."""
-    command = recording.command or recording.sweep.command or ""
+    command = (recording.as_typed or recording.sweep).command or ""
     if folder := _live(recording):
         words = {"study.resume": folder, **words}
     replaced = ("study.resume", "hydra.sweep.dir", *words)

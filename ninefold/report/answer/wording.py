@@ -505,16 +505,15 @@ def _loss(evidence: Evidence, cell: Cell) -> str:
     return f": {difference_with_unit(safety.difference, unit)}"
 
 
-def trains(evidence: Evidence, dataset: object) -> list[str]:
-    """Return what the printed command trains. dataset: the section of the study's configuration."""
-    epochs = evidence.group.epochs
+def trains(evidence: Evidence) -> list[str]:
+    """Return what the printed command trains."""
+    epochs, said = evidence.group.epochs, evidence.group.runs[0].settings
     if epochs is None:
         return []
     text = f"It trains for {epochs:g} {plural(epochs, 'epoch')}, as the study did"
-    limit = dataset.get("limit") if isinstance(dataset, dict) else None
-    if isinstance(limit, int):
-        return [f"{text}, on {limit} examples: change epochs and dataset.limit for a real run."]
-    return [f"{text}: change epochs for a longer run."]
+    if limit := next((text for text in said if text.startswith("dataset.limit=")), None):
+        return [f"{text}, with {limit}: change epochs and dataset.limit for a real run."]
+    return [f"{text}: add epochs=N for a longer run."]
 
 
 def own_loop(evidence: Evidence, cell: Cell) -> list[str]:

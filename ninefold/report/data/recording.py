@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import write_json
-from ninefold.report.data import numerics, retrain_command
+from ninefold.report.data import numerics
 from ninefold.report.data.curves import Point, read_curves, read_metrics, write_curves
 from ninefold.report.data.environment import gather, read_environment
 from ninefold.report.data.folders import read_results, read_sweep, studies_below
-from ninefold.report.data.overlay import overlays
 from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import place
 from ninefold.report.data.runs import Run, in_order, read_csv, run_of_result, write_csv
@@ -36,18 +35,19 @@ class Recording:
     environment: the content of environment.json
     points: the evaluations during training
     numerics: the comparison of the first steps, the rows of numerics.csv
-    words: those that train each cell, as typed, with the folders that are not recorded
-    command: the study's own, in the same way; None where it may not be repeated
+    folder: of the study, if it is there: its configuration can be trained with
     own: whether this command made it, and may repeat all words of it
+    as_typed: the content of sweep.json with the folders that are not recorded; None where they may
+        not be repeated
     """
 
     runs: Sequence[Run]
     environment: Mapping[str, Any]
     points: Sequence[Point]
     numerics: Sequence[numerics.Row]
-    words: retrain_command.Words = field(default_factory=dict)
-    command: str | None = None
+    folder: Path | None = None
     own: bool = False
+    as_typed: StudyRecord | None = None
 
     @functools.cached_property
     def sweep(self) -> StudyRecord:
@@ -103,26 +103,19 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
         folders=(folder.resolve(), Path.cwd(), Path.home()),
         differ=(text for result in results for text in result.get("overrides") or ()),
     )
-    typed = StudyRecord.of(found := read_sweep(folder))
-    sweep = scrubber.value(found)
+    sweep = scrubber.value(found := read_sweep(folder))
     study = StudyRecord.of(sweep)
-    for key in ("overlays", "words"):  # those of the answer stand by themselves
-        sweep.pop(key, None)
     runs = _placed([scrubber.value(result) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
-    environment["overlays"] = overlays(runs, study)
-    of_cells = retrain_command.of_cells(runs, typed, own)
-    if of_cells:
-        environment["words"] = retrain_command.published(of_cells, scrubber)
     return Recording(
         runs,
         environment,
         read_metrics(folder, [run.folder for run in runs]),
         numerics.rows(folder, runs),
-        of_cells,
-        typed.command if own else None,
+        Path(_relative(folder) or folder.absolute()),
         own,
+        StudyRecord.of(found) if own else None,
     )
 
 

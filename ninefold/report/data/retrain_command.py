@@ -1,7 +1,7 @@
-"""Derives the command that trains the recommended cell from the study's command line.
+"""Derives the command that trains a cell: like its study, with the words of the cell.
 
-A study's command may name folders and things to call, and a report may come from anybody: such
-words are repeated only by the command itself.
+A report may come from anybody: only the command that made a study repeats words that call something
+or name a folder, and says that it is trusted.
 """
 
 from __future__ import annotations
@@ -9,71 +9,36 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ninefold.config.overlay import can_be_repeated
-from ninefold.config.own_keys import fits
-from ninefold.places import PROGRAMS
+from ninefold.config.rules import CALLED
+from ninefold.places import PROGRAMS, ROOT
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import groups, largest_first
-from ninefold.report.data.overlay import overlay_words
-from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.result import cell_name
 from ninefold.study_record import StudyRecord
+from ninefold.words import as_value, key_and_value
 
 DEFAULT = "python train.py"
-HOME = "$HOME"  # in a word: the shell puts the folder there, and no report does
-
-Words = dict[str, list[str]]  # by the names of cells
 
 
-def of_cells(runs: Sequence[Run], sweep: StudyRecord, own: bool) -> Words:
-    """The words that train each cell of the largest group, if they may be repeated.
+def words_of(runs: Sequence[Run], cell: Cell, sweep: StudyRecord, own: bool) -> list[str] | None:
+    """Return the words that choose a cell of a study; None where they may not be repeated.
 
-    own: whether they are this command's own, and not a folder's.
+    own: whether this command made the study.
     """
-    words = sweep.words or []
-    if not words or not (own or _all_harmless(words)):
-        return {}
-    planned = {cell_name(cell): cell for cell in sweep.planned_cells}
-    found = {}
-    for run in [run for group in largest_first(groups(runs))[:1] for run in group.runs if run.ok]:
-        name = name_of(run, sweep) or ""
-        if (keys := planned.get(name)) is None:
-            continue
-        chosen = {} if of_ours(words, sweep) else dict(keys)
-        batch = sweep.overlays.get(name, {}).get("values", {}).get("batch_size")
-        if chosen and sweep.scaling == "weak" and batch is not None:
-            chosen["batch_size"] = str(batch)
-        kept = [
-            word
-            for word in words
-            if _key(word) not in keys and fits(word, keys.get(_key(word).partition(".")[0]))
-        ]
-        found[str(run.cell)] = [*kept, *(f"{key}={value}" for key, value in chosen.items())]
-    return found
-
-
-def published(words: Words, scrubber: Scrubber) -> dict[str, Any]:
-    """The words as environment.json holds them: without folders, but for those that need no name.
-
-    Those are inside of the working folder, and of the user's home.
-    """
-    cells = {cell: [_portable(word, scrubber) for word in found] for cell, found in words.items()}
-    return {"cells": cells} if cells else {}
-
-
-def recorded(environment: Mapping[str, Any], cell: str, own: bool) -> list[str]:
-    """The words of a cell in an environment.json, empty if there are none to be repeated."""
-    found = environment.get("words")
-    cells = found.get("cells") if isinstance(found, dict) else None
-    words = cells.get(cell) if isinstance(cells, dict) else None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        return []
-    return words if own or _all_harmless(words) else []
+    first = [run for group in largest_first(groups(runs))[:1] for run in group.of(cell) if run.ok]
+    planned = {cell_name(keys): keys for keys in sweep.planned_cells}
+    names = (name_of(run, sweep) or "" for run in first)
+    keys = next((planned[name] for name in names if name in planned), None)
+    chosen = {"parallel": cell.parallel, "amp": cell.amp} if keys is None else dict(keys)
+    if sweep.scaling == "weak" and first:
+        chosen["batch_size"] = str(first[0].batch_size)
+    words = [f"{key}={value}" for key, value in chosen.items()]
+    return words if own or all(map(_is_harmless, words)) else None
 
 
 def trained_with(command: str | None) -> str:
@@ -82,54 +47,24 @@ def trained_with(command: str | None) -> str:
     return next((typed for typed in known if f"{command} ".startswith(f"{typed} ")), DEFAULT)
 
 
-def of_ours(words: Sequence[str], sweep: StudyRecord) -> bool:
-    """Whether a study's command named an experiment of ours, which is none of these words."""
-    return sweep.study is not None and "experiments" not in map(_key, words)
+def command(words: Sequence[str], study: Path, typed: str, trust: bool) -> str:
+    """Return the command with these words that trains like the study in a folder, for a shell.
 
-
-def command(words: Sequence[str], overlay: Mapping[str, Any] | None, typed: str) -> str:
-    """The command with these words, for a shell.
-
-    overlay: what they do not set of it is set, too. typed: for `train`, quoted.
+    typed: for `train`, quoted. trust: whether it names what only trust=true uses.
     """
-    words, before = list(words), ""
-    if words and words[0].startswith("PYTHONPATH="):
-        before = f"PYTHONPATH={_quoted(words.pop(0).partition('=')[2])} "
-    given = {_key(word) for word in words}
-    own = [word for word in overlay_words(overlay or {}) if _key(word) not in given]
-    return " ".join([f"{before}{typed}", *map(_quoted, [*own, *words])])
+    alike = [f"like={as_value(str(study))}", *words, *["trust=true"] * trust]
+    return f"{_path() if trust else ''}{typed} {shlex.join(alike)}"
 
 
-def has_gaps(words: Sequence[str]) -> bool:
-    """Return whether folders are left out of them."""
-    return any(re.search(r"\.\.\.(/|$|[^\w.])", word) for word in words)
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
-
-
-def _all_harmless(words: Sequence[str]) -> bool:
-    return all(map(_is_harmless, words))
+def _path() -> str:
+    """PYTHONPATH with folders that hold in any other, as this user has it; empty without one."""
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    names = [os.path.abspath(name) for name in given if name and Path(name).absolute() != ROOT]
+    return f"PYTHONPATH={shlex.quote(os.pathsep.join(names))} " if names else ""
 
 
 def _is_harmless(word: str) -> bool:
-    """Whether an override chooses an option or sets a plain value: anybody may have written it."""
-    key, _, value = word.lstrip("+~").partition("=")
-    plain = re.fullmatch(r"[\w./-]*|\[[\w., -]*\]", value) is not None
-    called = not can_be_repeated(key.replace("/", "."), value) and value != ""
-    return plain and not called and re.fullmatch(r"\w[\w./]*", key) is not None
-
-
-def _portable(word: str, scrubber: Scrubber) -> str:
-    home = os.path.expanduser("~")
-    for folder, name in ((str(Path.cwd()), ""), (home, f"{HOME}/")):
-        if len(folder) > 1:
-            word = re.sub(rf"(?<![\w/.-]){re.escape(folder)}/+(?=[^/])", name, word)
-            word = re.sub(rf"(?<![\w/.-]){re.escape(folder)}(?![\w/.-])", name[:-1] or ".", word)
-    return scrubber.text(word)
-
-
-def _quoted(word: str) -> str:
-    """A word for a shell, in which HOME stays what it is."""
-    return f'"{HOME}"'.join(shlex.quote(part) if part else "" for part in word.split(HOME)) or "''"
+    """Return whether a word, which anybody may have written, chooses an option or a plain value."""
+    key, value = key_and_value(word)
+    plain = re.fullmatch(r"[\w.+-]*|\[[\w., +-]*\]", value) and re.fullmatch(r"[\w.]+", key)
+    return bool(plain) and not set(key.split(".")) & {*CALLED, "hydra"}

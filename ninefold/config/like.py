@@ -1,0 +1,210 @@
+"""like=FOLDER: the words with which a study or a run was made, before those of the command.
+
+Hydra stores them (multirun.yaml, .hydra/hydra.yaml), with the folder they were typed in and the
+places where it looked for options. The command wins: its keys replace the stored ones, and another
+option of a group replaces what was set in that group. Without trust=true the words may only choose
+options of conf/ and set their keys, as ninefold.config.untrusted says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+
+from ninefold.config import own_keys, rules, search_path, untrusted
+from ninefold.config.composition import flags_of
+from ninefold.config.conf_files import STUDIES
+from ninefold.config.options import find
+from ninefold.config.parse import parsed
+from ninefold.config.resume import select
+from ninefold.config.schema import ABSENT, is_any_of
+from ninefold.errors import ConfigError, error_text
+from ninefold.files import read_json, read_text
+from ninefold.study_record import FILE as STUDY
+from ninefold.study_record import StudyRecord
+from ninefold.types import spelled
+from ninefold.words import as_text, as_value, key_of
+
+KEY = "like"
+# What was for that one study or run alone.
+LEFT_OUT = ("hydra", "resume", "numerics", "profile", "dataset.download", *rules.COMMAND_SECTIONS)
+PATHS = ("dataset.root", "dataset.cache_dir", "init")  # of one that was typed elsewhere
+ONE_RUN = ("hydra.mode=RUN", "~study")  # of an experiment that describes a study
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a folder says of the command that made it.
+
+    words: its overrides. tree: the configuration that was composed of them. typed_in: its working
+    directory. places: where it looked for the user's options, as in Hydra's search path.
+    options: those of each group, the composed one first, then those that it swept.
+    """
+
+    folder: Path
+    words: list[Override]
+    tree: Mapping[str, Any]
+    typed_in: Path
+    places: list[str]
+    options: dict[str, list[str]]
+
+    def kept(self, given: Sequence[Override]) -> list[Override]:
+        """The words that hold beside those of a command: neither swept nor replaced by these."""
+        keys = {_key(each) for each in given}
+        chosen = {key: _option(each) for each in given if (key := _key(each)) in self.options}
+        choices = {group: each[0] for group, each in self.options.items() if each} | chosen
+
+        def holds(word: Override) -> bool:
+            key, group = _key(word), _key(word).partition(".")[0]
+            if key in keys or word.is_sweep_override() or is_any_of(key, LEFT_OUT):
+                return False
+            if key != group and group in chosen and chosen[group] not in self.options[group]:
+                return False
+            text = word.input_line or ""
+            return not own_keys.is_own(text) or own_keys.fits(text, choices.get(group))
+
+        return [word for word in self.words if holds(word)]
+
+    def paths(self, given: Sequence[Override]) -> dict[str, str]:
+        """Paths that are relative to where it was typed, and not replaced by the command."""
+        keys, found = {_key(each) for each in given}, {}
+        for key in PATHS:
+            path = select(self.tree, key)
+            replaced = path == ABSENT or keys & {key, key.partition(".")[0]}
+            if replaced or not isinstance(path, str) or "${" in path:
+                continue
+            if not os.path.isabs(os.path.expanduser(path)):
+                found[key] = str(self.typed_in / path)
+        return found
+
+    @property
+    def threads(self) -> int | None:
+        """The CPU threads with which a study timed all cells, where it chose them itself."""
+        with suppress(OSError, ValueError):
+            return StudyRecord.of(read_json(self.folder / STUDY)).timing_threads
+        return None
+
+
+def expanded(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command, with the words that its like= stands for. Raises ConfigError."""
+    own = [number for number, word in enumerate(arguments) if key_of(word) == KEY]
+    if not own:
+        return list(arguments)
+    rest = [word for word in arguments if key_of(word) != KEY]
+    folder = parsed([arguments[own[-1]]])[0].value()
+    if folder is None:
+        return rest
+    flags, stored = flags_of(rest), read(Path(str(folder)))
+    given = parsed(flags.overrides)
+    kept, relocated = stored.kept(given), stored.paths(given)
+    trusted = any(_key(each) == "trust" and each.value() is True for each in given)
+    if not trusted and (odd := next(_refused(stored, kept, relocated, flags), None)):
+        raise ConfigError(
+            KEY,
+            folder,
+            f"it has {odd}, which is yours or a stranger's; only what conf/ names is "
+            "used, with no address and no path; add trust=true if you made it, or name another",
+        )
+    keys = {_key(each) for each in given}
+    words = [word.input_line or "" for word in kept if _key(word) not in relocated]
+    words += [f"{key}={as_value(path)}" for key, path in relocated.items()]
+    if (threads := stored.threads) is not None and "threads" not in keys:
+        words = [word for word in words if key_of(word) != "threads"] + [f"threads={threads}"]
+    if STUDIES in map(key_of, words) and not flags.multirun:
+        words += [word for word in ONE_RUN if key_of(word) not in keys]
+    if places := list(dict.fromkeys(stored.places)):
+        mine = search_path.listed(rest)
+        rest = [word for word in rest if key_of(word) != search_path.SEARCHED]
+        words.append(f"{search_path.SEARCHED}=[{','.join(map(as_text, [*places, *mine]))}]")
+    return [*rest[: own[0]], *words, *rest[own[0] :]]
+
+
+def needs_trust(folder: Path) -> bool:
+    """Return whether like=FOLDER needs trust=true. Raises ConfigError."""
+    stored = read(folder)
+    nothing = Namespace(config_dir=None, overrides=[])
+    return next(_refused(stored, stored.kept(()), stored.paths(()), nothing), None) is not None
+
+
+def read(folder: Path) -> Stored:
+    """What is stored in the folder of a study or a run. Raises ConfigError."""
+    try:
+        return _read(folder)
+    except Exception as error:  # anybody may have written it, and any value may be of any kind
+        nothing = not (folder / ".hydra").is_dir() and not (folder / "multirun.yaml").exists()
+        wrong = "no study and no run is there" if nothing else "what it holds cannot be read"
+        raise ConfigError(
+            KEY,
+            folder,
+            f"{wrong}{'' if nothing else f' ({error_text(error)})'}; the folder of a study or a "
+            "run, below outputs/, is allowed; correct it",
+        ) from error
+
+
+def _read(folder: Path) -> Stored:
+    if (folder / "multirun.yaml").exists():
+        tree = untrusted.parse(read_text(folder / "multirun.yaml"))
+    else:
+        names = ("config.yaml", "hydra.yaml")
+        job, hydra = (untrusted.parse(read_text(folder / ".hydra" / name)) for name in names)
+        tree = {**job, **hydra}
+    settings = tree["hydra"]
+    words = parsed(map(str, settings["overrides"]["task"]))
+    params = (settings.get("sweeper") or {}).get("params") or {}
+    runtime = settings["runtime"]
+    options = {
+        group: [option] if isinstance(option, str) else []
+        for group, option in runtime["choices"].items()
+    }
+    for word in (*parsed(f"{key}={value}" for key, value in params.items()), *words):
+        if word.is_choice_sweep() and _key(word) in options:
+            options[_key(word)] += word.sweep_string_iterator()
+    typed_in = Path(runtime["cwd"])
+    return Stored(folder, words, tree, typed_in, list(_places(runtime, typed_in)), options)
+
+
+def _places(runtime: Mapping[str, Any], typed_in: Path) -> Iterator[str]:
+    """The places of options that the command or the environment named, folders absolute."""
+    for source in runtime["config_sources"]:
+        provider, path = str(source["provider"]), str(source["path"])
+        if provider in ("command-line", search_path.VARIABLE) or SEARCHED_IN in provider:
+            yield f"file://{typed_in / path}" if source["schema"] == "file" else f"pkg://{path}"
+
+
+SEARCHED_IN = f"{search_path.SEARCHED} in "  # begins the provider of what that key names
+
+
+def _refused(
+    stored: Stored, kept: Sequence[Override], paths: Mapping[str, str], flags: Namespace
+) -> Iterator[str]:
+    """What only trust=true uses: of the places of options, and of words and paths that are kept."""
+    known = search_path.of_users(flags)
+    yield from (f"options in {place}" for place in stored.places if place not in known)
+    yield from (f"{key}={paths[key]}" for key in paths if untrusted.leads_away(key, paths[key]))
+    for word in kept:
+        key, value, text = _key(word), word.value(), word.input_line or ""
+        plain = re.fullmatch(r"(~|\+{1,2})?\w[\w.]*(=.*)?", text, re.DOTALL)
+        added = text.startswith("+") and find(key) is None
+        name = key.rpartition(".")[2]
+        called = name in rules.CALLED or (name in untrusted.PRETRAINED and value)
+        texts = [inner for _, inner in untrusted.strings([value])]
+        away = any(untrusted.leads_away(key, inner) for inner in texts)
+        if not plain or added or called or isinstance(value, dict) or away:
+            yield f"{key}={spelled(value)}"
+
+
+def _key(word: Override) -> str:
+    return key_of(word.input_line or "")
+
+
+def _option(word: Override) -> Any:
+    """The option that a word chooses from a group; None of several."""
+    return None if word.is_sweep_override() else word.value()

@@ -1,0 +1,143 @@
+"""like=FOLDER stands for the words with which a study or a run was made; the command's win."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from ninefold.config.like import expanded, needs_trust
+from ninefold.errors import ConfigError
+from ninefold.files import write_json
+
+CHOICES = {"parallel": "none", "amp": "fp32", "model": "mlp", "dataset": "digits"}
+
+
+def made(folder: Path, *words: str, root: str | None = None, **runtime: Any) -> Path:
+    """The folder of a sweep with these words, as Hydra and ninefold leave it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "overrides": {"task": list(words)},
+        "runtime": {"cwd": "/there", "config_sources": [], "choices": CHOICES, **runtime},
+    }
+    tree = {"hydra": settings, "dataset": {"root": root}, "init": None}
+    (folder / "multirun.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(tree)))
+    return folder
+
+
+def words_of(folder: Path, *given: str) -> list[str]:
+    return [word for word in expanded([f"like={folder}", *given]) if word not in given]
+
+
+def test_the_words_of_a_study_come_first_without_what_it_swept_and_what_was_its_own(
+    tmp_path: Path,
+) -> None:
+    own = [
+        "study.ask=[time]",
+        "hydra.run.dir=x",
+        "hydra.callbacks.x._target_=os.system",
+        "report.margin=1",
+        "numerics=3",
+        "resume=auto",
+        "trust=true",
+    ]
+    folder = made(tmp_path, "parallel=none,ddp", "epochs=1", "~optimizer.fused", "seed=3", *own)
+    assert expanded(["-m", f"like={folder}", "parallel=ddp"]) == [
+        "-m", "epochs=1", "~optimizer.fused", "seed=3", "parallel=ddp"
+    ]  # fmt: skip
+    assert expanded(["epochs=2", "like=null"]) == ["epochs=2"]
+
+
+def test_a_key_of_the_command_replaces_the_stored_one_and_another_option_the_group(
+    tmp_path: Path,
+) -> None:
+    words = ("model=mlp", "model.net.width=8", "optimizer.lr=0.1", "epochs=1")
+    folder = made(tmp_path, *words)
+    assert words_of(folder, "epochs=90") == list(words[:3])
+    assert words_of(folder, "model=convnet") == list(words[2:])
+    assert words_of(folder, "model=mlp") == list(words[1:])  # the same option
+
+
+def test_a_key_of_some_strategies_stays_with_these(tmp_path: Path) -> None:
+    own = "parallel.find_unused_parameters=true"
+    folder = made(tmp_path, "parallel=none,ddp", own)
+    assert words_of(folder, "parallel=ddp") == [own]
+    assert words_of(folder, "parallel=none") == words_of(folder) == []
+
+
+def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path: Path) -> None:
+    folder = made(tmp_path, "experiments=nine_way")
+    assert words_of(folder) == ["experiments=nine_way", "hydra.mode=RUN", "~study"]
+    assert words_of(folder, "-m") == ["experiments=nine_way"]
+
+
+def test_threads_that_a_study_chose_are_kept_unless_the_command_has_its_own(tmp_path: Path) -> None:
+    folder = made(tmp_path, "threads=auto")
+    write_json(folder / "sweep.json", {"timing_threads": 1})
+    assert words_of(folder) == ["threads=1"]
+    assert words_of(folder, "threads=2") == []
+
+
+def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path: Path) -> None:
+    folder = made(tmp_path, "dataset.root=data", root="data")
+    assert words_of(folder) == ["dataset.root=/there/data"]
+    (tree := OmegaConf.load(folder / "multirun.yaml")).init = "weights.pt"
+    OmegaConf.save(tree, folder / "multirun.yaml")
+    with pytest.raises(ConfigError, match=r"it has init=/there/weights\.pt, which is yours or a"):
+        words_of(folder)
+    tree.init = None
+    OmegaConf.save(tree, folder / "multirun.yaml")
+    assert words_of(folder, "dataset.root=here") == words_of(folder, "dataset=folder") == []
+
+
+def test_options_are_looked_for_where_the_study_found_them(tmp_path: Path) -> None:
+    sources = [
+        {"provider": "main", "schema": "file", "path": "/clone/conf"},
+        {"provider": "command-line", "schema": "file", "path": "mine/conf"},
+    ]
+    folder = made(tmp_path, "model=mine", config_sources=sources)
+    with pytest.raises(ConfigError, match="it has options in file:///there/mine/conf, which"):
+        expanded([f"like={folder}"])
+    assert needs_trust(folder)
+    given = ["hydra.searchpath=[pkg://more]", "trust=true"]
+    assert words_of(folder, *given) == [
+        "model=mine", "hydra.searchpath=['file:///there/mine/conf','pkg://more']"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "model.net._target_=os.system", "task.loss={_target_: os.system}", "init=/etc/passwd",
+        "+model.net.checkpoint_path=x", "hydra/launcher=x", "model=../x",
+        "model@hydra.callbacks.x=mlp", "dataset.limit='${oc.env:TOKEN}'",
+        "logger.mlflow.uri=http://127.0.0.1:9", "dataset.root='${oc.create:1}'",
+        "model.net.weights=DEFAULT", "scheduler={_target_: a.B}",
+    ],
+)  # fmt: skip
+def test_a_strangers_words_choose_nothing_but_what_conf_names(word: str, tmp_path: Path) -> None:
+    folder = made(tmp_path, "epochs=1", word)
+    with pytest.raises(ConfigError, match="which is yours or a stranger's") as refused:
+        expanded([f"like={folder}", "amp=bf16"])
+    assert "add trust=true if you made it" in str(refused.value)
+    assert needs_trust(folder)
+    assert words_of(folder, "trust=true") == ["epochs=1", word]
+
+
+def test_plain_words_need_no_trust(tmp_path: Path) -> None:
+    root = "dataset.root='${oc.env:DATA}/photos'"
+    plain = ("model=mlp", "optimizer.lr=0.1", "checkpoint.every=null", "logger=[jsonl]", root)
+    folder = made(tmp_path, *plain)
+    assert words_of(folder) == list(plain)
+    assert not needs_trust(folder)
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "hydra: 3", "hydra: {overrides: {task: [7=, '=']}}"])
+def test_a_folder_without_words_is_one_line(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"error: like=.*: no study and no run is there;"):
+        expanded([f"like={tmp_path}"])
+    (tmp_path / "multirun.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"error: like=.*: what it holds cannot be read \("):
+        expanded([f"like={tmp_path}"])
