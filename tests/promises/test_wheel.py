@@ -214,7 +214,7 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     assert done.code == 0, done.err
     assert (shell.folder / "a study" / "report" / "report.html").is_file()
     recorded = json.loads((shell.folder / "a study" / "sweep.json").read_text())["command"]
-    assert recorded.startswith("ninefold train -m 'study.ask=[time]' parallel=none,dp ")
+    assert recorded.startswith("ninefold train -m 'study.ask=[time]' study.control=true ")
     (line,) = re.findall("^train with it: (.*)$", done.out, re.MULTILINE)
     assert line.startswith("ninefold train ")
     done = pasted(shell, installed.bin, f"{line} max_steps=4 hydra.run.dir=run")
