@@ -21,7 +21,7 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    *("init_without", "parallel.units", "parallel.colwise"),
+    *("init_without", "like", "parallel.units", "parallel.colwise"),
     "parallel.rowwise",
 )
 FIELDS = [field for field, key in KEYS.items() if not key.is_section and field not in ANY]

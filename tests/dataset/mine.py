@@ -114,11 +114,6 @@ class Failing(Dataset[Any]):
     def unsaid(self) -> None:
         raise Unsaid
 
-    def fork(self) -> None:
-        """Return in both processes; the child must not come to an end of its own."""
-        if child := os.fork():
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-
     def child(self) -> None:
         if not os.fork():
             time.sleep(600)
