@@ -20,7 +20,7 @@ from ninefold.bench.contestant import Command, folder_name
 from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
-from ninefold.bench.whole import time_whole_runs
+from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
     Failure,
@@ -307,7 +307,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         )
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
     if asked.whole:
-        time_whole_runs(found, keep)
+        WholeRuns(found, keep).run()
     else:
         Bench(found, keep).run()
     print(summary.text(found, keep), file=shown(asked))

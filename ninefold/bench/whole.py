@@ -41,11 +41,6 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
     return seconds
 
 
-def time_whole_runs(found: Found, keep: Path) -> None:
-    """Time whole runs in rounds until the answer is known or the time is up. Raises Failure."""
-    WholeRuns(found, keep).run()
-
-
 class WholeRuns(Entries):
     """Commands that run from beginning to end in a turn: the entries of a tournament."""
 

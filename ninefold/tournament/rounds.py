@@ -21,7 +21,7 @@ from ninefold.tournament.contestant import Contestant, Ended, Entries, Pace, Tak
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import Turn, mirrored, spread, stretch_steps
 from ninefold.tournament.rule import Look
-from ninefold.tournament.taken import BUSY, TurnLog, counted
+from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
 
 SETTLED, ROUNDS, FAILED, BUDGET = "settled", "rounds", "failed", "budget"  # why it ended
 
@@ -234,7 +234,7 @@ class Tournament:
         alone = yield from self._stretch(stretched, turns, number)
         self._last_turn_ended = self._clock()
         for name, contestant in list(self.alive.items()):
-            of = [t for t in self.log.turns if (t.name, t.round) == (name, number)]
+            of = self._taken(name, number)
             try:
                 contestant.end(of, alone.get(name))
             except Failure as failure:
@@ -334,8 +334,8 @@ class Tournament:
         """Let some train alone for a second or more: taking turns may itself change a step."""
         found = dict[str, float]()
         for name in filter(self.alive.__contains__, names):
-            own = [t.seconds for t in self.log.turns if (t.name, t.round) == (name, number)]
-            steps, each = stretch_steps(fmean(own)), fmean(own)
+            each = fmean(turn.seconds for turn in self._taken(name, number))
+            steps = stretch_steps(each)
             lead = turns[name].lead
             try:
                 own_turn = Turn(name, lead, steps, (lead + steps) * each, counted=False)
@@ -348,6 +348,10 @@ class Tournament:
             found[name] = taken.seconds
             self.alone.setdefault(name, {})[number] = taken.seconds
         return found
+
+    def _taken(self, name: str, number: int) -> list[TakenTurn]:
+        """The turns of one in a round that count."""
+        return [turn for turn in self.log.turns if (turn.name, turn.round) == (name, number)]
 
     def _drop(self, name: str, failure: Failure) -> None:
         contestant = self.alive.pop(name)
