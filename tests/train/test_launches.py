@@ -36,7 +36,7 @@ def counts() -> list[int]:
         ((), 19, 0),
         (("amp=autocast",), 30, 0),
         (("amp=scaler",), 41, 2),
-        (("clip_grad_norm=1",), 28, 2),
+        (("clip_grad_norm=1",), 28, 1),
         (("ema=0.99",), 20, 0),
     ],
     ids=lambda value: " ".join(value) or "fp32" if isinstance(value, tuple) else None,
