@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ import torch.distributed as dist
 from ninefold import machine, ranks, signals
 from ninefold.config import data, fingerprint
 from ninefold.config.spec import RunSpec
-from ninefold.errors import ConfigError, DataError, Failure
+from ninefold.errors import ConfigError, DataError, Failure, PeerError
 from ninefold.launch import worker
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.words import key_and_value
@@ -73,6 +74,7 @@ def meet(argv: Sequence[str]) -> None:
     if me.world_size == me.local_world_size and LOOPBACK.exists():  # all peers are on this host
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     timeout = timedelta(seconds=timeout_of(argv))
+    require_resolved(os.environ.get("MASTER_ADDR", ""))
     with telling_peers():
         store, *_ = next(dist.rendezvous("env://", timeout=timeout))
         # torchrun keeps one store for ranks that it restarts.
@@ -84,6 +86,20 @@ def meet(argv: Sequence[str]) -> None:
     require_equal(members, [member.facts for member in members])
     machine.share_cores(host_of(me.rank)["cores"])
     _Group.waiting = True
+
+
+def require_resolved(host: str) -> None:
+    """Raise PeerError if `host` has no address: torch would look it up until launch.timeout."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise PeerError(
+            "MASTER_ADDR",
+            host,
+            f"it has no address ({error.strerror})",
+            "the name or address of the host of rank 0",
+            "set it as torchrun does",
+        ) from None
 
 
 def timeout_of(argv: Sequence[str]) -> float:

@@ -59,12 +59,13 @@ if __name__ == "__main__":
     bench = Bench(Found([command], 1.0, 0.02, "time", False, None), Path("kept"))
     warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
     with TurnTakers() as turns:
+        mixed = Mixed()
         tournament = Tournament(
-            Mixed(), Budget(seconds=1.0, turns=2, late=1e9), lambda: Look(settled=False)
+            mixed, Budget(seconds=1.0, turns=2, late=1e9), lambda: Look(settled=False)
         )
         tournament.run()
     found = times(Mixed.names, counted(tournament.log.turns), Settings())
-    print(tournament.ended, found.rounds)
+    print(tournament.ended, mixed.done)
     print(found)
 """
 
