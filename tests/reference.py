@@ -49,8 +49,8 @@ def table() -> str:
     train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
-        "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. *Resume* "
-        "marks the keys that may change when a run is resumed.",
+        "Every key of `train.py` and `evaluate.py`, set as `KEY=VALUE`. Those marked *resume* may "
+        "change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
         "## What a command takes over",
@@ -68,31 +68,28 @@ def table() -> str:
         "not name. `_target_` is the class or function to call.",
     ]
     for group, described in GROUPS.items():
-        options = [f"| `{path.stem}` | {about(path)} |" for path in files_of(group)]
-        parts += [
-            f"### {group}",
-            described.meaning,
-            "\n".join(["| option | |", "|---|---|", *options]),
-        ]
+        options = [f"- `{path.stem}`: {about(path)}".removesuffix(": ") for path in files_of(group)]
+        resumes = " All may change on a resume." if MAY_CHANGE in described.marks else ""
+        parts += [f"### {group}", f"{described.meaning}{resumes}", "\n".join(options)]
         if keys := {n: k for n, k in option_keys().items() if n.partition(".")[0] == group}:
             parts.append(_rows({group: described, **keys}))
     return "\n\n".join(parts) + "\n"
 
 
 def _rows(keys: Mapping[str, Key]) -> str:
-    lines = ["| key | accepted | default | meaning | |", "|---|---|---|---|---|"]
+    lines = ["| key | accepted | default | meaning |", "|---|---|---|---|"]
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
         if key.is_section or name.endswith("._target_"):
             continue
         default = default_of(key)
-        resumes = name in may_change or name.partition(".")[0] in may_change
+        section = name.partition(".")[0]
+        resumes = section not in GROUPS if section in may_change else name in may_change
         cells = [
             f"`{name}`",
             _short(words(key.kind)).replace("|", "\\|"),
             f"`{default}`" if default else "",
-            key.meaning,
-            "resume" if resumes else "",
+            f"{key.meaning} *resume*" if resumes else key.meaning,
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
