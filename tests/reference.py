@@ -21,7 +21,7 @@ from ninefold.types import MAY_CHANGE, words
 SIGNS = {
     " and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < ",
     " of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num",
-    ", or null": ", null",
+    ", or null": ", null", "true, false": "bool",
 }  # fmt: skip
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
@@ -49,8 +49,8 @@ def table() -> str:
     train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
-        "Every key of `train.py` and `evaluate.py`, set as `KEY=VALUE`. Those marked *resume* may "
-        "change when a run is resumed.",
+        "Every key of `train.py` and `evaluate.py`, set as `KEY=VALUE`. Where the default "
+        "is null, null is accepted. Keys marked *resume* may change when a run is resumed.",
         "## train.py",
         _rows(own_keys(False)),
         "## What a command takes over",
@@ -85,9 +85,12 @@ def _rows(keys: Mapping[str, Key]) -> str:
         default = default_of(key)
         section = name.partition(".")[0]
         resumes = section not in GROUPS if section in may_change else name in may_change
+        accepted = _short(words(key.kind)).replace("|", "\\|")
+        if default == "null":
+            accepted = accepted.removesuffix(", null").removesuffix(" or null")
         cells = [
             f"`{name}`",
-            _short(words(key.kind)).replace("|", "\\|"),
+            accepted,
             f"`{default}`" if default else "",
             f"{key.meaning} *resume*" if resumes else key.meaning,
         ]
