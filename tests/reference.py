@@ -49,8 +49,9 @@ def table() -> str:
     train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
-        "Every key of `train.py` and `evaluate.py`, set as `KEY=VALUE`. Where the default "
-        "is null, null is accepted. Keys marked *resume* may change when a run is resumed.",
+        "Every key of `train.py` and `evaluate.py`, as `KEY=DEFAULT`, with what it accepts. One "
+        "whose default is null accepts null, too. Keys marked *resume* may change when a run is "
+        "resumed.",
         "## train.py",
         _rows(own_keys(False)),
         "## What a command takes over",
@@ -62,8 +63,8 @@ def table() -> str:
         "are as above.",
         _rows({n: key for n, key in own_keys(True).items() if train.get(n) != key.meaning}),
         "## Groups",
-        "`GROUP=OPTION` chooses a file of `conf/GROUP/`, `GROUP.KEY=VALUE` sets its keys. An empty "
-        "default differs between options. Arguments of PyTorch's classes, such as "
+        "`GROUP=OPTION` chooses a file of `conf/GROUP/`, `GROUP.KEY=VALUE` sets its keys. A key "
+        "without a default here has one in each option. Arguments of PyTorch's classes, such as "
         "`optimizer.momentum`, are keys, too; `+optimizer.eps=1e-6` adds one that an option does "
         "not name. `_target_` is the class or function to call.",
     ]
@@ -72,29 +73,25 @@ def table() -> str:
         resumes = " All may change on a resume." if MAY_CHANGE in described.marks else ""
         parts += [f"### {group}", f"{described.meaning}{resumes}", "\n".join(options)]
         if keys := {n: k for n, k in option_keys().items() if n.partition(".")[0] == group}:
-            parts.append(_rows({group: described, **keys}))
+            parts += ["Keys:", _rows({group: described, **keys})]
     return "\n\n".join(parts) + "\n"
 
 
 def _rows(keys: Mapping[str, Key]) -> str:
-    lines = ["| key | accepted | default | meaning |", "|---|---|---|---|"]
+    lines = []
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
         if key.is_section or name.endswith("._target_"):
             continue
         default = default_of(key)
-        section = name.partition(".")[0]
-        resumes = section not in GROUPS if section in may_change else name in may_change
-        accepted = _short(words(key.kind)).replace("|", "\\|")
+        accepted = _short(words(key.kind))
         if default == "null":
             accepted = accepted.removesuffix(", null").removesuffix(" or null")
-        cells = [
-            f"`{name}`",
-            accepted,
-            f"`{default}`" if default else "",
-            f"{key.meaning} *resume*" if resumes else key.meaning,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        section = name.partition(".")[0]
+        resumes = section not in GROUPS if section in may_change else name in may_change
+        mark = " *resume*" if resumes else ""
+        typed = f"{name}={default}" if default else name
+        lines.append(f"- `{typed}` ({accepted}): {key.meaning}{mark}")
     return "\n".join(lines)
 
 
