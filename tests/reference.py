@@ -22,6 +22,9 @@ SIGNS = {
     " and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < ",
     " of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num",
     ", or null": ", null", "true, false": "bool",
+    "[length] or any other shape of whole numbers ≥ 1": "another shape",
+    "a list or a dict of shapes for several inputs": "a list or dict of them",
+    "a section with a _target_ in it": "a _target_",
 }  # fmt: skip
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
@@ -91,7 +94,8 @@ def _rows(keys: Mapping[str, Key]) -> str:
         resumes = section not in GROUPS if section in may_change else name in may_change
         mark = " *resume*" if resumes else ""
         typed = f"{name}={default}" if default else name
-        lines.append(f"- `{typed}` ({accepted}): {key.meaning}{mark}")
+        said = f"({accepted}): {key.meaning}{mark}".replace("_target_", "`_target_`")
+        lines.append(f"- `{typed}` {said}")
     return "\n".join(lines)
 
 
