@@ -94,8 +94,9 @@ def _rows(keys: Mapping[str, Key]) -> str:
         resumes = section not in GROUPS if section in may_change else name in may_change
         mark = " *resume*" if resumes else ""
         typed = f"{name}={default}" if default else name
-        said = f"({accepted}): {key.meaning}{mark}".replace("_target_", "`_target_`")
-        lines.append(f"- `{typed}` {said}")
+        accepted = "" if accepted == "bool" and default else f" ({accepted})"
+        said = f"{accepted}: {key.meaning}{mark}".replace("_target_", "`_target_`")
+        lines.append(f"- `{typed}`{said}")
     return "\n".join(lines)
 
 
