@@ -21,7 +21,10 @@ from ninefold.types import MAY_CHANGE, words
 SIGNS = {
     " and of at most ": ", ≤ ", " and at most ": ", ≤ ", " and below ": ", < ",
     " of at least ": " ≥ ", " above ": " > ", "a whole number": "integer", "a num": "num",
-    ", or null": ", null",
+    ", or null": ", null", "true, false": "bool",
+    "[length] or any other shape of whole numbers ≥ 1": "another shape",
+    "a list or a dict of shapes for several inputs": "a list or dict of them",
+    "a section with a _target_ in it": "a _target_",
 }  # fmt: skip
 WIDTH, COLUMN = 100, 24  # of the files in conf/: a line, and where a comment begins
 
@@ -49,8 +52,9 @@ def table() -> str:
     train = {name: key.meaning for name, key in own_keys(False).items()}
     parts = [
         "# Keys",
-        "Every key that `train.py` and `evaluate.py` accept, set as `KEY=VALUE`. *Resume* "
-        "marks the keys that may change when a run is resumed.",
+        "Every key of `train.py` and `evaluate.py`, as `KEY=DEFAULT`, with what it accepts. One "
+        "whose default is null accepts null, too. Keys marked *resume* may change when a run is "
+        "resumed.",
         "## train.py",
         _rows(own_keys(False)),
         "## What a command takes over",
@@ -62,39 +66,37 @@ def table() -> str:
         "are as above.",
         _rows({n: key for n, key in own_keys(True).items() if train.get(n) != key.meaning}),
         "## Groups",
-        "`GROUP=OPTION` chooses a file of `conf/GROUP/`, `GROUP.KEY=VALUE` sets its keys. An empty "
-        "default differs between options. Arguments of PyTorch's classes, such as "
+        "`GROUP=OPTION` chooses a file of `conf/GROUP/`, `GROUP.KEY=VALUE` sets its keys. A key "
+        "without a default here has one in each option. Arguments of PyTorch's classes, such as "
         "`optimizer.momentum`, are keys, too; `+optimizer.eps=1e-6` adds one that an option does "
         "not name. `_target_` is the class or function to call.",
     ]
     for group, described in GROUPS.items():
-        options = [f"| `{path.stem}` | {about(path)} |" for path in files_of(group)]
-        parts += [
-            f"### {group}",
-            described.meaning,
-            "\n".join(["| option | |", "|---|---|", *options]),
-        ]
+        options = [f"- `{path.stem}`: {about(path)}".removesuffix(": ") for path in files_of(group)]
+        resumes = " All may change on a resume." if MAY_CHANGE in described.marks else ""
+        parts += [f"### {group}", f"{described.meaning}{resumes}", "\n".join(options)]
         if keys := {n: k for n, k in option_keys().items() if n.partition(".")[0] == group}:
-            parts.append(_rows({group: described, **keys}))
+            parts += ["Keys:", _rows({group: described, **keys})]
     return "\n\n".join(parts) + "\n"
 
 
 def _rows(keys: Mapping[str, Key]) -> str:
-    lines = ["| key | accepted | default | meaning | |", "|---|---|---|---|---|"]
+    lines = []
     may_change = [name for name, key in keys.items() if MAY_CHANGE in key.marks]
     for name, key in keys.items():
         if key.is_section or name.endswith("._target_"):
             continue
         default = default_of(key)
-        resumes = name in may_change or name.partition(".")[0] in may_change
-        cells = [
-            f"`{name}`",
-            _short(words(key.kind)).replace("|", "\\|"),
-            f"`{default}`" if default else "",
-            key.meaning,
-            "resume" if resumes else "",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        accepted = _short(words(key.kind))
+        if default == "null":
+            accepted = accepted.removesuffix(", null").removesuffix(" or null")
+        section = name.partition(".")[0]
+        resumes = section not in GROUPS if section in may_change else name in may_change
+        mark = " *resume*" if resumes else ""
+        typed = f"{name}={default}" if default else name
+        accepted = "" if accepted == "bool" and default else f" ({accepted})"
+        said = f"{accepted}: {key.meaning}{mark}".replace("_target_", "`_target_`")
+        lines.append(f"- `{typed}`{said}")
     return "\n".join(lines)
 
 
