@@ -11,10 +11,10 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold.config import combinations, overrides, rules
+from ninefold.config import combinations, overrides, rules, schema
 from ninefold.config.composition import Composition
 from ninefold.config.conf_files import read_tree
-from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
+from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.config.parse import value_of
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
@@ -93,7 +93,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
         group = override.key_or_group
         if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
             found.append(in_one_cell(group, value_of(override)))
-        if group not in (*GROUPS, "experiments"):
+        if group not in (*schema.GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()
         options = list(override.sweep_string_iterator()) if swept else [override.value()]
