@@ -24,8 +24,7 @@ from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import LoaderPlan
-from ninefold.dataset.resident import reading, source_of
+from ninefold.dataset.plan import LoaderPlan, plan
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -267,7 +266,7 @@ def training(
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
     moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
     how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, context)
-    moved, source = augmented(job, moving), source_of(train, how, context.device)
+    moved, source = augmented(job, moving), how.source(train, context.device)
     batches = Batches(source, job.batch_size, job.seed, moved, context)
 
     model = network(job).to(memory_format=getattr(torch, layout))
@@ -315,8 +314,8 @@ def training(
         forward=forward,
         objective=objective,
         batches=batches,
-        val=None if val is None else source_of(val, how, context.device),
-        test=source_of(test, how, context.device),
+        val=None if val is None else how.source(val, context.device),
+        test=how.source(test, context.device),
         prepare=plain,
         parallel=parallel,
         context=context,
@@ -371,9 +370,9 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 def loader_plan(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, context: RankContext
 ) -> LoaderPlan:
-    """Plan how batches of `sets` are read, see `reading`."""
+    """Plan how batches of `sets` are read, see `plan`."""
     resident = job.dataset.get("resident", "auto")
-    return reading(job.loader, resident, sets, job.batch_size, parallel, context)
+    return plan(job.loader, resident, sets, job.batch_size, parallel, context)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:

@@ -18,7 +18,6 @@ from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weight
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
-from ninefold.dataset.resident import source_of
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
 from ninefold.engine.parallel import Parallel, RankContext, device_names
@@ -67,7 +66,7 @@ def evaluate(spec: RunSpec) -> None:
         how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(
             parallel.wrap(objective, context),
-            source_of(examples, how, context.device),
+            how.source(examples, context.device),
             task=task,
             batch_size=job.batch_size,
             prepare=prepare,
