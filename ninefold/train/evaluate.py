@@ -41,7 +41,7 @@ def evaluate(spec: RunSpec) -> None:
     """
     wanted = OmegaConf.create(spec.job_yaml)
     assert isinstance(wanted, DictConfig)
-    parallel = build.strategy(wanted)
+    parallel: Parallel = build.make(wanted.parallel, "parallel")
     with parallel.join() as context:
         found = restored(wanted, parallel, context)
         job = found.job
@@ -59,9 +59,10 @@ def evaluate(spec: RunSpec) -> None:
         )
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
-        task, differentiates = build.checked_task(
-            job, found.model, examples, prepare, context, names
-        )
+        task = build.built_task(job)
+        trial = build.trial_of(job, found.model, task, context)
+        differentiates = trial.evaluation(examples, prepare, names)
+        del trial  # its copies are as large as the network
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(
