@@ -201,11 +201,6 @@ Shape = Annotated[
     ),
     If(lambda value: value is None or is_shape(value)),
 ]
-Spacing = Annotated[
-    list[Positive],
-    Meta(min_length=3, max_length=3),
-    Allowed("three numbers above 0, for z, y and x, are allowed"),
-]
 Numbers = Annotated[
     Annotated[list[float], Meta(min_length=1)] | None,
     Allowed("a list of numbers, one for each channel, or null is allowed"),
@@ -213,11 +208,6 @@ Numbers = Annotated[
 Positives = Annotated[
     Annotated[list[Positive], Meta(min_length=1)] | None,
     Allowed("a list of numbers above 0, one for each channel, or null is allowed"),
-]
-Window = Annotated[
-    Annotated[list[float], Meta(min_length=2, max_length=2)] | None,
-    Allowed("[low, high] with low below high, or null, is allowed"),
-    If(lambda value: value is None or value[0] < value[1]),
 ]
 GrayLevels = Annotated[
     Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(min_length=1)] | None,
