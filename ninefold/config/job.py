@@ -28,6 +28,7 @@ from ninefold.config import (
     schema,
 )
 from ninefold.config.configuration import Configuration, Tree
+from ninefold.config.own_keys import keys_in
 from ninefold.config.resume import Resume
 from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
@@ -344,7 +345,7 @@ def _checkpoint(given: Any) -> Path:
 
 def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
-    own = rules.keys_of_option("parallel", strategy)
+    own = keys_in("parallel").get(str(strategy))
     node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return
