@@ -71,8 +71,8 @@ class Objects:
         for group, option in chosen.items():
             target = folder / OPTIONS / group / f"{option}.yaml"
             target.parent.mkdir(parents=True, exist_ok=True)
-            option = self._option(group, {"file": str(path), "sha256": sha256})
-            write_text(target, yaml.safe_dump(option, sort_keys=False))
+            content = self._option(group, {"file": str(path), "sha256": sha256})
+            write_text(target, yaml.safe_dump(content, sort_keys=False))
         return chosen
 
     def _option(self, group: str, file: dict[str, Any]) -> dict[str, Any]:

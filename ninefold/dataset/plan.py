@@ -129,19 +129,21 @@ def on_host(
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
         none = all(map(in_memory, arrays)) or any(map(varies, arrays))
-        workers = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
-    needed = slots(workers)
-    if workers and allowed is not None and needed * batch > allowed:
+        count = 0 if none else max(0, min(MAX_THREADS, fitting, spare))
+    else:
+        count = workers
+    needed = slots(count)
+    if count and allowed is not None and needed * batch > allowed:
         raise ResourceError(
             "loader.workers",
-            workers,
+            count,
             f"{needed} slots of {amount(batch)} are {amount(needed * batch)}; "
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
             f"{context.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
         )
     inputs, targets = ("+".join(str(array.dtype) for array in arrays) for arrays in read)
     page_locked, processes = on_gpu and pinned is not False, examples.reader is not None
-    return LoaderPlan(workers, page_locked, batch, (inputs, targets), processes=processes)
+    return LoaderPlan(count, page_locked, batch, (inputs, targets), processes=processes)
 
 
 def resident_bytes(

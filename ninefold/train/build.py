@@ -359,10 +359,10 @@ def data_of(at: Setup, cache: Mapping[str, str] | None) -> Data:
     layout = memory_format(wanted_format(job), dataset.shape, at.amp, device, at.parallel.shards)
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    both = (preparation(job, dataset, augment, layout) for augment in (True, False))
+    augment, prepare = (preparation(job, dataset, each, layout) for each in (True, False))
     sets = [train, test, *([] if val is None else [val])]
     how = loader_plan(job, sets, at.parallel, at.context)
-    return Data(dataset, train, val, test, *both, layout, how)
+    return Data(dataset, train, val, test, augment, prepare, layout, how)
 
 
 def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
