@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
-from ninefold.machine import gpu_number
-
 
 class Section(msgspec.Struct):
     """Keys of a configuration by name. The sentence of each for users stands below it."""
@@ -132,10 +130,6 @@ def different(values: Any) -> bool:
     return not isinstance(values, list) or len(set(map(str, values))) == len(values)
 
 
-def _different_devices(values: Any) -> bool:
-    return not isinstance(values, list) or different(list(map(gpu_number, values)))
-
-
 # Numbers
 Whole = Annotated[int, Meta(ge=0)]
 Workers = Annotated[int, Meta(ge=0, le=128)]
@@ -222,19 +216,11 @@ Questions = Annotated[
 
 # Devices
 DEVICES = r"^(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)(?!\n)$"
-LISTED = r"^(cpu|cuda:(0|[1-9][0-9]{0,3}))(?!\n)$"  # in a list, which may hold GPUs' numbers too
 Device = Annotated[str, Meta(pattern=DEVICES), Allowed("auto, cpu, cuda or cuda:NUMBER is allowed")]
 GpuNumbers = Annotated[
     Annotated[list[Whole], Meta(min_length=1)] | None,
     Allowed("a list of different GPU numbers such as [0,2], or null is allowed"),
     If(different),
-]
-DeviceList = Annotated[
-    Annotated[list[Whole | Annotated[str, Meta(pattern=LISTED)]], Meta(min_length=1)]
-    | Literal["auto"]
-    | None,
-    Allowed("auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed"),
-    If(_different_devices),
 ]
 Part = Annotated[str | int | None, Allowed("a key, an index or null is allowed")]
 
