@@ -60,7 +60,7 @@ class Configuration:
         return replace(self, tree=tree)
 
     def completed(self, values: Mapping[str, Any] | None = None) -> Configuration:
-        """As `with_values`, with threads=auto resolved, and relative paths made absolute."""
+        """Return it with these values, threads=auto resolved, and relative paths made absolute."""
         now, found = flat(self.frozen), {**(values or {})}
         if now["threads"] == "auto":
             found["threads"] = machine.cores()

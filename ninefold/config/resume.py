@@ -5,7 +5,7 @@ Who decides that a run is resumed:
 - its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
 - Slurm, which requeues the command, and torchrun, which restarts all ranks:
   `ready` in launch/ready.py
-- torch elastic, which restarts the workers (launch.max_restarts): `work` in launch/worker.py
+- torch elastic, which restarts the workers (launch.max_restarts): `main` in launch/worker.py
 - a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py
 
 The last three resume a run that has saved a checkpoint, and start it anew if it has none.

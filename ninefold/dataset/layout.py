@@ -86,7 +86,7 @@ class Layout:
 
     @property
     def image(self) -> bool:
-        """Whether the input is one image or volume: bytes or floats with channels first."""
+        """Return whether the input is one image or volume: bytes or floats with channels first."""
         kind = self.inputs
         return isinstance(kind, ArraySpec) and is_image(kind)
 
@@ -309,7 +309,7 @@ def is_mask(inputs: Tree, target: npt.NDArray[Any]) -> bool:
 
 
 def is_image(spec: ArraySpec) -> bool:
-    """Whether this is an image [c, h, w], or a volume [c, d, h, w]."""
+    """Return whether this is an image [c, h, w], or a volume [c, d, h, w]."""
     dtypes = spec.dtype is not None and (spec.dtype == np.uint8 or spec.dtype.kind == "f")
     return len(spec.shape) in (3, 4) and dtypes
 
@@ -323,12 +323,12 @@ def as_it_is(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def is_value(item: object) -> bool:
-    """Whether `item` is an array, a tensor or a PIL image."""
+    """Return whether `item` is an array, a tensor or a PIL image."""
     return hasattr(item, "__array_interface__") or hasattr(item, "__array__")
 
 
 def is_several(value: object) -> bool:
-    """Whether a tuple with this in it is several values, and not the numbers of one array."""
+    """Return whether a tuple with this in it is several values, not the numbers of one array."""
     if isinstance(value, Mapping):
         return True
     if isinstance(value, tuple | list):
