@@ -37,17 +37,10 @@ from ninefold.launch.ready import ready
 from ninefold.launch.run import failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
-from ninefold.process import (
-    OutputClosed,
-    exit_now,
-    exit_process,
-    flush_stdout,
-    interrupted,
-    no_reader,
-    open_streams,
-)
+from ninefold.process import exit_now, exit_process, interrupted
 from ninefold.ranks import started_by
 from ninefold.result import FILE
+from ninefold.streams import OutputClosed, flush_stdout, no_reader, open_streams
 from ninefold.study import checks
 from ninefold.study.plan import SWEEPER, Plan
 

@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
-from ninefold.machine import gpu_number
-
 
 class Section(msgspec.Struct):
     """Keys of a configuration by name. The sentence of each for users stands below it."""
@@ -132,10 +130,6 @@ def different(values: Any) -> bool:
     return not isinstance(values, list) or len(set(map(str, values))) == len(values)
 
 
-def _different_devices(values: Any) -> bool:
-    return not isinstance(values, list) or different(list(map(gpu_number, values)))
-
-
 # Numbers
 Whole = Annotated[int, Meta(ge=0)]
 Workers = Annotated[int, Meta(ge=0, le=128)]
@@ -201,11 +195,6 @@ Shape = Annotated[
     ),
     If(lambda value: value is None or is_shape(value)),
 ]
-Spacing = Annotated[
-    list[Positive],
-    Meta(min_length=3, max_length=3),
-    Allowed("three numbers above 0, for z, y and x, are allowed"),
-]
 Numbers = Annotated[
     Annotated[list[float], Meta(min_length=1)] | None,
     Allowed("a list of numbers, one for each channel, or null is allowed"),
@@ -213,11 +202,6 @@ Numbers = Annotated[
 Positives = Annotated[
     Annotated[list[Positive], Meta(min_length=1)] | None,
     Allowed("a list of numbers above 0, one for each channel, or null is allowed"),
-]
-Window = Annotated[
-    Annotated[list[float], Meta(min_length=2, max_length=2)] | None,
-    Allowed("[low, high] with low below high, or null, is allowed"),
-    If(lambda value: value is None or value[0] < value[1]),
 ]
 GrayLevels = Annotated[
     Annotated[list[Annotated[int, Meta(ge=0, le=65535)]], Meta(min_length=1)] | None,
@@ -232,19 +216,11 @@ Questions = Annotated[
 
 # Devices
 DEVICES = r"^(auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?)(?!\n)$"
-LISTED = r"^(cpu|cuda:(0|[1-9][0-9]{0,3}))(?!\n)$"  # in a list, which may hold GPUs' numbers too
 Device = Annotated[str, Meta(pattern=DEVICES), Allowed("auto, cpu, cuda or cuda:NUMBER is allowed")]
 GpuNumbers = Annotated[
     Annotated[list[Whole], Meta(min_length=1)] | None,
     Allowed("a list of different GPU numbers such as [0,2], or null is allowed"),
     If(different),
-]
-DeviceList = Annotated[
-    Annotated[list[Whole | Annotated[str, Meta(pattern=LISTED)]], Meta(min_length=1)]
-    | Literal["auto"]
-    | None,
-    Allowed("auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed"),
-    If(_different_devices),
 ]
 Part = Annotated[str | int | None, Allowed("a key, an index or null is allowed")]
 

@@ -35,7 +35,7 @@ GROUND = {
         "result",
         "score",
     ),
-    *("secrets", "signals", "study_record", "tables", "tree", "types", "words"),
+    *("secrets", "signals", "streams", "study_record", "tables", "tree", "types", "words"),
 }
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {

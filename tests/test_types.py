@@ -12,7 +12,6 @@ from ninefold.types import (
     Call,
     Count,
     Device,
-    DeviceList,
     GpuNumbers,
     NotNegative,
     ParameterGroups,
@@ -52,8 +51,6 @@ TYPES: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = [
      "auto, cpu, cuda or cuda:NUMBER is allowed"),
     (GpuNumbers, ([0, 2], [3], None), ([], [0, 0], [-1], [True], "0,2", 2, ["cuda:0"]),
      "a list of different GPU numbers"),
-    (DeviceList, ([0, 2], ["cpu", "cuda:0"], ["cpu", 3], "auto", None),
-     ([], [0, "cuda:0"], ["cpu", "cpu"], ["gpu"], "cpu", [True], ["cuda"], [-1]), "auto, null, or"),
 ]  # fmt: skip
 
 

@@ -1,17 +1,33 @@
 """The keys of parallel=split, and what it refuses, for the launcher: it reads them at its start."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from ninefold.config.combinations import Combination, Job, count
 from ninefold.machine import gpu_number, numbers_of
-from ninefold.types import Allowed, Count, DeviceList, Filled, If, Section, Whole, different
+from ninefold.types import Allowed, Count, Filled, If, Section, Whole, different
 
 ONE_KIND = (
     "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
     "these, or GPUs alone"
 )
+
+
+def different_devices(values: Any) -> bool:
+    return not isinstance(values, list) or different(list(map(gpu_number, values)))
+
+
+DeviceList = Annotated[
+    Annotated[
+        list[Whole | Annotated[str, Meta(pattern=r"^(cpu|cuda:(0|[1-9][0-9]{0,3}))(?!\n)$")]],
+        Meta(min_length=1),
+    ]
+    | Literal["auto"]
+    | None,
+    Allowed("auto, null, or a list of different devices such as [0,2] or [cpu,cuda:0], is allowed"),
+    If(different_devices),
+]
 
 
 class SplitKeys(Section, kw_only=True):

@@ -11,7 +11,8 @@ from PIL import Image
 
 from ninefold.api.capsule import load
 from ninefold.dataset import Examples, Split
-from ninefold.dataset.items import Items, as_it_is, raised
+from ninefold.dataset.items import Items, raised
+from ninefold.dataset.layout import as_it_is
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
@@ -69,8 +70,8 @@ class CallersDataset(Mapped):
                 "item 0 is a PIL image; tensors, arrays and numbers are taken, as DataLoader takes "
                 "them; convert it in the dataset (torchvision.transforms.PILToTensor)",
             )
-        if isinstance(items.shape, dict | tuple):
-            return items.shape
+        if isinstance(items.layout.shape, dict | tuple):
+            return items.layout.shape
         return list(np.shape(inputs))
 
     def count_classes(self) -> None:

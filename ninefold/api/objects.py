@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor, nn
 from torch.utils.data import (
     DataLoader,
@@ -28,20 +29,14 @@ from ninefold.places import option_files
 from ninefold.task.loss import require_untrained
 
 DIGITS = 12  # of a sha256, where a person sees it
-TARGET = "_target_: ninefold.api.parts."
-DATASET = """_target_: ninefold.api.data.CallersDataset
-_recursive_: false
-root: null
-limit: null
-classes: null
-shape: null
-mean: null
-std: null
-flip: false
-crop: 0
-val: 0
-keys: null
-"""
+PARTS = "ninefold.api.parts."
+DATASET = {
+    "_target_": "ninefold.api.data.CallersDataset",
+    "_recursive_": False,
+    "flip": False,
+    **dict.fromkeys(("crop", "val"), 0),
+    **dict.fromkeys(("root", "limit", "classes", "shape", "mean", "std", "keys")),
+}
 
 
 @dataclass(frozen=True)
@@ -76,21 +71,21 @@ class Objects:
         for group, option in chosen.items():
             target = folder / OPTIONS / group / f"{option}.yaml"
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_text(target, self._option(group, f"file: {_text(path)}\nsha256: {sha256}"))
+            content = self._option(group, {"file": str(path), "sha256": sha256})
+            write_text(target, yaml.safe_dump(content, sort_keys=False))
         return chosen
 
-    def _option(self, group: str, file: str) -> str:
-        """The yaml of the option of a group. file: its lines that name the file of objects."""
-        named = f"{file}\nname: {self.names[group]}"
+    def _option(self, group: str, file: dict[str, Any]) -> dict[str, Any]:
+        """The option of a group. file: its keys that name the file of objects."""
+        named = {**file, "name": self.names[group]}
         if group == "model":
-            net = "\n".join(f"  {line}" for line in [TARGET + "network", *named.splitlines()])
-            return f"net:\n{net}\ninput_size: null\nmemory_format: contiguous_format\n"
+            net = {"_target_": f"{PARTS}network", **named}
+            return {"net": net, "input_size": None, "memory_format": "contiguous_format"}
         if group == "dataset":
-            whole = str(self.parts["forward"] is not None).lower()
-            return f"{DATASET}{file}\nwhole: {whole}\n"
+            return {**DATASET, **file, "whole": self.parts["forward"] is not None}
         if group == "task":
-            return f"{TARGET}CallersTask\n{named}\nmeasured: {self.measured or 'null'}\n"
-        return f"{TARGET}optimizer\n_partial_: true\n{named}\n"
+            return {"_target_": f"{PARTS}CallersTask", **named, "measured": self.measured}
+        return {"_target_": f"{PARTS}optimizer", "_partial_": True, **named}
 
 
 def gather(
@@ -364,8 +359,3 @@ def _option_name(group: str, name: str) -> str:
     while option_files(group, plain):
         plain += "_own"
     return plain
-
-
-def _text(path: Path) -> str:
-    """A path as YAML."""
-    return "'" + str(path).replace("'", "''") + "'"

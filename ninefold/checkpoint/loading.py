@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ninefold.errors import CheckpointError, ResourceError, not_installed
-from ninefold.extensions import CHECKPOINTS
+from ninefold.extensions import READS_SHARDED
 from ninefold.files import opener, require_stored
 from ninefold.machine import available_memory
 
@@ -26,10 +26,10 @@ ALWAYS_ALLOWED = 1 << 20  # bytes that a tensor may claim whatever its file has:
 
 
 def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
-    """`read` of the extension that reads a folder NAME.dcp. Raises CheckpointError."""
+    """`read` of the extension that reads a checkpoint which is a folder. Raises CheckpointError."""
     try:
-        read: Callable[[Path, str], dict[str, Any]] = import_module(CHECKPOINTS[path.suffix]).read
-    except (KeyError, ModuleNotFoundError) as error:
+        read: Callable[[Path, str], dict[str, Any]] = import_module(READS_SHARDED).read
+    except ModuleNotFoundError as error:
         raise CheckpointError(
             field,
             path,

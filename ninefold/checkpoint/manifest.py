@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.errors import CheckpointError
+from ninefold.extensions import SHARDED
 from ninefold.files import read_json, write_json
 
 FILE = "manifest.json"
@@ -15,7 +16,7 @@ FORMAT = 2
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a file that may be listed
 FIELDS = {"sha256": str, "size": int, "step": int}  # of an entry
 OF_FILE = {"sha256": str, "size": int}  # of each of the "files" in the entry of a folder
-WHOLE, SHARDED = ".pt", ".dcp"  # endings of checkpoints: a file, or a folder of files by all ranks
+WHOLE = ".pt"  # the ending of a checkpoint that is a file; SHARDED: a folder, by all ranks
 
 # For each file name the entries it may have, newest first: one, or two while it is replaced.
 Entry = dict[str, Any]

@@ -25,11 +25,12 @@ from ninefold.checkpoint.loading import (
     reader_of,
     require_honest,
 )
-from ninefold.checkpoint.manifest import FORMAT, SHARDED, WHOLE, Entry, Files
+from ninefold.checkpoint.manifest import FORMAT, WHOLE, Entry, Files
 from ninefold.errors import CheckpointError, ResourceError
+from ninefold.extensions import SHARDED
 from ninefold.files import mount_of, sync
 
-STEP = re.compile(r"step-(\d{8,})(-\d+)?(\.pt|\.dcp)")
+STEP = re.compile(rf"step-(\d{{8,}})(-\d+)?(\{WHOLE}|\{SHARDED})")
 INODES = 6  # that a save takes where links count: folder, manifest, file, and three names
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Checkpoints:
         manifest.write(self.folder, files)
 
     def _sweep(self) -> None:
-        for path in [*self.folder.glob(".*.pt*"), *self.folder.glob(".*.dcp*")]:
+        for path in [path for end in (WHOLE, SHARDED) for path in self.folder.glob(f".*{end}*")]:
             _remove(path)
         for path in self.folder.glob(f"[!.]*{SHARDED}"):
             if path.is_symlink() and path.name not in self.manifest():

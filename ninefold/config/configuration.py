@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from ninefold import secrets
+from ninefold import machine, secrets
+from ninefold.files import flat
 
 Tree = dict[str, Any]
 
@@ -56,6 +58,17 @@ class Configuration:
         for key, value in values.items():
             OmegaConf.update(tree, key, value, merge=False, force_add=True)
         return replace(self, tree=tree)
+
+    def completed(self, values: Mapping[str, Any] | None = None) -> Configuration:
+        """Return it with these values, threads=auto resolved, and relative paths made absolute."""
+        now, found = flat(self.frozen), {**(values or {})}
+        if now["threads"] == "auto":
+            found["threads"] = machine.cores()
+        for key in ("dataset.root", "dataset.cache_dir", "init"):
+            path = now.get(key)
+            if isinstance(path, str) and "${" not in path:  # a run folder is used from anywhere
+                found[key] = str(Path(path).expanduser().absolute())
+        return self.with_values(found)
 
     def refers(self, field: str) -> bool:
         """Whether the value of a dotted key is a reference to that of another."""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException
@@ -34,9 +35,11 @@ if TYPE_CHECKING:  # it imports NumPy
 ONE_BLAS_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 Files = dict[str, str]  # of a cache: the path of each file by name
 
-# Datasets that this process has checked, by their configuration, with what the data said: in a
-# study many runs have the same one, and a class of the user's may take long to build.
+# Of the datasets that this process has checked, by configuration, what the data said and the cache:
+# in a study many runs have the same one, and a class of the user's may take long to build. Sources
+# that changed since are not noticed: all runs of a study train on the same examples.
 _checked: dict[str, dict[str, Any]] = {}
+_caches: dict[str, Files] = {}
 
 
 def prepare(
@@ -54,12 +57,14 @@ def prepare(
     Raises Failure.
     """
     with _users_code():
-        from ninefold.dataset import cache  # late, because it imports NumPy
+        from ninefold.dataset import cache_folder  # late, because it imports NumPy
 
         try:
             node = _resolved(dataset)
-            built = _built(node)
-            files, key = cache.kept(node), f"{os.getcwd()} {node}"
+            built, key = _built(node), _key(node)
+            files = _caches.get(key)
+            if files is not None and cache_folder.damage(Path(files[cache_folder.META]).parent):
+                files = None
             if key not in _checked:
                 found: dict[str, Any] = {}
                 if node.get("shape", 0) is None and (shape := built.item_shape()) is not None:
@@ -112,7 +117,7 @@ def fill_cache(
 
         files = cache.make(built, _resolved(dataset), threads)
         if files is not None:
-            cache.keep(_resolved(dataset if asked is None else asked), files)
+            _caches[_key(_resolved(dataset if asked is None else asked))] = files
         return files
 
 
@@ -208,6 +213,10 @@ def refers_elsewhere(dataset: Mapping[str, Any]) -> bool:
         except InterpolationKeyError:
             return True
     return False
+
+
+def _key(node: Mapping[str, Any]) -> str:
+    return f"{os.getcwd()} {node}"  # its paths may be relative
 
 
 def _resolved(dataset: Mapping[Any, Any]) -> dict[str, Any]:

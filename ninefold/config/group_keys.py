@@ -32,7 +32,6 @@ from ninefold.types import (
     Positives,
     Section,
     Shape,
-    Spacing,
     SplitName,
     Target,
     Text,
@@ -118,8 +117,6 @@ class DatasetKeys(OptionKeys, kw_only=True):
     """Pad training images by this many pixels and crop them at random."""
     ignore: ClassNumber | None
     """The number of a mask's pixels or voxels that are ignored; null: none."""
-    spacing: Spacing
-    """Millimeters between the voxels of a prepared volume along z, y, x."""
     cache: Annotated[Literal["disk"] | None, MAY_CHANGE] = None
     """disk: decode each example once and keep it there; null: decode it each time."""
     cache_dir: Annotated[Text, MAY_CHANGE, NO_EFFECT] = "~/.cache/ninefold"
@@ -143,8 +140,6 @@ class TaskKeys(OptionKeys, kw_only=True):
     """Share of each target that is spread evenly over all classes in the training loss."""
     shape: Shape
     """Shape of an example: dataset.shape."""
-    spacing: Spacing | None
-    """Millimeters between voxels along z, y, x: dataset.spacing."""
 
 
 class ModelKeys(Section, kw_only=True):

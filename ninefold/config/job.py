@@ -7,7 +7,7 @@ does to count GPUs.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,6 @@ from hydra.conf import HydraConf
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ninefold import machine
 from ninefold.checkpoint import manifest
 from ninefold.config import (
     combinations,
@@ -27,18 +26,16 @@ from ninefold.config import (
     resume,
     rules,
     schema,
-    untrusted,
 )
 from ninefold.config.configuration import Configuration, Tree
-from ninefold.config.resume import Stored
-from ninefold.errors import CheckpointError, ConfigError, Failure, Refused
+from ninefold.config.own_keys import keys_in
+from ninefold.config.resume import Resume
+from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.files import flat
 from ninefold.places import see
-from ninefold.ranks import started_by
 from ninefold.types import MAY_CHANGE, NO_EFFECT, spelled
 from ninefold.words import key_of
 
-GROUPS = ("parallel", "amp", "dataset", "model", "optimizer", "scheduler", "logger", "task")
 KEYS_FROM_DATA = ("classes", "shape")  # of a dataset: the data may say them where they are null
 # Keys and groups that result.json has as fields.
 FIELDS = ("seed", "parallel", "amp", "dataset", "model", "batch_size", "epochs", "experiments")
@@ -90,12 +87,12 @@ class Asked(_Job):
 
         Keys that affect no result are left out. Raises CheckpointError.
         """
-        run = resume.read(folder, schema.top_level(evaluates=False))
+        run = resume.read(folder)
         before = run.config.frozen
         dataset = self.resolved.get("dataset") or {}
         open_keys = [key for key in KEYS_FROM_DATA if dataset.get(key, 0) is None]
         said = {f"dataset.{key}": resume.select(before, f"dataset.{key}") for key in open_keys}
-        now = _completed(self.config.with_values(said)).frozen
+        now = self.config.completed(said).frozen
         # The machine determines their values.
         automatic = [
             key
@@ -121,9 +118,9 @@ class Checked(_Job):
     asked: Asked
     before: tuple[str, int] | None = None
 
-    def continuing(self, run: Stored, keys: list[str]) -> Checked:
-        """The job of `run`, with this command's values of those `keys` that may change."""
-        config, choices = resume.carried_over(run, keys, self.config, self.choices)
+    def continuing(self, resuming: Resume) -> Checked:
+        """The job of the run that is resumed, with what the command changes."""
+        (config, choices), run = resuming.merged, resuming.run
         return Checked(
             asked=self.asked,
             config=config,
@@ -145,7 +142,7 @@ class Checked(_Job):
         count = processes.number(
             parallel["processes"], parallel["max_processes"], config.resolved, strategy
         )
-        config = _completed(config, {"parallel.processes": count})
+        config = config.completed({"parallel.processes": count})
         return Settled(
             asked=self.asked,
             config=config,
@@ -231,7 +228,7 @@ def asked(composed: DictConfig, hydra: HydraConf) -> Asked:
     evaluates = "ckpt" in tree.keys()  # noqa: SIM118  (`in` denies a `???`)
     in_sweep = hydra.mode == RunMode.MULTIRUN
     known = hydra.runtime.choices
-    choices = {key: known.get(key) for key in (*GROUPS, "experiments") if key in known}
+    choices = {key: known.get(key) for key in (*schema.GROUPS, "experiments") if key in known}
     if in_sweep:
         _leave_out_keys_of_other_strategies(tree, choices.get("parallel"))
     # as written: `key=${other}` reads like a reference to OmegaConf
@@ -297,7 +294,7 @@ def check(asked: Asked) -> Checked:
             found.append(failure)
     if found:
         raise Refused(found)
-    return job if job.resume in (None, resume.AUTO) else _resumed(job, job.resume)
+    return job if job.resume in (None, resume.AUTO) else _resumed(job, Path(job.resume))
 
 
 def settle(job: Checked, root: Path) -> Settled:
@@ -308,50 +305,31 @@ def settle(job: Checked, root: Path) -> Settled:
     settled = job.settle()
     if job.resume != resume.AUTO:
         return settled
-    known = schema.top_level(evaluates=False)
-    run = resume.newest_unfinished(root, settled.config, job.choices, known)
+    run = resume.newest_unfinished(root, settled.config, job.choices)
     if run is None:
         print(f"resume=auto: no unfinished run of this job under {root}, starting one")
         return replace(settled, resume=None)
     step = resume.saved_step(run.folder)
     print(f"resume=auto: resuming {run.folder} at step {step}", flush=True)
-    return job.continuing(run, list(options.marked(MAY_CHANGE))).settle()
+    keys = options.marked(MAY_CHANGE)
+    return job.continuing(Resume(run, keys, job.config, job.choices)).settle()
 
 
-def _resumed(job: Checked, place: str) -> Checked:
-    """The job of the run in folder `place`, except for keys that may change. Raises Refused."""
-    folder, known = Path(place), schema.top_level(evaluates=False)
-    keys, trusted = resume.named(job.overrides), job.asked.of_command.get("trust") is True
+def _resumed(job: Checked, folder: Path) -> Checked:
+    """The job of the run in `folder`, except for keys that may change. Raises Refused."""
+    keys = resume.named(job.overrides)
     try:
-        run = resume.read(folder, known)
-        stored, mine = run.config.frozen, untrusted.targets_in(job.resolved)
-        untrusted.require_known_targets(stored, "resume", folder, mine, trusted)
-    except CheckpointError as failure:
+        run = resume.read(folder)
+        if run.config.frozen["dataset"].get("download") and "dataset.download" not in keys:
+            # Nothing is fetched because a file says so.
+            run = replace(run, config=run.config.with_values({"dataset.download": False}))
+        resuming = Resume(run, keys, job.config, job.choices)
+        resuming.check_trust(job.asked.of_command.get("trust") is True)
+        resuming.check_same()
+        resuming.check_values()
+    except Failure as failure:
         raise Refused([failure]) from failure
-    if stored["dataset"].get("download") and "dataset.download" not in keys:
-        # Nothing is fetched because a file says so.
-        run = replace(run, config=run.config.with_values({"dataset.download": False}))
-    now, before = _completed(job.config), replace(run, config=_completed(run.config))
-    if wrong := resume.differences(before, keys, now, job.choices):
-        allowed = f"cannot change in a resumed run; {', '.join(options.marked(MAY_CHANGE))} may"
-        do = "leave the others out or start a new run"
-        raise Refused([ConfigError("resume", folder, f"{', '.join(wrong)} {allowed}; {do}")])
-    if started_by() and "parallel.processes" not in keys:  # their launcher determines it
-        job = replace(job, config=job.config.with_values({"parallel.processes": "auto"}))
-        keys.append("parallel.processes")
-    continued = job.continuing(run, keys)
-    built = _completed(continued.config).frozen
-    groups = {group: built[group] for group in GROUPS}
-    for place, value in () if trusted else untrusted.foreign(groups, now.frozen):
-        raise Refused([untrusted.not_named("resume", folder, place, value)])
-    moved = job.choices["parallel"] != run.choices["parallel"]  # it may not fit the rest
-    for problem in rules.problems(continued.resolved, known):
-        fits = moved or problem.field in keys
-        wrong_version = "its config.yaml is of another version, or was changed"
-        do = "put back the one that was written, or start a new run"
-        unfit = CheckpointError("resume", folder, wrong_version, problem.cause, do)
-        raise Refused([problem if fits else unfit])
-    return continued
+    return job.continuing(resuming)
 
 
 def _checkpoint(given: Any) -> Path:
@@ -367,7 +345,7 @@ def _checkpoint(given: Any) -> Path:
 
 def _leave_out_keys_of_other_strategies(tree: DictConfig, strategy: Any) -> None:
     """In a sweep over strategies, a key that some of them have is set for these alone."""
-    own = rules.keys_of_option("parallel", strategy)
+    own = keys_in("parallel").get(str(strategy))
     node = tree.get("parallel")
     if own is None or not isinstance(node, DictConfig):
         return
@@ -409,15 +387,3 @@ def _refers_to_classes(tree: DictConfig) -> str | None:
         if "${dataset.classes}" in str(value):
             return key
     return None
-
-
-def _completed(config: Configuration, values: Mapping[str, Any] | None = None) -> Configuration:
-    """`config` with these values, threads=auto resolved, and relative paths made absolute."""
-    now, found = flat(config.frozen), {**(values or {})}
-    if now["threads"] == "auto":
-        found["threads"] = machine.cores()
-    for key in ("dataset.root", "dataset.cache_dir", "init"):
-        path = now.get(key)
-        if isinstance(path, str) and "${" not in path:  # a run folder is used from anywhere
-            found[key] = str(Path(path).expanduser().absolute())
-    return config.with_values(found)

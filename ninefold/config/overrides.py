@@ -67,23 +67,7 @@ def unreadable(arguments: Sequence[str]) -> list[Failure]:
             do = "rename it, or set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
             wrong, allowed = "it is not UTF-8, or this locale is not", "the files of a run are"
             return [ConfigError(field, named, wrong, allowed, do)]
-    return unusable("directory", here)
-
-
-def unusable(field: str, folder: str) -> list[Failure]:
-    """Why Hydra cannot use `folder`, which `field` names; references in it are resolved."""
-    if not folder:
-        return [ConfigError(field, "", "it names nothing; a folder is allowed; leave it out")]
-    if "${" not in folder:
-        return []
-    return [
-        ConfigError(
-            field,
-            folder,
-            "its name holds ${; Hydra takes that for a reference, also in the path of a folder; "
-            "choose or rename a folder so that it does not",
-        )
-    ]
+    return []
 
 
 def _parser(command: str) -> ArgumentParser:

@@ -16,14 +16,14 @@ from ninefold.words import key_of
 
 def is_own(text: str) -> bool:
     """Return whether an override sets a key that some options of its group have and others lack."""
-    having = {option: fits(text, option) for option in _options(key_of(text).partition(".")[0])}
+    having = {option: fits(text, option) for option in keys_in(key_of(text).partition(".")[0])}
     return text[:1] not in "+~" and any(having.values()) and not all(having.values())
 
 
 def fits(text: str, option: str | None) -> bool:
     """Return whether an option of a group has the key of an override; one of a user's own may."""
     group, _, name = key_of(text).partition(".")
-    keys = _options(group).get(option or "")
+    keys = keys_in(group).get(option or "")
     return keys is None or name.partition(".")[0] in keys
 
 
@@ -47,7 +47,7 @@ def of_options(
 
 
 @functools.cache
-def _options(group: str) -> dict[str, set[str]]:
+def keys_in(group: str) -> dict[str, set[str]]:
     """The keys of each option of a group in conf/; none of what is no name of a group."""
     if not group.isidentifier():
         return {}

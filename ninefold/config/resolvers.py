@@ -1,4 +1,4 @@
-"""OmegaConf resolvers for conf/: the project folder, names of run folders."""
+"""OmegaConf resolvers for conf/: names of run folders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import resume, rules, search_path
-from ninefold.places import ROOT
 
 MAX_VALUES = 64  # characters of values in the name of a folder
 
@@ -22,7 +21,6 @@ def register() -> None:
     """
     search_path.register()
     resolvers: dict[str, Callable[..., Any]] = {
-        "project_root": lambda: str(ROOT),
         "sweep_folder": lambda resumed, study, time: (
             resumed or f"outputs/{file_name(study or 'sweep')}/{time}"
         ),

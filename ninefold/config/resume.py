@@ -5,7 +5,7 @@ Who decides that a run is resumed:
 - its command, by resume=FOLDER or resume=auto: `check` and `settle` in config/job.py
 - Slurm, which requeues the command, and torchrun, which restarts all ranks:
   `ready` in launch/ready.py
-- torch elastic, which restarts the workers (launch.max_restarts): `work` in launch/worker.py
+- torch elastic, which restarts the workers (launch.max_restarts): `main` in launch/worker.py
 - a study that is resumed, for a run that it had begun: `_prepare` in study/runner.py
 
 The last three resume a run that has saved a checkpoint, and start it anew if it has none.
@@ -13,8 +13,9 @@ The last three resume a run that has saved a checkpoint, and start it anew if it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ from ninefold.config import schema, untrusted
 from ninefold.config.configuration import Configuration, Tree
 from ninefold.config.options import marked
 from ninefold.config.parse import parsed
-from ninefold.config.rules import COMMAND_SECTIONS
-from ninefold.errors import CheckpointError
+from ninefold.config.rules import COMMAND_SECTIONS, problems
+from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
+from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE, spelled
 from ninefold.words import key_of
@@ -48,15 +50,16 @@ class Stored:
     choices: Tree
 
 
-def read(folder: Path, known: set[str]) -> Stored:
-    """Read the frozen job of the run in `folder`, which must have the top-level keys `known`.
+def read(folder: Path) -> Stored:
+    """Read the frozen job of the run in `folder`.
 
     Raises CheckpointError if it is damaged, another version's, or refers past the environment.
     """
     path = folder / "config.yaml"
     try:
         tree = untrusted.parse(read_text(path))
-        ours, theirs = {*known, "choices"}, set(tree) - {*COMMAND_SECTIONS}
+        ours = {*schema.top_level(evaluates=False), "choices"}
+        theirs = set(tree) - {*COMMAND_SECTIONS}
         for section, keys in schema.in_sections(evaluates=False).items():
             if isinstance(node := tree.get(section), Mapping):
                 ours |= {f"{section}.{key}" for key in keys}
@@ -116,51 +119,85 @@ def all_overrides(folder: Path, now: list[str]) -> list[str]:
     return list({key_of(text): text for text in (*texts, *now)}.values())
 
 
-def differences(run: Stored, keys: list[str], now: Configuration, choices: Tree) -> list[str]:
-    """The `keys` that may not change and whose value differs, as `key=now (was before)`.
+@dataclass(frozen=True)
+class Resume:
+    """A run that a command resumes.
 
-    now, choices: the command's job, and the option of each of its groups.
+    keys: those that the command names. Its values of the ones that may change replace the run's.
+    config, choices: of the command's job.
     """
-    found = []
-    for key in keys:
-        if may_change(key):
-            continue
-        if key in choices:
-            if choices[key] != run.choices.get(key):
-                found.append(f"{key}={choices[key]} (was {run.choices.get(key)})")
-            continue
-        if select(now.resolved, key) != select(run.config.resolved, key):
-            ours, theirs = select(now.frozen, key), select(run.config.frozen, key)
-            found.append(f"{key}={spelled(ours)} (was {spelled(theirs)})")
-    return found
+
+    run: Stored
+    keys: Sequence[str]
+    config: Configuration
+    choices: Tree
+
+    def check_trust(self, trusted: bool) -> None:
+        """Raise CheckpointError if the run has what neither conf/ nor the command names.
+
+        trusted: whether it may.
+        """
+        folder, mine = self.run.folder, untrusted.targets_in(self.config.resolved)
+        untrusted.require_known_targets(self.run.config.frozen, "resume", folder, mine, trusted)
+        merged, now = self.merged[0].completed().frozen, self.config.completed().frozen
+        groups = {group: merged[group] for group in schema.GROUPS}
+        for place, value in () if trusted else untrusted.foreign(groups, now):
+            raise untrusted.not_named("resume", folder, place, value)
+
+    def check_same(self) -> None:
+        """Raise ConfigError if the command names a key with another value that may not change."""
+        now, before = self.config.completed(), self.run.config.completed()
+        found = []
+        for key in self.keys:
+            if may_change(key):
+                continue
+            if key in self.choices:
+                ours, theirs = self.choices[key], self.run.choices.get(key)
+                differ = ours != theirs
+            else:
+                ours, theirs = (spelled(select(each.frozen, key)) for each in (now, before))
+                differ = select(now.resolved, key) != select(before.resolved, key)
+            if differ:
+                found.append(f"{key}={ours} (was {theirs})")
+        if found:
+            allowed = f"cannot change in a resumed run; {', '.join(marked(MAY_CHANGE))} may"
+            do = "leave the others out or start a new run"
+            raise ConfigError("resume", self.run.folder, f"{', '.join(found)} {allowed}; {do}")
+
+    def check_values(self) -> None:
+        """Raise Failure if the job that comes of both has a wrong value."""
+        moved = self.choices[STRATEGY] != self.run.choices[STRATEGY]  # it may not fit the rest
+        for problem in problems(self.merged[0].resolved, schema.top_level(evaluates=False)):
+            if moved or problem.field in self.keys:
+                raise problem
+            wrong = "its config.yaml is of another version, or was changed"
+            do = "put back the one that was written, or start a new run"
+            raise CheckpointError("resume", self.run.folder, wrong, problem.cause, do)
+
+    @cached_property
+    def merged(self) -> tuple[Configuration, Tree]:
+        """The run's job and options, with the command's values of `keys` that may change."""
+        options, values = dict(self.run.choices), {}
+        # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
+        keys = ["logger" if key.startswith("logger") else key for key in self.keys]
+        now = self.config.frozen
+        if "launch.timeout" in keys and select(now, "parallel.timeout") != schema.ABSENT:
+            keys.append("parallel.timeout")
+        for key in filter(may_change, keys):
+            same = key == STRATEGY and self.choices.get(key) == options.get(key)  # it is repeated
+            if same or (value := select(now, key)) == schema.ABSENT:
+                continue
+            values[key] = value
+            if key in ("logger", STRATEGY):
+                options.pop(key, None)
+                if key in self.choices:  # not where several are chosen, in a list
+                    options[key] = self.choices[key]
+        if started_by() and "parallel.processes" not in keys:  # their launcher determines it
+            values["parallel.processes"] = "auto"
+        return self.run.config.with_values(values), options
 
 
-def carried_over(
-    run: Stored, keys: list[str], now: Configuration, choices: Tree
-) -> tuple[Configuration, Tree]:
-    """The run's frozen job and options, with the command's values of `keys` that may change."""
-    options, values = dict(run.choices), {}
-    # Loggers are replaced as a whole: `~logger.tensorboard` names one that is absent.
-    keys = ["logger" if key.startswith("logger") else key for key in keys if may_change(key)]
-    if "launch.timeout" in keys and select(now.frozen, "parallel.timeout") != schema.ABSENT:
-        keys.append("parallel.timeout")
-    if choices.get(STRATEGY) == options.get(STRATEGY):  # repeated: only what is named with it
-        keys = [key for key in keys if key != STRATEGY]
-    for key in keys:
-        value = select(now.frozen, key)
-        if value == schema.ABSENT:
-            continue
-        values[key] = value
-        if key in ("logger", STRATEGY):
-            options.pop(key, None)
-            if key in choices:  # not where several are chosen, in a list
-                options[key] = choices[key]
-    return run.config.with_values(values), options
-
-
-def newest_unfinished(
-    root: Path, config: Configuration, choices: Tree, known: set[str]
-) -> Stored | None:
+def newest_unfinished(root: Path, config: Configuration, choices: Tree) -> Stored | None:
     """Find the newest run under `root` that has a checkpoint, has not ended, and is of this job.
 
     config, choices: of the command's job, settled.
@@ -168,7 +205,7 @@ def newest_unfinished(
     unread: list[Path] = []
     for folder in unfinished(root):
         try:
-            run = read(folder, known)
+            run = read(folder)
         except CheckpointError:
             unread.append(folder)
             continue  # it cannot be a run of this job

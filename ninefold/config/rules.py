@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from ninefold.config import combinations, options
+from ninefold.config.own_keys import keys_in
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.errors import ConfigError, Failure, suggestion
 from ninefold.places import option_files
@@ -96,25 +95,9 @@ def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str
     """The keys of the sections, and of the groups whose chosen option is a file in conf/."""
     found = in_sections(evaluates)
     for group in ("parallel", "amp", "dataset", "model", "task"):
-        keys = keys_of_option(group, choices.get(group))
-        if keys is not None:
+        if (keys := keys_in(group).get(str(choices.get(group)))) is not None:
             found[group] = keys
     return found
-
-
-def keys_of_option(group: str, option: object) -> set[str] | None:
-    """The keys in the yaml of an option; None if it is in another folder, of the user."""
-    files = {path.stem: path for path in option_files(group)}
-    return set(map(str, _load(files[str(option)]))) if str(option) in files else None
-
-
-@functools.cache  # all runs of a sweep read the same files
-def _load(path: Path) -> dict[Any, Any]:
-    from ninefold.config.conf_files import (
-        read_tree,
-    )  # late: it imports OmegaConf, which a report does not need
-
-    return read_tree(path)
 
 
 def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list[Failure]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -51,12 +50,3 @@ class RunSpec:
     threads: int | None = None
     timeout: float = 1800
     hosts: list[dict[str, Any]] = field(default_factory=list)
-
-    def plain(self) -> dict[str, Any]:
-        """What JSON can hold of it, for `of_plain` in a process that no launcher listens to."""
-        return {**asdict(self), "folder": str(self.folder)}
-
-    @classmethod
-    def of_plain(cls, content: Mapping[str, Any]) -> RunSpec:
-        """The description that `plain` gave."""
-        return cls(**{**content, "folder": Path(content["folder"])})

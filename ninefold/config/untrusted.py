@@ -210,7 +210,8 @@ def for_evaluation(
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download
     if "model" in taken:  # as these would download; the checkpoint has weights
-        taken["model"]["net"] = without_pretrained(taken["model"]["net"])
+        net = taken["model"]["net"]
+        taken["model"]["net"] = {**net, **dict.fromkeys(PRETRAINED & net.keys())}
     choices = tree.get("choices")
     choices = choices if isinstance(choices, dict) else {}
     names = {group: str(choices.get(group)) for group in taken}
@@ -239,20 +240,6 @@ def edited(saved: object, now: str) -> list[str]:
         return []  # the weights have been verified, and that text has no other use here
     other = (*marked(MAY_CHANGE), *marked(NO_EFFECT), "choices", "dataset.root")
     return schema.differences(before, after, other)
-
-
-def without_pretrained(net: Mapping[str, Any]) -> dict[str, Any]:
-    """`model.net` with the arguments that name pretrained weights set to null.
-
-    Also where they are left out: torchvision's default is to download some.
-    """
-    known = set(net)
-    target = str(net.get("_target_"))
-    for path in option_files("model"):
-        if target in path.read_text():  # each run comes here: to parse all files takes 0.1 s
-            nodes = _nodes(read_tree(path), path.parent.name)
-            known.update(*(node for _, node in nodes if node.get("_target_") == target))
-    return {**net, **dict.fromkeys(PRETRAINED & known)}
 
 
 def pretrained(net: Mapping[str, Any]) -> tuple[str, Any] | None:

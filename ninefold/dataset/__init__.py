@@ -84,7 +84,7 @@ class Dataset:
     mean, std: per channel, of pixels in 0..1; None leaves pixels in 0..1.
     flip, crop: augmentation in training: mirror at random; pad by so many pixels and crop.
     val: the share of the training examples held out for validation, without a split for it.
-    resident: whether to copy the examples to a GPU once, see `ninefold.dataset.resident`.
+    resident: whether to copy the examples to a GPU once, see `ninefold.dataset.plan`.
     cache, cache_dir: whether and where decoded examples are kept, see `ninefold.dataset.cache`.
 
     random_inputs: whether they were drawn at random, so that a score says nothing.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ninefold.dataset.arrays import Rows
-from ninefold.dataset.items import parts_of
+from ninefold.dataset.layout import parts_of
 from ninefold.dataset.preparation import random_bits, to_device
 from ninefold.engine.batches import Preparation
 from ninefold.errors import ConfigError

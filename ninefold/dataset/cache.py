@@ -39,26 +39,6 @@ PACKAGES = ("ninefold", "numpy", "pillow", "scipy", *DECODERS)  # those of exten
 Files = dict[str, str]  # a cache: the path of each of its files by name
 
 
-_kept: dict[str, Files] = {}  # in the launcher: the caches of its runs, by the configuration
-
-
-def kept(node: Mapping[str, Any]) -> Files | None:
-    """The cache that an earlier run of this command made for a dataset of this configuration.
-
-    None if there is none, or its files are damaged. Sources that changed since are not noticed:
-    all runs of a study train on the same examples.
-    """
-    files = _kept.get(_same(node))
-    if files is None or damage(Path(files[META]).parent):
-        return None
-    return files
-
-
-def keep(node: Mapping[str, Any], files: Files) -> None:
-    """Remember the cache of a dataset of this configuration, for `kept`."""
-    _kept[_same(node)] = files
-
-
 def make(dataset: Dataset, node: Mapping[str, Any], threads: int) -> Files | None:
     """Put the examples of `dataset` into a cache, if it asks for one and there is none yet.
 
@@ -98,11 +78,6 @@ def mapped(path: str) -> npt.NDArray[Any]:
     memory: Any = array.base  # which NumPy says is an array
     memory.madvise(mmap.MADV_RANDOM)
     return np.asarray(array)
-
-
-def _same(node: Mapping[str, Any]) -> str:
-    """What the configurations of two runs agree in that can use the same cache."""
-    return f"{os.getcwd()} {_text(node)}"
 
 
 def _text(node: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from ninefold.dataset.arrays import Rows, Split
 from ninefold.dataset.items import Items, raised
 from ninefold.dataset.loader import AHEAD
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
-from ninefold.process import flush_stdout
+from ninefold.streams import flush_stdout
 
 Index = tuple[Split, Rows, int, int]  # the items of a batch, as an epoch of a seed draws them
 

@@ -15,7 +15,8 @@ from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.dataset.arrays import ArraySpec, specs
-from ninefold.dataset.items import OF_MAPPINGS, Items, first_cause, generators, parts_of, raised
+from ninefold.dataset.items import Items, first_cause, generators, raised
+from ninefold.dataset.layout import OF_MAPPINGS, Layout, parts_of
 from ninefold.dataset.masks import ClassNumbers
 from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
@@ -58,12 +59,12 @@ class Mapped(Dataset):
             items.require_usable()
             if self.cache is not None:
                 items.require_no_random_transforms(self.cache)
-            self._require_movable(items)
-            if self.mean is not None and not items.image:
+            self._require_movable(items.layout)
+            if self.mean is not None and not items.layout.image:
                 raise ConfigError(
                     "dataset.mean",
                     list(self.mean),
-                    f"an item's input is {parts_of(items.inputs)}; one image or volume is "
+                    f"an item's input is {parts_of(items.layout.inputs)}; one image or volume is "
                     "normalized so; leave mean and std out and do it in the class",
                 )
 
@@ -91,8 +92,8 @@ class Mapped(Dataset):
         target of several labels 0 and 1, or numbers, as many as it has.
         """
         items = self._items("train")
-        target = items.targets
-        if not isinstance(target, ArraySpec) or items.masked or items.unlabeled:
+        layout, target = items.layout, items.layout.targets
+        if not isinstance(target, ArraySpec) or layout.masked or layout.unlabeled:
             return None
         if not target.shape:
             return said_classes(self._built["train"]) if target.dtype == np.int64 else None
@@ -101,7 +102,7 @@ class Mapped(Dataset):
 
     def item_shape(self) -> Tree:
         """As the first training item has it."""
-        return self._items("train").shape
+        return self._items("train").layout.shape
 
     @property
     def counts(self) -> str:
@@ -129,11 +130,14 @@ class Mapped(Dataset):
         return dict(node)
 
     def _items(self, split: Split, whole: bool = False) -> Items:
-        """The checked items of a split. whole: see Items."""
+        """The checked items of a split. whole: see Layout."""
         data, target = self._data(split), self._node(split)["_target_"]
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
-        field, advice = f"dataset.{split}", self.OF_MAPPINGS
-        return Items(data, self.shape, numbers, self.keys, field, target, whole, advice)
+        shape = None if self.shape is None else specs(self.shape)
+        layout = Layout(
+            f"dataset.{split}", target, numbers, self.keys, whole, self.OF_MAPPINGS, shape
+        )
+        return Items(data, layout)
 
     def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""
@@ -141,16 +145,16 @@ class Mapped(Dataset):
             self._built[split] = self._build(f"dataset.{split}", self._node(split))
         return self._built[split]
 
-    def _require_movable(self, items: Items) -> None:
+    def _require_movable(self, layout: Layout) -> None:
         """Raise ConfigError if images are to be flipped or cropped that cannot be.
 
         A vector [k] is refused too: of coordinates none would move, and nothing would tell.
         """
-        target = items.targets
+        target = layout.targets
         moves = isinstance(target, ArraySpec) and (
-            not target.shape or items.masked or items.unlabeled
+            not target.shape or layout.masked or layout.unlabeled
         )
-        if not (self.flip or self.crop) or (items.image and len(items.shape) == 3 and moves):
+        if not (self.flip or self.crop) or (layout.image and len(layout.shape) == 3 and moves):
             return
         raise ConfigError(
             f"dataset.{'flip' if self.flip else 'crop'}",

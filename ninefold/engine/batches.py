@@ -17,7 +17,6 @@ from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
 from ninefold.tree import Tree, moved
 
-Rows = npt.NDArray[np.int64]  # numbers of examples
 BatchReader = Generator[tuple[Tree, Tree], None, None]  # of inputs and targets
 
 EVALUATED_EXAMPLES, EVALUATED_VALUES = 1024, 2**22  # see `evaluation_batch`
@@ -35,7 +34,7 @@ class Source(Protocol):
     def in_epoch(self, seed: int, epoch: int) -> Source:
         """The examples as training with `seed` reads them in `epoch`."""
 
-    def batches(self, rows: Sequence[Rows], device: torch.device) -> BatchReader:
+    def batches(self, rows: Sequence[npt.NDArray[np.int64]], device: torch.device) -> BatchReader:
         """For each of `rows`, in order, its inputs and targets, on `device` or to be copied there.
 
         Closing the generator ends what reads ahead. Raises what reading a row raises.
@@ -49,7 +48,7 @@ class Preparation(Protocol):
     """
 
     def draws(
-        self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
+        self, seed: int, epoch: int, rows: npt.NDArray[Any], shape: Tree, device: torch.device
     ) -> Iterable[Any]:
         """For each batch of an epoch what to draw for it, on the device; None draws nothing.
 

@@ -11,7 +11,7 @@ COMMANDS = {
 }
 # Modules whose `answer` answers studies of other questions than which configuration is fastest.
 ANSWERS = ("ninefold.extensions.reports.answer",)
-# Endings of checkpoints that are folders, with the module whose `read` reads them.
-CHECKPOINTS = {".dcp": "ninefold.extensions.sharded.dcp"}
+# The ending of checkpoints that are folders, and the module whose `read` reads them.
+SHARDED, READS_SHARDED = ".dcp", "ninefold.extensions.sharded.dcp"
 DECODERS = ("nibabel",)  # packages that decode examples: a cache is of one version of each
 MODELS = ("timm",)  # packages of models with arguments that name weights

@@ -20,8 +20,9 @@ from ninefold.errors import (
     text_of,
     users_line,
 )
-from ninefold.process import OutputClosed, bug, no_reader
+from ninefold.process import bug
 from ninefold.secrets import redact
+from ninefold.streams import OutputClosed, no_reader
 
 
 @dataclass(frozen=True)

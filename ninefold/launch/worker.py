@@ -26,9 +26,10 @@ from ninefold.files import write_json
 from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import exit_now, flush_stdout, not_ended, open_streams
+from ninefold.process import exit_now, not_ended
 from ninefold.ranks import found, tell_agent
 from ninefold.signals import SIGNALS, Stop
+from ninefold.streams import flush_stdout, open_streams
 from ninefold.train import evaluate as evaluation
 from ninefold.train import run as train_run
 from ninefold.train import turns

@@ -11,10 +11,10 @@ from hydra.core.override_parser.types import Override, RangeSweep
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from ninefold.config import combinations, overrides, rules
+from ninefold.config import combinations, rules, schema
 from ninefold.config.composition import Composition
 from ninefold.config.conf_files import read_tree
-from ninefold.config.job import GROUPS, KEYS_NOT_IN_RESULT, not_a_name
+from ninefold.config.job import KEYS_NOT_IN_RESULT, not_a_name
 from ninefold.config.parse import value_of
 from ninefold.errors import ConfigError, Failure
 from ninefold.places import CONF
@@ -34,7 +34,7 @@ def of_a_run(composition: Composition) -> list[Failure]:
     return (
         not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or overrides.unusable("hydra.run.dir", config.hydra.run.dir)
+        or unnamed("hydra.run.dir", config.hydra.run.dir)
     )
 
 
@@ -48,11 +48,16 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
         or odd_options(given)
         or not_honored(config, DEFAULTS)
         or combinations.problems(_asked(composition), combinations.REFUSED_COMMANDS)
-        or overrides.unusable("hydra.sweep.dir", config.hydra.sweep.dir)
+        or unnamed("hydra.sweep.dir", config.hydra.sweep.dir)
     )
     if not problems and sweeper != SWEEPER:
         problems = start.occupied(Path(config.hydra.sweep.dir), "choose another")
     return problems or rules.breach("launch.grace", OmegaConf.select(config, "launch.grace"))
+
+
+def unnamed(field: str, folder: str) -> list[Failure]:
+    wrong = "it names nothing; a folder is allowed; leave it out"
+    return [] if folder else [ConfigError(field, "", wrong)]
 
 
 def _asked(composition: Composition) -> dict[str, Any]:
@@ -93,7 +98,7 @@ def odd_options(overrides: Sequence[Override]) -> list[Failure]:
         group = override.key_or_group
         if group in (*KEYS_NOT_IN_RESULT, "experiments") and override.is_sweep_override():
             found.append(in_one_cell(group, value_of(override)))
-        if group not in (*GROUPS, "experiments"):
+        if group not in (*schema.GROUPS, "experiments"):
             continue
         swept = override.is_sweep_override()
         options = list(override.sweep_string_iterator()) if swept else [override.value()]

@@ -6,6 +6,8 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,7 @@ from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.loader import LoaderPlan
-from ninefold.dataset.resident import reading, source_of
+from ninefold.dataset.plan import LoaderPlan, plan
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -174,8 +175,9 @@ def wanted_format(job: DictConfig) -> str:
 
 
 def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -> Preparation:
-    """Return what turns the bytes of `dataset` into the model's input, augmented or not.
+    """Return what turns the bytes of `dataset` into the model's input.
 
+    augment: as training does, by the dataset's augmentation and the section `augment`.
     layout: the name of its memory format.
     Raises ConfigError if the number of channels does not fit.
     """
@@ -184,7 +186,7 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
     wanted = {"input_channels": channels}
     for failure in combinations.problems({"dataset": {"shape": shape}, "model": wanted}):
         raise failure
-    return dataset.preparation(
+    prepare = dataset.preparation(
         channels=channels if isinstance(specs(shape), ArraySpec) else None,
         size=size,
         mean=dataset.mean,
@@ -193,20 +195,10 @@ def preparation(job: DictConfig, dataset: Dataset, augment: bool, layout: str) -
         crop=dataset.crop if augment else 0,
         memory_format=getattr(torch, layout),
     )
-
-
-def augmented(job: DictConfig, prepare: Preparation) -> Preparation:
-    """`prepare` with the augmentation that the job asks for besides the dataset's own."""
-    asked = job.augment
-    if not (asked.erasing or asked.mixup or asked.cutmix):
+    asked = job.augment if augment else {}
+    if not any(asked.values()):
         return prepare
-    return Augmented(
-        prepare,
-        erasing=asked.erasing,
-        mixup=asked.mixup,
-        cutmix=asked.cutmix,
-        classes=job.task.get("classes"),
-    )
+    return Augmented(prepare, **asked, classes=job.task.get("classes"))
 
 
 @contextmanager
@@ -230,75 +222,74 @@ def running(
     with parallel.join() as context:
         torch.set_num_threads(context.share_of(job.threads))
         amp = amp.on(context.device)
-        yield training(job, job_yaml, folder, parallel, amp, context, stop, **how)
+        yield training(Setup(job, parallel, amp, context), job_yaml, folder, stop, **how)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all parts of a run are built by. amp: settled on the device of `context`."""
+
+    job: DictConfig
+    parallel: Parallel
+    amp: Amp
+    context: RankContext
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads, and what turns it into the network's input, in training and elsewhere."""
+
+    dataset: Dataset
+    train: Examples
+    val: Examples | None
+    test: Examples
+    augment: Preparation
+    prepare: Preparation
+    layout: str
+    loading: LoaderPlan
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network with its first weights, and what computes its loss.
+
+    forward: the objective, wrapped by the strategy, which may replace the parameters.
+    mean_loss: see TrainingRun. origin: about the weights. notes: about which are trained.
+    """
+
+    model: nn.Module
+    objective: Objective
+    forward: nn.Module
+    mean_loss: bool | None
+    origin: list[str]
+    notes: list[str]
 
 
 def training(
-    job: DictConfig,
+    at: Setup,
     job_yaml: str,
     folder: Path,
-    parallel: Parallel,
-    amp: Amp,
-    context: RankContext,
     stop: Stop,
     *,
     resume: bool = False,
     cache: Mapping[str, str] | None = None,
     evaluates: bool = True,
 ) -> TrainingRun:
-    """The parts of the run that `job` describes, each of which may need those before it:
+    """The run that a job describes, of parts that each need those before them.
 
-    the data; the network with its first weights, and what of it is frozen; a trial of copies; the
-    objective, wrapped by the strategy, which may replace the parameters; the optimizer, which takes
-    them; the seeds of random generators, after all that draws; the state of a checkpoint; the
-    clock and the loggers, which go on from it.
-
-    job_yaml: its frozen form. amp: the precision, settled. resume: continue from its checkpoint.
-    cache: where decoded examples are, see RunSpec. evaluates: whether an evaluation is tried, too.
+    job_yaml: its frozen form. resume: continue from its checkpoint. cache: where decoded examples
+    are, see RunSpec. evaluates: whether an evaluation is tried, too.
     """
-    mode = job.compile.mode
-    if mode is not None:
-        require_one_device(mode, context)
-    dataset = built_dataset(job)
-    layout = memory_format(
-        wanted_format(job), dataset.shape, amp, context.device, contiguous=parallel.shards
-    )
-    read = reader(dataset, cache)
-    (train, val), test = train_and_val(dataset, job.seed, read), read("test")
-    moving, plain = (preparation(job, dataset, augment, layout) for augment in (True, False))
-    how = loader_plan(job, [train, test, *([] if val is None else [val])], parallel, context)
-    moved, source = augmented(job, moving), source_of(train, how, context.device)
-    batches = Batches(source, job.batch_size, job.seed, moved, context)
-
-    model = network(job).to(memory_format=getattr(torch, layout))
-    origin = [] if resume else initial.load(model, containers(job), parallel, context)
-    frozen = freeze(model, job.freeze)
-    task = built_task(job)
-    trial = trial_of(job, kept_frozen(model, job.freeze), task, context)
-    size = evaluation_batch(job.batch_size, input_values(job, dataset), context)
-    differentiates = evaluates and trial.evaluation(test, plain)
-    if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
-        task.require_targets(train.targets)
-    parallel.require_used(trial.step(train, moved, job.seed, job.batch_size, job.accumulate))
-    mean_loss = None
-    if context.replicas > 1 and context.rank == 0:
-        mean_loss = trial.has_mean_loss(train, moved, job.seed)
-    del trial  # its copies are as large as the network
-    network_in_dtype = amp.wrap(predicting(job, kept_frozen(model, job.freeze)))
-    if mode is not None:
-        network_in_dtype = Compiled(network_in_dtype, mode)
-    objective = Objective(network_in_dtype, task, differentiates)
-    forward = parallel.wrap(objective, context)
-    verify(amp, amp.grad_scaler(context.device), context.device)
-    score, counted = scoring(task), counted_in(dataset, task, train)
-    state = initial_state(job, model, amp, context, batches.steps_per_epoch)
-    state.origin, state.task = origin, task
-    require_same_groups(state.optimizer, parallel, context)
-    seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)  # each its own dropout
-
-    unfused = [UNFUSED] * bool(job.optimizer.get("fused") and not fits_fused(model))
-
+    job, parallel, amp, context = at.job, at.parallel, at.amp, at.context
+    compiles = job.compile.mode is not None
+    if compiles:
+        require_one_device(job.compile.mode, context)
+    data = data_of(at, cache)
+    source = partial(data.loading.source, device=context.device)
+    batches = Batches(source(data.train), job.batch_size, job.seed, data.augment, context)
+    net = network_of(at, data, resume, evaluates)
     checkpoints = Checkpoints(folder / "checkpoints", job.checkpoint.keep)
+    state = state_of(at, net, batches.steps_per_epoch)
     if resume:
         restore(state, checkpoints, job_yaml, parallel, context)
     load = Load(context.gpus)
@@ -308,31 +299,34 @@ def training(
     last_step = batches.steps_per_epoch * job.epochs
     if job.max_steps is not None:
         last_step = min(last_step, job.max_steps)
+    task, counted = net.objective.task, counted_in(data, net.objective.task)
     return TrainingRun(
         job=job,
         amp=amp,
         state=state,
-        forward=forward,
-        objective=objective,
+        forward=net.forward,
+        objective=net.objective,
         batches=batches,
-        val=None if val is None else source_of(val, how, context.device),
-        test=source_of(test, how, context.device),
-        prepare=plain,
+        val=None if data.val is None else source(data.val),
+        test=source(data.test),
+        prepare=data.prepare,
         parallel=parallel,
         context=context,
         clock=clock,
         memory=PeakMemory(context.gpus),
         batch_size=job.batch_size,
-        evaluation_batch=size,
+        evaluation_batch=evaluation_batch(job.batch_size, input_values(at, data), context),
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
         clip=NoClip()
         if limits == (None, None)
-        else Clip(*limits, model, state.optimizer, state.scaler, parallel.full_tensor),
+        else Clip(*limits, net.model, state.optimizer, state.scaler, parallel.full_tensor),
         stop=stop,
         loggers=(
-            _loggers(job, folder, state, last_step, score, counted) if context.rank == 0 else []
+            _loggers(job, folder, state, last_step, scoring(task), counted)
+            if context.rank == 0
+            else []
         ),
         log_every=job.log_every,
         writer=parallel.writer(checkpoints) or AsyncWriter(checkpoints, context.device),
@@ -341,27 +335,68 @@ def training(
         warmup=WarmUp(
             steps=max(
                 job.clock.warmup,
-                0 if mode is None else GRAPHS_FROM,
+                GRAPHS_FROM if compiles else 0,
                 parallel.first_steps(context) if state.step else 0,
             ),
-            compiles=mode is not None,
+            compiles=compiles,
             numerics=Numerics(job.numerics, folder) if job.numerics else None,
             profile=Profile(folder / "profile", context) if job.profile else None,
         ),
         load=load,
-        layout=layout,
-        loading=how,
-        random_inputs=dataset.random_inputs,
-        mean_loss=mean_loss,
+        layout=data.layout,
+        loading=data.loading,
+        random_inputs=data.dataset.random_inputs,
+        mean_loss=net.mean_loss,
         counted=counted,
-        notes=[*state.origin, *frozen, *unfused],
+        notes=[*state.origin, *net.notes],
     )
 
 
-def input_values(job: DictConfig, dataset: Dataset) -> int:
+def data_of(at: Setup, cache: Mapping[str, str] | None) -> Data:
+    """Read the job's data, and plan how. Every process must call it."""
+    job, device = at.job, at.context.device
+    dataset = built_dataset(job)
+    layout = memory_format(wanted_format(job), dataset.shape, at.amp, device, at.parallel.shards)
+    read = reader(dataset, cache)
+    (train, val), test = train_and_val(dataset, job.seed, read), read("test")
+    augment, prepare = (preparation(job, dataset, each, layout) for each in (True, False))
+    sets = [train, test, *([] if val is None else [val])]
+    how = loader_plan(job, sets, at.parallel, at.context)
+    return Data(dataset, train, val, test, augment, prepare, layout, how)
+
+
+def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
+    """Build the job's network, try copies of it, and wrap it. Every process must call it."""
+    job, parallel, context = at.job, at.parallel, at.context
+    model = network(job).to(memory_format=getattr(torch, data.layout))
+    origin = [] if resume else initial.load(model, containers(job), parallel, context)
+    notes = freeze(model, job.freeze)
+    task, trained, train = built_task(job), kept_frozen(model, job.freeze), data.train
+    trial = trial_of(job, trained, task, context)
+    differentiates = evaluates and trial.evaluation(data.test, data.prepare)
+    if isinstance(train.targets, np.ndarray) and hasattr(task, "require_targets"):
+        task.require_targets(train.targets)
+    unused = trial.step(train, data.augment, job.seed, job.batch_size, job.accumulate)
+    parallel.require_used(unused)
+    mean_loss = None
+    if context.replicas > 1 and context.rank == 0:
+        mean_loss = trial.has_mean_loss(train, data.augment, job.seed)
+    del trial  # its copies are as large as the network
+    computed = at.amp.wrap(predicting(job, trained))
+    if job.compile.mode is not None:
+        computed = Compiled(computed, job.compile.mode)
+    objective = Objective(computed, task, differentiates)
+    forward = parallel.wrap(objective, context)
+    verify(at.amp, at.amp.grad_scaler(context.device), context.device)
+    if job.optimizer.get("fused") and not fits_fused(model):
+        notes.append(UNFUSED)
+    return Network(model, objective, forward, mean_loss, origin, notes)
+
+
+def input_values(at: Setup, data: Data) -> int:
     """Count the values of an example as the network takes it."""
-    channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.shape for one in leaves(specs(dataset.shape))]
+    channels, size = (at.job.model.get(f"input_{key}") for key in ("channels", "size"))
+    shapes = [one.shape for one in leaves(specs(data.dataset.shape))]
     if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
         return sum(map(math.prod, shapes))
     own, *inner = shapes[0]
@@ -371,31 +406,15 @@ def input_values(job: DictConfig, dataset: Dataset) -> int:
 def loader_plan(
     job: DictConfig, sets: Sequence[Examples], parallel: Parallel, context: RankContext
 ) -> LoaderPlan:
-    """Plan how batches of `sets` are read, see `reading`."""
+    """Plan how batches of `sets` are read, see `plan`."""
     resident = job.dataset.get("resident", "auto")
-    return reading(job.loader, resident, sets, job.batch_size, parallel, context)
+    return plan(job.loader, resident, sets, job.batch_size, parallel, context)
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
     """`model`, or a module that returns the part of its output that `model.output` names."""
     part = job.model.get("output")
     return model if part is None else Output(model, part)
-
-
-def checked_task(
-    job: DictConfig,
-    model: nn.Module,
-    examples: Examples,
-    prepare: Preparation,
-    context: RankContext,
-    names: Sequence[str] = (),
-) -> tuple[Task, bool]:
-    """The job's task, and whether evaluations need gradients enabled.
-
-    names: of the classes. Raises ConfigError if model, task and examples do not fit together.
-    """
-    task = built_task(job)
-    return task, trial_of(job, model, task, context).evaluation(examples, prepare, names)
 
 
 def model_name(job: DictConfig) -> str:
@@ -436,13 +455,12 @@ def own_loss(job: DictConfig) -> str | None:
     return str(own.get("_target_")) if isinstance(own, DictConfig) else None
 
 
-def initial_state(
-    job: DictConfig, model: nn.Module, amp: Amp, context: RankContext, per_epoch: int
-) -> State:
-    """The state of the run before its first step.
+def state_of(at: Setup, net: Network, per_epoch: int) -> State:
+    """The state of the run before its first step, with this process's own draws of dropout.
 
-    model: placed and wrapped already. per_epoch: optimizer steps in an epoch.
+    per_epoch: optimizer steps in an epoch. Every process must call it.
     """
+    job, amp, context, model = at.job, at.amp, at.context, net.model
     options, scheduling = job.optimizer.copy(), job.scheduler.copy()
     with open_dict(options), open_dict(scheduling):  # an option need not have these keys
         groups = options.pop("groups", None)
@@ -472,25 +490,30 @@ def initial_state(
     name_parameters(optimizer, model)
     require_options(own, optimizer)
     start_momentum(optimizer)
+    require_same_groups(optimizer, at.parallel, context)
     scheduler = make(scheduling, "scheduler", optimizer, _partial_=False)
     skip = job.on_nonfinite == "skip"
     scaler = amp.grad_scaler(context.device, skip)
-    return State(
+    state = State(
         model,
         optimizer,
         schedule(scheduler, optimizer, per, warmup),
         scaler,
         Average(model, job.ema, job.ema_warmup),
         LossTracker(optimizer, scaler, context.device, skip),
+        net.objective.task,
+        origin=net.origin,
     )
+    seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)
+    return state
 
 
-def counted_in(dataset: Dataset, task: Task, examples: Examples) -> Counted:
+def counted_in(data: Data, task: Task) -> Counted:
     """Unit of a throughput: what the task counts by its targets, else the examples."""
     name = getattr(task, "counts", None)
     if not isinstance(name, str):
-        return Counted(str(dataset.counts))
-    return Counted(name, sum(math.prod(one.shape[1:]) for one in leaves(examples.targets)))
+        return Counted(str(data.dataset.counts))
+    return Counted(name, sum(math.prod(one.shape[1:]) for one in leaves(data.train.targets)))
 
 
 def _loggers(
@@ -528,15 +551,9 @@ def examples_and_preparation(
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 
 
-def strategy(job: DictConfig) -> Parallel:
-    """The parallel strategy of `job`."""
-    parallel: Parallel = make(job.parallel, "parallel")
-    return parallel
-
-
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:
     """Set up this process for `job`: malloc and kernels; build its strategy and precision."""
-    parallel = strategy(job)
+    parallel: Parallel = make(job.parallel, "parallel")
     if parallel.shards:
         give_back_freed()
     else:

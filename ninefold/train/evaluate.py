@@ -18,7 +18,6 @@ from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weight
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
-from ninefold.dataset.resident import source_of
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
 from ninefold.engine.parallel import Parallel, RankContext, device_names
@@ -42,7 +41,7 @@ def evaluate(spec: RunSpec) -> None:
     """
     wanted = OmegaConf.create(spec.job_yaml)
     assert isinstance(wanted, DictConfig)
-    parallel = build.strategy(wanted)
+    parallel: Parallel = build.make(wanted.parallel, "parallel")
     with parallel.join() as context:
         found = restored(wanted, parallel, context)
         job = found.job
@@ -60,14 +59,15 @@ def evaluate(spec: RunSpec) -> None:
         )
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
-        task, differentiates = build.checked_task(
-            job, found.model, examples, prepare, context, names
-        )
+        task = build.built_task(job)
+        trial = build.trial_of(job, found.model, task, context)
+        differentiates = trial.evaluation(examples, prepare, names)
+        del trial  # its copies are as large as the network
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(
             parallel.wrap(objective, context),
-            source_of(examples, how, context.device),
+            how.source(examples, context.device),
             task=task,
             batch_size=job.batch_size,
             prepare=prepare,

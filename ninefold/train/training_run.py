@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ninefold.checkpoint.manifest import FORMAT
 from ninefold.checkpoint.writer import Writer
-from ninefold.dataset.loader import LoaderPlan
+from ninefold.dataset.plan import LoaderPlan
 from ninefold.engine.amp import Amp
 from ninefold.engine.divergence import losses, numerics_error, require_finite
 from ninefold.engine.evaluation import Evaluations

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.dataset import Examples
+from ninefold.dataset.arrays import Rows
 from ninefold.dataset.items import generators
 from ninefold.dataset.loader import HostSource
-from ninefold.engine.batches import Preparation, Rows
+from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Task
 from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure

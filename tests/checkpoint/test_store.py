@@ -306,9 +306,8 @@ def test_a_folder_of_an_extension_that_is_not_here_is_one_line(
     (tmp_path / "last.dcp").mkdir()
     entry = {"sha256": digest(tmp_path / "last.dcp"), "size": 0, "step": 1, "files": {}}
     manifest.write(tmp_path, {"last.dcp": [entry]})
-    monkeypatch.setattr(
-        "ninefold.checkpoint.loading.CHECKPOINTS", {".dcp": "ninefold.extensions.gone.dcp"}
-    )
+    gone = "ninefold.extensions.gone.dcp"
+    monkeypatch.setattr("ninefold.checkpoint.loading.READS_SHARDED", gone)
     with pytest.raises(CheckpointError, match="an extension wrote, which is not here") as caught:
         read(Checkpoints(tmp_path, keep=2).newest(), "resume")
     assert "\n" not in str(caught.value)

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter, Staging, lock
 from ninefold.dataset import Examples
-from ninefold.dataset.loader import HostSource, LoaderPlan
+from ninefold.dataset.loader import HostSource
+from ninefold.dataset.plan import LoaderPlan
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine import loop
 from ninefold.engine.amp import Amp
@@ -219,7 +220,7 @@ def a_run(folder: Path) -> TrainingRun:
         warmup=WarmUp(steps=1),
         load=Load(),
         layout="contiguous_format",
-        loading=LoaderPlan(0, False, 0, 0, ("uint8", "int64")),
+        loading=LoaderPlan(0, False, 0, ("uint8", "int64")),
         job_yaml="",
         job=None,
         amp=Amp("float32"),

@@ -25,16 +25,6 @@ def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set(
         assert line([each]).endswith("set LC_ALL=C.UTF-8 or PYTHONUTF8=1")
 
 
-@pytest.mark.parametrize("name", ["${HOME}", "a${oc.env:HOME}", "${x"])
-def test_a_working_directory_that_hydra_takes_for_a_reference_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    folder = tmp_path / name
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    assert line(["seed=0"]).startswith(f"error: directory={folder}: its name holds ${{; ")
-
-
 def test_a_working_directory_that_is_gone_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from ninefold.config import resume, schema
+from ninefold.config import resume
 from ninefold.config.configuration import Configuration
 from ninefold.config.options import marked
 from ninefold.config.untrusted import for_evaluation
@@ -21,7 +21,6 @@ from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
 from tests.launch.test_per_rank import ends_of
 
-KNOWN = schema.top_level(evaluates=False)
 JOB = ("logger=quiet", "clock.warmup=0", "log_every=1")
 
 
@@ -241,7 +240,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
     interrupted(run)
     shutil.copy(EARLIER, run / "config.yaml")
     with pytest.raises(CheckpointError) as refused:
-        resume.read(run, KNOWN)
+        resume.read(run)
     assert str(refused.value) == (
         f"error: resume={run}: its config.yaml cannot be used; this version has no "
         "augment.randaugment, augment.randaugment_ops, checkpoint.format, checkpoint.on_error, "
@@ -250,7 +249,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
         f"init={run}"
     )
     job = Configuration(tree=OmegaConf.create({"seed": 0}))
-    assert resume.newest_unfinished(tmp_path, job, {}, KNOWN) is None
+    assert resume.newest_unfinished(tmp_path, job, {}) is None
     assert capsys.readouterr().out == f"resume=auto: 1 cannot be read; resume={run} says why\n"
 
 

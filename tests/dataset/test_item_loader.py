@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from ninefold.dataset.item_loader import shared
-from ninefold.dataset.loader import HostSource, plan_loading
+from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
+from ninefold.dataset.plan import on_host
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
@@ -83,14 +84,14 @@ def test_processes_read_a_users_class_if_it_is_asked_for_them() -> None:
     options: Any = {"share": 0.25, "pinned": "auto", "free": None, "cores": 2}
     before, other = children(), mapped(2, "Digits", moves=False)
     assert len(children() - before) == 2
-    how = plan_loading(other.load("train"), 8, ALONE, workers=2, **options)
+    how = on_host(other.load("train"), 8, ALONE, workers=2, **options)
     assert str(how).startswith("loader: 2 process(es), 5 slots of ")
-    asked = plan_loading(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
+    asked = on_host(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
     with pytest.raises(
         ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
     ):
-        plan_loading(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
+        on_host(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
 
 
 def test_workers_are_forked_before_anything_is_read_and_never_again() -> None:

@@ -16,8 +16,9 @@ from benchmarks import ours
 from ninefold.config import untrusted
 from ninefold.dataset import Examples
 from ninefold.dataset.loader import HostSource
+from ninefold.dataset.plan import resident_bytes
 from ninefold.dataset.preparation import ImagePreparation, to_device
-from ninefold.dataset.resident import Resident, resident_bytes
+from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
 from tests.conftest import Shell, result

@@ -11,6 +11,7 @@ from pathlib import Path
 from ninefold.checkpoint import manifest
 from ninefold.config.job import Checked, asked, check
 from ninefold.errors import CheckpointError, ConfigError, suggestion
+from ninefold.extensions import SHARDED
 from ninefold.files import require_regular
 from ninefold.launch.command import carried_out, composed
 from ninefold.places import typed_as
@@ -113,7 +114,7 @@ def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
     """The job of the checkpoint that `which` names, and the file to write. Raises Failure."""
     given = Path(str(job.resolved["ckpt"])).expanduser().absolute()
     suffix = SUFFIXES[own["format"]]
-    if given.is_dir() and given.suffix != manifest.SHARDED:
+    if given.is_dir() and given.suffix != SHARDED:
         file = manifest.named(given, own.get("which", "last"))
         if not manifest.is_checkpoint(file):
             raise CheckpointError(

@@ -39,10 +39,11 @@ from ninefold.checkpoint.hashing import (
     read_back,
 )
 from ninefold.checkpoint.loading import require_bounded
-from ninefold.checkpoint.manifest import SHARDED, Entry
+from ninefold.checkpoint.manifest import Entry
 from ninefold.checkpoint.writer import Writer
 from ninefold.engine.state import mapped
 from ninefold.errors import CheckpointError
+from ninefold.extensions import SHARDED
 from ninefold.files import opener, require_stored, sync
 
 OUTLINE = "content.pt"  # of rank 0: the content, with its tensors on the meta device

@@ -100,7 +100,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])
-    task, _ = build.checked_task(job, model, examples, prepare, ALONE)
+    task = build.built_task(job)
     result = evaluation.evaluate(
         Objective(model, task), HostSource(examples), task=task, batch_size=256, prepare=prepare,
         parallel=build.make(job.parallel, "parallel"), context=ALONE,
