@@ -12,7 +12,7 @@ import pytest
 
 from ninefold import __main__ as command
 from ninefold.config import options
-from tests.conftest import ROOT, Shell, only_run, result
+from tests.conftest import ROOT, Shell
 
 CELLS = ["parallel=none,ddp", "amp=fp32,bf16", "study.ask=[time]", "study.control=true"]
 
@@ -72,27 +72,6 @@ def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_b
 )
 def test_compare_adds_nothing_to_what_only_shows_or_names_a_study(given: list[str]) -> None:
     assert command.compared(given) == given
-
-
-@pytest.mark.slow  # as the wheel's tests do
-def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_command(
-    shell: Shell,
-) -> None:
-    (shell.folder / "mynet.py").write_text(
-        "from torch import nn\n"
-        "class Net(nn.Sequential):\n"
-        "    def __init__(self, channels, classes, width):\n"
-        "        super().__init__(nn.Flatten(), nn.Linear(64, 10))\n"
-    )
-    for name in ("numpy", "yaml"):  # what is installed comes first
-        (shell.folder / f"{name}.py").write_text("raise SystemExit(9)")
-    words = ("model.net._target_=mynet.Net", "parallel=ddp", "launch.cpu_processes=2")
-    done = shell.run("-m", "ninefold", "train", *words, "max_steps=2", "dataset.limit=128")
-    assert (done.returncode, done.stderr) == (0, "")
-    run = only_run(shell.folder)
-    assert result(run)["processes"] == 2
-    done = shell.run("-m", "ninefold", "train", "--help")
-    assert done.stdout.startswith("python -m ninefold train ")
 
 
 @pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions.COMMANDS])

@@ -89,20 +89,6 @@ def test_a_crash_while_writing_leaves_the_old_file_whole(tmp_path: Path) -> None
     assert json.loads((tmp_path / FILE).read_text()) == {"new": True}
 
 
-def test_a_reader_finds_the_old_file_or_the_new_one_and_nothing_between(tmp_path: Path) -> None:
-    path = tmp_path / FILE
-    write_json(path, 0)
-    with path.open() as old:
-        write_json(path, list(range(1000)))
-        assert json.load(old) == 0  # replaced, not overwritten
-    assert json.loads(path.read_text()) == list(range(1000))
-
-
-def test_text_is_not_escaped_to_ascii(tmp_path: Path) -> None:
-    write_json(tmp_path / FILE, {"note": "8×8"})
-    assert (tmp_path / FILE).read_bytes() == '{\n  "note": "8×8"\n}\n'.encode()
-
-
 def test_the_environment_has_versions_machine_commit_and_time() -> None:
     found = environment()
     assert {

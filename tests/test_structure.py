@@ -23,20 +23,9 @@ ROOT = Path(__file__).parents[1]
 CONF = ROOT / "conf"
 
 GROUND = {
-    *(
-        "compared",
-        "errors",
-        "files",
-        "machine",
-        "places",
-        "process",
-        "progress",
-        "ranks",
-        "result",
-        "score",
-    ),
-    *("secrets", "signals", "study_record", "tables", "tree", "types", "words"),
-}
+    "compared", "errors", "files", "machine", "places", "process", "progress", "ranks", "result",
+    "score", "secrets", "signals", "study_record", "tables", "tree", "types", "words",
+}  # fmt: skip
 # What each package, or module directly in ninefold/, may import: packages, or single modules.
 MAY_IMPORT: dict[str, set[str]] = {
     **dict.fromkeys(GROUND, GROUND),
@@ -68,15 +57,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluate.py": {"main", "signals"},
 }
 MAY_IMPORT["extensions"] = {*MAY_IMPORT} - {"bench"}  # and nothing imports them
-COMPOSING = {"main", "plugins", "config", "study", "extensions"} | {
-    "launch/runs",
-    "launch/command",
+COMPOSING = {
+    "main", "plugins", "config", "study", "extensions", "launch/runs", "launch/command",
     "dataset/mapped",  # which builds what its configuration names when it is loaded
-    "train/build",
-    "train/run",
-    "train/evaluate",
-    "train/turns",
-}
+    "train/build", "train/run", "train/evaluate", "train/turns",
+}  # fmt: skip
 PRECISION = {"autocast", "bfloat16", "float16", "half", "gradscaler", "amp"}
 PARALLELISM = {
     "distributeddataparallel", "dataparallel", "distributed", "world_size", "ddp", "rank",
@@ -429,25 +414,14 @@ def test_the_training_loop_has_no_branch_on_a_mode() -> None:
         assert not words(ast.unparse(test)) & MODES, ast.unparse(test)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [
-        "main",
-        "plugins",
-        "config.job",
-        "config.rules",
-        "result",
-        "config.overrides",
-        "config.resume",
-        "dataset.digits",
-        "dataset.folder",
-        "dataset.masks",
-        "dataset.cache",
-        "extensions.export.__main__",
-    ],
-)
-def test_the_launchers_side_imports_no_torch(module: str) -> None:
-    code = f"import sys, ninefold.{module}; assert 'torch' not in sys.modules"
+LAUNCHERS = ("main", "plugins", "result", "config.job", "config.rules", "config.overrides",
+             "config.resume", "dataset.digits", "dataset.folder", "dataset.masks",
+             "dataset.cache", "extensions.export.__main__")  # fmt: skip
+
+
+def test_the_launchers_side_imports_no_torch() -> None:
+    imports = ", ".join(f"ninefold.{module}" for module in LAUNCHERS)
+    code = f"import sys, {imports}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
@@ -464,3 +438,19 @@ def test_the_launchers_side_imports_torch_nowhere_at_the_top_of_a_module() -> No
             ]
             names += [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
             assert not [name for name in names if name.split(".")[0] == "torch"], module
+
+
+LAYERS = ("numbers", "data", "stats", "answer", "render")  # each may import those to its left
+REPORT = {
+    name.removeprefix("report/"): path
+    for name, path in MODULES.items()
+    if name.startswith("report/") and name not in ("report/__init__", "report/__main__")
+}
+
+
+def test_a_layer_of_the_report_imports_only_itself_and_those_below() -> None:
+    for module, path in REPORT.items():
+        below = LAYERS[: LAYERS.index(module.split("/")[0]) + 1]
+        for name in imported(path):
+            package, *inside = (ours(name) or "").split("/")
+            assert package != "report" or inside[0] in below, f"{module} imports {name}"

@@ -35,14 +35,9 @@ def test_the_words_of_a_study_come_first_without_what_it_swept_and_what_was_its_
     tmp_path: Path,
 ) -> None:
     own = [
-        "study.ask=[time]",
-        "hydra.run.dir=x",
-        "hydra.callbacks.x._target_=os.system",
-        "report.margin=1",
-        "numerics=3",
-        "resume=auto",
-        "trust=true",
-    ]
+        "study.ask=[time]", "hydra.run.dir=x", "hydra.callbacks.x._target_=os.system",
+        "report.margin=1", "numerics=3", "resume=auto", "trust=true",
+    ]  # fmt: skip
     folder = made(tmp_path, "parallel=none,ddp", "epochs=1", "~optimizer.fused", "seed=3", *own)
     assert expanded(["-m", f"like={folder}", "parallel=ddp"]) == [
         "-m", "epochs=1", "~optimizer.fused", "seed=3", "parallel=ddp"

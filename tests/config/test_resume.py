@@ -50,8 +50,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each job of BEGUN, which ended, in a folder of its name."""
     shell = Shell(tmp_path_factory.mktemp("begun"))
     commands = [["train.py", *JOB, *job, f"hydra.run.dir={run}"] for run, job in BEGUN.items()]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
+    one_after_another(shell, *commands, code=0)
     return shell.folder
 
 
@@ -68,8 +67,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     shell: Shell,
 ) -> None:
     command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
-    (first,) = one_after_another(shell, command)
-    assert first.returncode == 0, first.stderr
+    (first,) = one_after_another(shell, command, code=0)
     started = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
     assert first.stdout.startswith(started)
     run = only_run(shell.folder)
@@ -103,8 +101,7 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
     (runs / "broken" / "config.yaml").write_text("- [")
     # epochs may change, and with it a cosine's T_max, which stays as it was laid out
     job = (*JOB, *BEGUN["cosine"], "epochs=20")
-    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto")
-    assert done.returncode == 0, done.stderr
+    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto", code=0)
     assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
@@ -125,8 +122,7 @@ def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun
 def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Path) -> None:
     run = copied(begun, "plain", shell.folder / "run")
     command = [*JOB, "max_steps=4", "hydra.run.dir=run"]
-    done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"})
-    assert done.returncode == 0, done.stderr
+    done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"}, code=0)
     assert "the job was requeued: resuming run" in done.stdout
     assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
 
@@ -149,12 +145,11 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
         "start a new run\n"
     )
     assert (run / "result.json").read_bytes() == before
-    done = shell.train(
+    shell.train(
         "resume=run", "parallel=ddp", "seed=0", "model=convnet", "optimizer={lr: 0.001}",
         "dataset.limit=640", "dataset.mean=[0.3053]", "max_steps=2",
-        "launch.timeout=77", "logger=default", "~logger.console",
+        "launch.timeout=77", "logger=default", "~logger.console", code=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     job = stored(run)
     assert job["parallel"]["timeout"] == job["launch"]["timeout"] == 77
     assert (set(job["logger"]), job["choices"]["logger"]) == ({"jsonl", "tensorboard"}, "default")
@@ -183,10 +178,10 @@ def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, beg
     """What is lost with its result.json is not known: the process that goes on trains nothing."""
     run = copied(begun, "plain", shell.folder / "run")
     before = (run / "result.json").read_bytes()
-    assert shell.train("resume=run").returncode == 0
+    shell.train("resume=run", code=0)
     assert (run / "result.json").read_bytes() == before
     interrupted(run)
-    assert shell.train("resume=run").returncode == 0
+    shell.train("resume=run", code=0)
     found = result(run)
     assert found["accuracy"] == json.loads(before)["accuracy"]
     assert (found["peak_memory_bytes"], found["phase_seconds"]) == ([], {})

@@ -11,9 +11,7 @@ from omegaconf import OmegaConf
 
 from ninefold.config.rules import inner_keys, problems
 from ninefold.config.schema import KEYS
-from ninefold.errors import (
-    ConfigError,
-)
+from ninefold.errors import ConfigError
 
 # Of these, any text or an empty list is allowed.
 ANY = (

@@ -11,10 +11,7 @@ from omegaconf import OmegaConf
 from ninefold.config import schema
 from ninefold.config.options import find, marked, option_keys
 from ninefold.config.rules import breach
-from ninefold.config.schema import (
-    BY_OPTION,
-    GROUPS,
-)
+from ninefold.config.schema import BY_OPTION, GROUPS
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts
 

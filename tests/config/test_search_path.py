@@ -35,11 +35,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 OURS = ("model/convnet", "logger/quiet", "train", "experiments/nine_way", "hydra/sweeper/study")
-WAYS = (
-    "--config-dir={}",
-    "hydra.searchpath=['file://{}']",
-    "hydra.searchpath=[pkg://mine.conf]",
-)
+WAYS = ("--config-dir={}", "hydra.searchpath=['file://{}']", "hydra.searchpath=[pkg://mine.conf]")
 
 
 @pytest.mark.parametrize("name", OURS)

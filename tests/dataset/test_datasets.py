@@ -437,6 +437,21 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
     "a class without images": (
         lambda root: [path.unlink() for path in (root / DOG).iterdir()], "no images in .*train/dog;"
     ),
+    "a root above the data": (
+        lambda root: (
+            root.rename(root.with_name("s")), root.mkdir(), root.with_name("s").rename(root / "s")
+        ),
+        "found s; set dataset.root=",
+    ),
+    "a class that links to itself": (
+        lambda root: (root / "train" / "eel").symlink_to("eel"), "eel cannot be read"
+    ),
+    "an image that links to nothing": (
+        lambda root: (root / DOG / "x.png").symlink_to("nowhere.png"), "x.png"
+    ),
+    "images of 16 bits": (
+        lambda root: Image.fromarray(np.zeros((9, 9), "u2")).save(root / DOG / "x.png"), "x.png"
+    ),
     "other classes": (
         lambda root: (root / "test" / "dog").rename(root / "test" / "wolf"),
         "classes differ; only in train: dog; only in test: wolf;",

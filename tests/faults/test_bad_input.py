@@ -15,15 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.report.__main__ import main as report
 from tests.conftest import ROOT, Shell
-from tests.dataset.kit import photos
 from tests.faults.refusals import Done, refused
 
 TWO = ("parallel=ddp", "launch.cpu_processes=2")
@@ -207,58 +203,6 @@ def test_a_port_where_no_peer_listens_is_left_after_the_timeout_with_the_code_of
     assert f"error: rank={rank}: a peer went away or did not answer" in done.stderr
 
 
-# Data
-
-
-def _emptied(root: Path) -> None:
-    shutil.rmtree(root)
-    root.mkdir()
-
-
-def _dangling(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nowhere.jpg")
-
-
-IMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "an empty root": (_emptied, "it holds no folder train"),
-    "a root above the data": (
-        lambda root: (
-            root.rename(root.with_name("s")),
-            root.mkdir(),
-            root.with_name("s").rename(root / "s"),
-        ),
-        "found s; set dataset.root=",
-    ),
-    "a corrupt image": (
-        lambda root: (root / "train" / "cat" / "03.jpg").write_bytes(b"\xff\xd8\xff" + b"x" * 99),
-        "03.jpg is no usable image",
-    ),
-    "an unreadable file": (lambda root: _dangling(root / "train" / "dog" / "03.jpg"), "03.jpg"),
-    "images of 16 bits": (
-        lambda root: Image.fromarray(np.zeros((9, 9), np.uint16)).save(
-            root / "train" / "cat" / "9.png"
-        ),
-        "9.png",
-    ),
-    "a class that links to itself": (
-        lambda root: (root / "train" / "eel").symlink_to("eel"),
-        "eel cannot be read",
-    ),
-}
-
-
-@pytest.mark.parametrize(("make", "hint"), IMAGES.values(), ids=IMAGES)
-def test_a_folder_of_images_with_a_fault_is_one_line(
-    tmp_path: Path, command: Callable[..., Done], make: Callable[[Path], object], hint: str
-) -> None:
-    make(photos(tmp_path / "set", {"train": 6, "test": 6}, ending=".jpg"))
-    done = command(tmp_path, "train", *INLINE, "dataset=folder", "dataset.root=set",
-                   "dataset.classes=2", "dataset.shape=[3,8,8]", "batch_size=4")  # fmt: skip
-    refused(done, 4, "dataset.root=set", hint=hint)
-    assert os.listdir(tmp_path) == ["set"]
-
-
 # A run folder that is broken
 
 FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
@@ -292,23 +236,6 @@ def test_a_stored_job_that_is_broken_or_of_another_version_is_one_line_and_stays
     before = tree(tmp_path)
     refused(command(tmp_path, "train", "resume=run", INLINE[0]), 3, "resume=run: ", hint=hint)
     assert tree(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "hint"),
-    [
-        ("step", 10**30, "step: a count is expected, it is 1000"),
-        ("train_seconds", 10**400, "figures: OverflowError"),
-    ],
-    ids=["step", "seconds"],
-)
-def test_a_number_in_a_checkpoint_that_none_can_be_is_one_line_though_the_file_verifies(
-    shell: Shell, trained: Path, key: str, value: int, hint: str
-) -> None:
-    shutil.copytree(trained, shell.folder / "run")
-    checkpoints = Checkpoints(shell.folder / "run" / "checkpoints", keep=1)
-    checkpoints.save({**read(checkpoints.newest()), key: value}, best=False)
-    refused(shell.train("resume=run", "max_steps=3"), 3, "resume=", hint=hint)
 
 
 # Reports
@@ -406,13 +333,7 @@ def test_a_log_on_a_full_disk_is_no_reason_to_stop(shell: Shell, older: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "kilobytes",
-    [
-        2_500_000,
-        pytest.param(300_000, marks=SLOW),
-    ],
-)
+@pytest.mark.parametrize("kilobytes", [2_500_000, pytest.param(300_000, marks=SLOW)])
 def test_an_address_space_too_small_for_torch_is_one_line(
     shell: Shell, older: Path, kilobytes: int
 ) -> None:

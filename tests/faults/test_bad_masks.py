@@ -101,16 +101,6 @@ def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, nam
     refuses(root, dataset(root).prepare, message)
 
 
-def test_black_and_white_masks_are_not_taken_for_void(root: Path) -> None:
-    paint_all(root, 0, 255)
-    with pytest.raises(DataError, match=r"8 masks hold the values 0, 255 only; .*\[0,255\]"):
-        dataset(root, classes=2, ignore=255).prepare()
-    paint_all(root, 255)
-    with pytest.raises(DataError, match="8 masks hold the values 255 only"):
-        dataset(root, classes=2, ignore=255).prepare()
-    dataset(root, classes=2, ignore=255, values=[0, 255]).prepare()
-
-
 OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], str]] = {
     "crop": ({"crop": 8, "ignore": None}, ConfigError, "dataset.crop=8: pixels outside need a"),
     "values": ({"values": [0, 255]}, ConfigError, r"dataset.values=\[0, 255\]: it lists 2, data"),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import Failure
-from tests.conftest import ROOT
 from tests.faults.refusals import LINE
 
 MINE = "tests.dataset.mine"
@@ -25,20 +23,6 @@ def said(failure: Failure, code: int) -> str:
 
 def node(target: str, **arguments: Any) -> dict[str, Any]:
     return {"_target_": f"{MINE}.{target}", **arguments}
-
-
-def test_an_error_of_the_users_class_names_its_file_line_and_code() -> None:
-    described = node("Item", kind="hwc", odd=17, odd_kind="raises")
-    found = Mapped(train=described, test=described, shape=(3, 6, 4)).load("test")
-    with pytest.raises(Failure) as caught:
-        found.inputs[np.arange(20)]
-    line = said(caught.value, 4)
-    file = ROOT / "tests" / "dataset" / "mine.py"
-    number = next(
-        n for n, text in enumerate(file.read_text().splitlines(), 1) if '{}["cat"]' in text
-    )
-    assert f"dataset.test={MINE}.Item: item 17 raised KeyError: 'cat'; {file}:{number} in" in line
-    assert '"raises": lambda: {}["cat"],; correct it (the run\'s log' in line
 
 
 # dataset=mapped: classes

@@ -10,17 +10,14 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from ninefold.checkpoint import manifest, store
+from ninefold.checkpoint import manifest
 from ninefold.checkpoint.store import Checkpoints, read
 from ninefold.errors import CheckpointError, ResourceError
-from ninefold.files import sha256_of
 from tests.faults.writer import (
     KEEP,
     Beside,
@@ -212,9 +209,7 @@ def wrong_choice(run: Path, step: int) -> list[str]:
     return found
 
 
-def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(
-    tmp_path: Path,
-) -> None:
+def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(tmp_path: Path) -> None:
     """Either the file itself, whichever of its names is read, or what is under the name last.pt."""
     runs = []
     for keep in (2, 3):
@@ -308,24 +303,3 @@ def test_a_disk_without_inodes_is_said_to_have_none(tmp_path: Path) -> None:
         for number in range(8):
             (folder / f"{number}").unlink()
         assert wrong_later(run, 3) == []
-
-
-# A check that would not see a mistake proves nothing
-
-
-class InPlace(Checkpoints):
-    """Writes under the name that is read, as many programs do."""
-
-    def save(self, content: Mapping[str, Any], best: bool) -> None:
-        with (self.folder / "last.pt").open("wb") as file:
-            torch.save(dict(content), file)
-        sha256 = sha256_of(self.folder / "last.pt")
-        files = self.manifest()
-        files["last.pt"] = [{"sha256": sha256, "size": 1, "step": content["step"]}]
-        store.manifest.write(self.folder, files)
-
-
-@pytest.mark.slow
-def test_a_writer_that_writes_in_place_is_seen(tmp_path: Path) -> None:
-    _, wrong = crashes(tmp_path, (1,), InPlace)
-    assert any("unreadable" in what for what in wrong), wrong

@@ -28,7 +28,6 @@ from omegaconf import OmegaConf
 
 from ninefold import secrets
 from ninefold.checkpoint.store import read
-from ninefold.config import untrusted
 from ninefold.dataset import Examples
 from ninefold.places import CONF
 from ninefold.report.__main__ import main as report
@@ -439,17 +438,6 @@ def test_class_names_are_text_and_as_many_as_classes() -> None:
     ):
         job = OmegaConf.create({"dataset": {"class_names": given}})
         assert named(class_names(job, examples), 2) == shown
-
-
-def test_only_what_conf_names_is_allowed() -> None:
-    assert set(untrusted.allowed()["model.net"]) == {
-        "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
-        "ninefold.model.unet.UNet", "torchvision.models.alexnet",
-        "ninefold.extensions.torchvision_segmentation.network",
-        "ninefold.extensions.timm.network", "ninefold.model.torchvision.network",
-        "ninefold.extensions.language.gpt.GPT", "ninefold.model.mlp.MLP",
-    }  # fmt: skip
-    assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 
 
 # What the environment holds

@@ -14,15 +14,9 @@ from tests.faults.runs import RUN, state_hash
 
 KILLS = 3
 STUDY = [
-    "-m",
-    *RUN,
-    "parallel=none,dp,ddp",
-    "amp=fp32,autocast,scaler",
-    "seed=0",
-    "threads=2",
-    "launch.cpu_processes=2",
-    "study.ask=[accuracy]",
-]
+    "-m", *RUN, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "seed=0", "threads=2",
+    "launch.cpu_processes=2", "study.ask=[accuracy]",
+]  # fmt: skip
 
 
 def begun(shell: Shell, where: str) -> subprocess.Popen[str]:

@@ -55,10 +55,7 @@ FAULTS = {
     "full": (5, "error: checkpoint=", ("start", "write", "last step")),
     "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
 }
-QUICK = {
-    ("none", "term_group", "validation"),
-    ("ddp2", "kill_launcher", "write"),
-}
+QUICK = {("none", "term_group", "validation"), ("ddp2", "kill_launcher", "write")}
 
 
 @pytest.fixture

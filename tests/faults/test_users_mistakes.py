@@ -226,23 +226,3 @@ def test_an_evaluation_without_a_finite_figure_is_numerics(
     done = shell.evaluate("ckpt=odd.pt", "hydra.run.dir=evaluation")
     refused(done, 6, field.format(shell.folder / "odd.pt"))
     assert not (shell.folder / "evaluation" / "evaluation.json").exists()
-
-
-def test_a_run_whose_configuration_was_edited_is_not_resumed(shell: Shell, trained: Path) -> None:
-    subprocess.run(["cp", "-r", str(trained), "run"], cwd=shell.folder, check=True)
-    path = shell.folder / "run" / "config.yaml"
-    before = path.read_text()
-    path.write_text(before.replace("lr: 0.001", "lr: 0.01"))
-    done = shell.train("resume=run", "max_steps=3")
-    said = "its config.yaml was edited: optimizer.lr=0.01 (was 0.001); "
-    refused(done, 2, f"resume={path.parent}: {said}")
-    path.write_text(before)
-    done = shell.train("resume=run", "max_steps=3", "log_every=1", code=0)  # which may change
-
-
-def test_a_folder_with_letters_outside_ascii_needs_no_quotes(shell: Shell) -> None:
-    done = shell.train("hydra.run.dir=dé/数据", "max_steps=1")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (shell.folder / "dé" / "数据" / "result.json").exists()
-    done = shell.evaluate("ckpt=dé/数据", "hydra.run.dir=é")
-    assert (done.returncode, done.stderr) == (0, "")

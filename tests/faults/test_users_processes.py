@@ -219,19 +219,6 @@ def test_a_rank_that_stops_at_its_end_is_named_after_the_timeout_though_its_peer
     assert not shell.survivors()
 
 
-@pytest.mark.slow
-def test_a_rank_of_torchrun_that_hangs_is_found_by_the_other_and_ended_by_torchrun(
-    shell: Shell,
-) -> None:
-    agent = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    words = [*OPTIONS, "parallel=ddp", "threads=2", "launch.timeout=3"]
-    env = {"PYTHONPATH": f"{USER}:{ROOT}", "U_MODE": "hang", "U_SAID": str(shell.folder / "said")}
-    done = shell.run(*agent, TRAIN, *words, env={**env, "U_RANK": "1"})
-    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert lines[0].startswith("error: rank=0: a peer went away or did not answer"), lines
-    assert "Root Cause" in done.stderr
-
-
 def test_a_rank_that_dies_of_a_real_time_signal_is_one_line_with_its_number(shell: Shell) -> None:
     run = start(shell, "none", "realtime")
     assert run.end() == 1

@@ -67,8 +67,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str],
     (shell.folder / "misses.py").write_text("import nowhere")
     (shell.folder / "fine.py").write_text("print('imported', flush=True)")
     (shell.folder / "start.py").write_text(RESTARTED)
-    done = shell.run("start.py", forked=True, env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
-    assert done.returncode == 0, done.stderr
+    done = shell.run("start.py", forked=True, env={"PYTHONPATH": f"{ROOT}:{shell.folder}"}, code=0)
     before, after = done.stdout.split("it is killed")
     return done.stderr, before.splitlines(), after.splitlines()
 
@@ -134,8 +133,7 @@ def test_a_worker_does_not_load_nvml_each_time_that_torch_asks_for_a_gpu(shell: 
     (shell.folder / "mine.py").write_text(ASKED)
     done = shell.train(
         "model.net._target_=mine.net", "max_steps=1", "logger=quiet",
-        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
+        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"}, code=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert "False" in done.stdout.split()
     assert "True" not in done.stdout.split()

@@ -46,8 +46,7 @@ def here(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 
 def test_a_logger_from_outside_sees_the_result(here: Shell, tmp_path: Path) -> None:
-    done = here.train("max_steps=4", "log_every=2", "logger=quiet", TOY)
-    assert done.returncode == 0, done.stderr
+    here.train("max_steps=4", "log_every=2", "logger=quiet", TOY, code=0)
     run = only_run(tmp_path)
     seen = json.loads((run / "toy.json").read_text())
     assert seen["written"]
@@ -85,8 +84,7 @@ class UnclosableExits(Unclosable):
 def test_a_logger_that_cannot_be_closed_is_a_warning_after_a_run_that_is_ok(
     here: Shell, tmp_path: Path, name: str
 ) -> None:
-    done = here.train("max_steps=2", "logger=quiet", TOY.replace("Toy", name))
-    assert done.returncode == 0, done.stderr
+    done = here.train("max_steps=2", "logger=quiet", TOY.replace("Toy", name), code=0)
     assert done.stderr.count(f"warning: {name} could not be closed") == 1
     assert result(only_run(tmp_path))["status"] == "ok"
 

@@ -80,29 +80,16 @@ def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page: Path)
     assert not re.findall(r"was tried|since then|until 20\d\d|loaded machine|of ours", text)
 
 
-OUTPUT = re.compile(r"^<!-- output.*?^```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
+def test_the_home_page_links_to_each_of_the_twelve_guides() -> None:
+    home, guides = (DOCS / "index.md").read_text(), sorted((DOCS / "guides").glob("*.md"))
+    assert len(guides) == 12
+    assert [path.name for path in guides if f"(guides/{path.name})" not in home] == []
 
 
-@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_block_of_code_fits_a_page_of_1280_pixels(page: Path) -> None:
-    text = OUTPUT.sub("", page.read_text())  # its long lines wrap, as on a terminal
-    fenced = "".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
-    indented = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
-    assert [line for line in (*fenced.splitlines(), *indented) if len(line) > 115] == []
-
-
-def test_the_status_page_and_the_readme_are_the_ones_to_say_that_nothing_ran_on_a_gpu() -> None:
-    pages = [
-        *SITE,
-        ROOT / "README.md",
-        *(page for page in READMES if "experiments" not in page.parts),
-    ]
-    said = re.compile(
-        r"\b(not|nothing|never)\b[^.|]*\b(run|used|measured) on (a )?GPU", re.IGNORECASE
-    )
-    found = [page for page in pages if said.search(" ".join(page.read_text().split()))]
-    status = DOCS / "reference" / "status.md"
-    assert [*found] == [status, ROOT / "README.md"]
-    banner = (DOCS / "theme" / "main.html").read_text()
-    assert "{% block announce %}" in banner
-    assert f"{{{{ '{status.relative_to(DOCS).with_suffix('')}/' | url }}}}" in banner
+def test_the_gallery_has_each_recording_with_its_answer() -> None:
+    page = (DOCS / "gallery.md").read_text()
+    for report in sorted(ROOT.glob("experiments/*/20*/report.md")):
+        (answer,) = re.findall(r"^\*\*(.*)\*\*$", report.read_text(), re.MULTILINE)
+        link = f"../{report.relative_to(ROOT)}"
+        assert f"[{answer}]({link})" in page
+        assert f"[plot]({link})" in page

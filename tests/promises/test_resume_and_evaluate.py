@@ -20,8 +20,7 @@ SMALL = ["model.net.width=8", "batch_size=16", "dataset.limit=176", "threads=2",
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of three epochs of 11 steps, with a moving average."""
     shell = Shell(tmp_path_factory.mktemp("runs"))
-    done = shell.train(*SMALL, "epochs=3", "ema=0.9", "hydra.run.dir=run")
-    assert done.returncode == 0, done
+    shell.train(*SMALL, "epochs=3", "ema=0.9", "hydra.run.dir=run", code=0)
     return shell.folder / "run"
 
 
@@ -43,8 +42,7 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
         "raw": [f"ckpt={run}", "weights=raw"],
     }
     for name, words in ways.items():
-        done = shell.evaluate(*words, f"hydra.run.dir={name}")
-        assert done.returncode == 0, done.stderr
+        done = shell.evaluate(*words, f"hydra.run.dir={name}", code=0)
         found = evaluation(shell.folder / name)
         assert f"accuracy {found['accuracy']:.4f}" in done.stdout
         assert found["count"] == trained["test_count"] == 360

@@ -223,7 +223,7 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     # A clone's report of it keeps the words; its console has those of who looks.
     report = shell.folder / "a study" / "report" / "report.md"
     before = report.read_text()
-    assert shell.run("-m", "ninefold.report", "a study").returncode == 0
+    shell.run("-m", "ninefold.report", "a study", code=0)
     assert report.read_text() == before
     assert "ninefold train " in before
 
@@ -234,8 +234,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Ins
     assert done.out.strip() == fingerprint.code()
     words = ("amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
     small = ("-m", *words, "study.ask=[accuracy]")
-    done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study")
-    assert done_here.returncode == 0
+    done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study", code=0)
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
     words = shlex.split(line)
     assert words[:2] == ["python", "train.py"]

@@ -103,8 +103,7 @@ def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("amps", "blocks"),
-    [(("fp32", "bf16"), 1), (("fp32", "autocast", "scaler", "tf32", "own"), 3)],
+    ("amps", "blocks"), [(("fp32", "bf16"), 1), (("fp32", "autocast", "scaler", "tf32", "own"), 3)]
 )
 def test_on_a_console_it_has_80_columns(tmp_path: Path, amps: tuple[str, ...], blocks: int) -> None:
     ways = ("none", "dp", "ddp", "a_strategy_of_ones_own")

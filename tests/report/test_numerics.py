@@ -126,12 +126,7 @@ def test_each_difference_is_told_from_the_others(
 
 @pytest.mark.parametrize(
     ("run", "size", "by_design"),
-    [
-        (DDP, 1, True),
-        (replace(DDP, replicas=1), 1, False),
-        (SPLIT, 1, True),
-        (SPLIT, 2, False),
-    ],
+    [(DDP, 1, True), (replace(DDP, replicas=1), 1, False), (SPLIT, 1, True), (SPLIT, 2, False)],
 )
 def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
     run: Run, size: float, by_design: bool, tmp_path: Path

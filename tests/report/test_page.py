@@ -90,9 +90,7 @@ def reader(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Reader
     return Reader(browser, tmp_path_factory.mktemp("pages"))
 
 
-def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
-    reader: Reader,
-) -> None:
+def test_it_renders_without_an_error_and_asks_the_network_for_nothing(reader: Reader) -> None:
     usual = page(recording("nine_way"))
     visit = reader.open(usual)
     title = "convnet on digits, Intel(R) Xeon(R) Processor (2 cores), 2026-11-25"

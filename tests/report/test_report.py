@@ -18,7 +18,6 @@ import pytest
 
 from ninefold import report
 from ninefold.errors import ConfigError
-from ninefold.report.__main__ import main
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.tree import Report
 from ninefold.report.data.cell import Cell
@@ -225,12 +224,6 @@ def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path
     assert not (tmp_path / "report" / "figure.svg").exists()
 
 
-def test_text_from_outside_breaks_no_markdown(tmp_path: Path) -> None:
-    evil = "a | b\nand <b>more [x](y)"
-    folder = sweep(tmp_path, result(), failure("dp", "fp32", error=evil), question=evil)
-    assert tables_of(folder).count(" \\| b and \\<b>more \\[x](y)\n") == 2
-
-
 def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
     folder = tmp_path / "a folder of box7"
     private = (
@@ -299,27 +292,6 @@ def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> 
     runs.write_text("folder,status\na,ok\n")
     with pytest.raises(ConfigError, match=r"environment\.json"):
         report.write(tmp_path / "report")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "wrong"),
-    [
-        (["{}/none"], "folder={}/none: there is no such folder; "),
-        (["{}"], "folder={}: holds no run; "),
-        ([], "required"),
-        (["--unknown"], "arguments="),
-    ],
-)
-def test_a_wrong_command_is_one_line_and_exit_code_2(
-    tmp_path: Path, arguments: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([argument.format(tmp_path) for argument in arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("error: ")
-    assert wrong.format(tmp_path) in printed.err
-    assert printed.err.count("\n") == 1
-    assert printed.err.count("; ") >= 2
 
 
 def test_the_command_answers_without_torch_hydra_and_matplotlib(tmp_path: Path) -> None:

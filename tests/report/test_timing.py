@@ -231,10 +231,7 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     ("others", "said"),
     [
         ([0.0, 0.05, 0.0, 0.02, 0.0], ""),
-        (
-            [0.3, 0.05, 0.0, 0.02, 0.0],
-            "20 % of the turns were left out: other programs used the",
-        ),
+        ([0.3, 0.05, 0.0, 0.02, 0.0], "20 % of the turns were left out: other programs used the"),
         ([0.3, 0.25, 0.4, 0.02, 0.0], "Other programs used 25 % of the CPU time throughout."),
         ([0.6, 0.65, 0.7, 0.62, 0.6], "Other programs used 62 % of the CPU time: this says little"),
     ],

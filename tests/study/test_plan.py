@@ -39,9 +39,7 @@ def test_the_second_of_two_rounds_runs_the_cells_backwards(made: Sweep) -> None:
     assert len({tuple(cell.name for cell in order) for order in orders}) > 2
 
 
-def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(
-    made: Sweep,
-) -> None:
+def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(made: Sweep) -> None:
     made.study(seeds=[7, 2], rounds=4).run()
     assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
     with pytest.raises(ConfigError, match=r"study.rounds=2: the sweep names 3 seeds"):

@@ -11,9 +11,7 @@ import pytest
 from tests.study.conftest import Sweep
 
 
-def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
-    made: Sweep,
-) -> None:
+def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made: Sweep) -> None:
     made.statuses = ["ok", "failed", "diverged", "preempted", "killed"]
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()

@@ -72,9 +72,7 @@ def test_a_folder_that_holds_a_study_takes_no_other(made: Sweep) -> None:
         made.study()
 
 
-def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
-    made: Sweep,
-) -> None:
+def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(made: Sweep) -> None:
     made.study(budget=0).run()
     before = (made.folder / "sweep.json").read_bytes()
     given = ["-m", "hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]

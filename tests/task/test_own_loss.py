@@ -15,10 +15,7 @@ from ninefold.config import untrusted
 from ninefold.engine.task import Objective, Task
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
-from ninefold.task.loss import (
-    mean_over_examples,
-    require_untrained,
-)
+from ninefold.task.loss import mean_over_examples, require_untrained
 from ninefold.task.segmentation import Segmentation
 
 

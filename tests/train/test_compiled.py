@@ -17,9 +17,8 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.measure import profiler
-from ninefold.measure.profiler import Profile, bound, union, without
+from ninefold.measure.profiler import Profile, bound
 from ninefold.train.kernels import Compiled, compile_notes, require_one_device
-from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
 HERE = RankContext(rank=0, world_size=1, device=CPU)
@@ -80,14 +79,6 @@ def test_a_run_is_bound_by_what_takes_most_of_a_step(
     assert shares == sorted(shares, reverse=True)
 
 
-def test_communication_counts_where_no_operator_is_at_work() -> None:
-    at_work = union([(5, 6), (0, 2), (1, 3)])
-    assert at_work == [(0, 3), (5, 6)]
-    assert without(union([(2, 8)]), at_work) == [(3, 5), (6, 8)]
-    assert without(at_work, union([(0, 9)])) == []
-    assert without(at_work, []) == at_work
-
-
 def event(name: str, start: float, end: float, annotation: bool = False) -> SimpleNamespace:
     """As torch.profiler gives them for a CPU; times are microseconds."""
     times = SimpleNamespace(start=start, end=end)
@@ -142,17 +133,3 @@ def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
         names = {event.get("name") for event in json.load(file)["traceEvents"]}
     assert {"aten::mm", "batch", "training step"} <= names
     assert (tmp_path / "profile" / "table.txt").read_text() == profile.table
-
-
-@pytest.mark.slow
-def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: Shell) -> None:
-    job = ["parallel=ddp", "parallel.processes=2", "log_every=1", "max_steps=5", "logger=quiet"]
-    assert shell.train(*job, "hydra.run.dir=without").returncode == 0
-    done = shell.train(*job, "profile=true", "hydra.run.dir=profiled")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Self CPU %" in done.stdout
-    assert done.stdout.count("The run is bound by ") == 1
-    without, profiled = shell.folder / "without", shell.folder / "profiled"
-    assert len(list((profiled / "profile").glob("rank[01].pt.trace.json.gz"))) == 2
-    assert not (without / "profile").exists()
-    assert metrics(profiled, "loss") == metrics(without, "loss")

@@ -26,32 +26,33 @@ IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
 TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64", "threads=1")
 
 
+FP32, TF32 = Amp("float32"), Amp("float32", tf32=True)
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype", "device", "layout"),
+    ("shape", "amp", "device", "capability", "layout"),
     [
-        (IMAGE, "float32", CPU, "channels_last"),
-        (IMAGE, "bfloat16", CPU, "channels_last"),
-        (VOLUME, "float32", CPU, "channels_last_3d"),
-        (IMAGE, "float32", GPU, "contiguous_format"),
-        (VOLUME, "float32", GPU, "contiguous_format"),
-        (IMAGE, "float16", GPU, "channels_last"),
-        (VOLUME, "bfloat16", GPU, "channels_last_3d"),
+        (IMAGE, FP32, CPU, None, "channels_last"),
+        (IMAGE, Amp("bfloat16"), CPU, None, "channels_last"),
+        (VOLUME, FP32, CPU, None, "channels_last_3d"),
+        (IMAGE, FP32, GPU, None, "contiguous_format"),
+        (VOLUME, FP32, GPU, None, "contiguous_format"),
+        (IMAGE, Amp("float16"), GPU, None, "channels_last"),
+        (VOLUME, Amp("bfloat16"), GPU, None, "channels_last_3d"),
+        (IMAGE, TF32, GPU, (8, 0), "channels_last"),
+        (IMAGE, TF32, GPU, (7, 5), "contiguous_format"),  # which has no TF32
     ],
 )
 def test_auto_is_channels_last_except_for_full_float32_on_a_gpu(
-    shape: list[int], dtype: str, device: torch.device, layout: str
-) -> None:
-    assert memory_format("auto", shape, Amp(dtype), device) == layout
-
-
-@pytest.mark.parametrize(
-    ("capability", "layout"), [((8, 0), "channels_last"), ((7, 5), "contiguous_format")]
-)
-def test_auto_takes_tf32_for_what_it_is_on_the_gpu_that_is_there(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], layout: str
+    monkeypatch: pytest.MonkeyPatch,
+    shape: list[int],
+    amp: Amp,
+    device: torch.device,
+    capability: tuple[int, int] | None,
+    layout: str,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert memory_format("auto", IMAGE, Amp("float32", tf32=True), GPU) == layout
+    assert memory_format("auto", shape, amp, device) == layout
 
 
 def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it() -> None:
@@ -109,13 +110,13 @@ def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused: bool) -> None
 
 def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:
     chosen = ["model.memory_format=contiguous_format", "cudnn_benchmark=true"]
-    for done in one_after_another(
+    one_after_another(
         shell,
         ["train.py", *TINY, "hydra.run.dir=default"],
         ["train.py", *TINY, "hydra.run.dir=chosen", *chosen],
         ["evaluate.py", "ckpt=default", "hydra.run.dir=evaluated"],
-    ):
-        assert done.returncode == 0, done.stderr
+        code=0,
+    )
     found = {name: result(shell.folder / name) for name in ("default", "chosen")}
     layouts = [each["memory_format"] for each in found.values()]
     assert layouts == ["channels_last", "contiguous_format"]

@@ -102,29 +102,3 @@ def test_the_first_bad_loss_leaves_the_weights_as_they_were(tmp_path: Path) -> N
     weights = list(run.state.model.parameters())
     assert max(weight.abs().max().item() for weight in weights) > 1e29  # of the first step
     assert all(weight.isfinite().all() for weight in weights)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("how", [(), HALF], ids=["fp32", "float16 and a scaler"])
-def test_between_log_points_the_host_never_waits_for_a_step(
-    how: tuple[str, ...], tmp_path: Path
-) -> None:
-    with training(tmp_path, *how, "device=cuda", "log_every=1000", "clock.sample=0") as run:
-        epoch = run.batches.epoch
-
-        def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
-            """Waiting is an error from the third batch on: the first ones allocate."""
-            try:
-                for number, batch in enumerate(epoch(*arguments)):
-                    if number > 1:
-                        torch.cuda.set_sync_debug_mode("error")
-                    yield batch
-            finally:  # the loop ends at its last step, and does not ask for another batch
-                torch.cuda.set_sync_debug_mode("default")
-
-        run.warmup.steps = 0
-        run.batches.epoch = watched  # type: ignore[method-assign]
-        try:
-            train(run)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")

@@ -24,12 +24,6 @@ def faults():
 faults()
 print(faults())
 """
-BEGIN = """
-from benchmarks import ours
-from omegaconf import OmegaConf
-from ninefold.train import build
-build.begin(OmegaConf.create(ours.job("parallel={}").text))
-"""
 
 
 def faults(how: str) -> int:
@@ -56,12 +50,6 @@ def test_memory_that_was_freed_is_had_again_without_a_page_fault() -> None:
 @glibc
 def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_back() -> None:
     assert faults("give_back_freed()") > 300  # of huge pages too, if there are any
-
-
-@pytest.mark.slow
-@glibc
-def test_a_run_keeps_freed_memory() -> None:
-    assert faults(BEGIN.format("ddp")) < 100
 
 
 RESIDENT = """

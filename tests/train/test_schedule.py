@@ -16,17 +16,10 @@ from ninefold.errors import ConfigError
 from tests.conftest import metrics
 
 SMALL = [
-    "dataset=synthetic",
-    "dataset.shape=[1,4,4]",
-    "dataset.train_count=64",
-    "batch_size=16",
-    "model.net.width=8",
-    "threads=1",
-    "checkpoint.every=null",
-    "logger=jsonl",
-    "log_every=1",
+    "dataset=synthetic", "dataset.shape=[1,4,4]", "dataset.train_count=64", "batch_size=16",
+    "model.net.width=8", "threads=1", "checkpoint.every=null", "logger=jsonl", "log_every=1",
     "epochs=3",
-]
+]  # fmt: skip
 STEPS, PER_EPOCH, LR = 12, 4, 0.001
 
 
@@ -41,36 +34,30 @@ def cosine(position: float) -> float:
     return LR * (1 + math.cos(math.pi * position)) / 2
 
 
-def test_a_scheduler_is_stepped_per_epoch_by_default() -> None:
-    expected = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
-    assert rates("scheduler=cosine") == pytest.approx(expected)
+EPOCHS = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
+WARM = [min(1, step / 5) for step in range(1, STEPS + 1)]
+COURSES: dict[str, tuple[list[str], list[float]]] = {
+    "per epoch": (["scheduler=cosine"], EPOCHS),
+    "per step": (
+        ["scheduler=cosine", "scheduler.per=step"], [cosine(step / STEPS) for step in range(STEPS)]
+    ),
+    "per step, warmed up": (
+        ["scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5"],
+        [*(LR * factor for factor in WARM[:5]),
+         *(cosine(step / (STEPS - 5)) for step in range(STEPS - 5))],
+    ),
+    "per epoch, warmed up": (
+        ["scheduler=cosine", "scheduler.warmup=5"],
+        [rate * factor for rate, factor in zip(EPOCHS, WARM, strict=True)],
+    ),
+    "plateau, warmed up": (["scheduler.warmup=2", "max_steps=3"], [LR / 2, LR, LR]),
+}  # fmt: skip
 
 
-def test_a_scheduler_stepped_per_step_reaches_its_end_with_the_run() -> None:
-    expected = [cosine(step / STEPS) for step in range(STEPS)]
-    assert rates("scheduler=cosine", "scheduler.per=step") == pytest.approx(expected)
-
-
-def test_warm_up_rises_linearly_to_the_schedulers_rate() -> None:
-    warm = [LR * step / 5 for step in range(1, 6)]
-    then = [cosine(step / (STEPS - 5)) for step in range(STEPS - 5)]
-    assert rates("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5") == pytest.approx(
-        warm + then
-    )
-    epochs = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
-    factors = [min(1, step / 5) for step in range(1, STEPS + 1)]
-    assert rates("scheduler=cosine", "scheduler.warmup=5") == pytest.approx(
-        [rate * factor for rate, factor in zip(epochs, factors, strict=True)]
-    )
-
-
-def test_plateau_can_be_warmed_up_but_not_stepped_per_step() -> None:
-    assert rates("scheduler.warmup=2", "max_steps=3") == pytest.approx([LR / 2, LR, LR])
-    with (
-        pytest.raises(ConfigError, match=r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
-        ours.training(*SMALL, "scheduler.per=step"),
-    ):
-        pass
+@pytest.mark.parametrize("name", COURSES)
+def test_the_rate_of_each_step_is_the_schedulers_and_rises_to_it_in_a_warm_up(name: str) -> None:
+    overrides, expected = COURSES[name]
+    assert rates(*overrides) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
@@ -181,6 +168,7 @@ def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
         (["optimizer=sgd", "optimizer.momentum=0"], r"optimizer=torch\.optim\.SGD: .*Nesterov"),
         (["+optimizer.foo=1"], r"optimizer=torch\.optim\.AdamW: .*'foo'"),
         (["scheduler.factor=1"], r"scheduler=\S+ReduceLROnPlateau: .*Factor should be < 1"),
+        (["scheduler.per=step"], r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
     ],
 )  # fmt: skip
 def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_configuration(

@@ -26,7 +26,6 @@ from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
 from ninefold.model import Output
-from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial
 from tests.conftest import Shell
@@ -221,12 +220,6 @@ def test_an_evaluation_that_fails_is_told_before(
 )
 def test_an_evaluation_that_may_go_well_is_not_refused(methods: dict[str, Any]) -> None:
     evaluate(trial(task=Own(**methods)), 96)
-
-
-def test_classification_refuses_targets_that_are_no_classes() -> None:
-    line = r"^error: task=classification: the targets are float32 \[5\]; a class number for each"
-    with pytest.raises(ConfigError, match=line):
-        evaluate(trial(task=Classification(5)), 64, targets=torch.rand(2, 5))
 
 
 def test_masks_that_are_void_in_the_first_examples_are_not_refused() -> None:

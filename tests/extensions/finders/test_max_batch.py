@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import resource
 
 import pytest
 
@@ -121,22 +120,6 @@ def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell: Shell) -
         assert (found["batch_size"], found["status"]) == (96, "whole_set")
         assert (folder / "96" / "result.json").is_file()
     assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
-
-
-@pytest.mark.slow
-def test_where_memory_ends_a_batch_does_not_fit_and_no_run_fails(shell: Shell) -> None:
-    limit = 5500 * 2**20  # of address space
-    done = shell.run(
-        "-m", "ninefold", "finders", "what=batch_size", "dataset=synthetic",
-        "dataset.shape=[3,64,64]", "dataset.train_count=4096",
-        "dataset.test_count=64", "max_steps=1", "batch_size=128", "logger=quiet", "amp=fp32",
-        "hydra.run.dir=found",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads((shell.folder / "found" / "batch_size.json").read_text())
-    assert 128 <= found["batch_size"] < found["fails_at"] < 4096
-    assert found["why"].startswith("memory=exhausted: ")
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from ninefold.dataset.cifar10 import BINARY, CIFAR10, FILES
 from ninefold.errors import DataError
 from ninefold.extensions.hf import HF
-from tests.conftest import Shell, metrics
-from tests.faults.runs import one_after_another, state_hash
 
 NAMES = ["airplane", "cat", "dog", "frog", "ship"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
@@ -107,44 +104,3 @@ def test_labels_without_names_are_counted_and_checked(tmp_path: Path) -> None:
     assert of(tmp_path / "set").count_classes() == 5
     with pytest.raises(DataError, match=r"dataset.classes=3: .* labels from 0 to 4"):
         of(tmp_path / "set", classes=3).load("train")
-
-
-def cifar10_and_its_parquet(folder: Path, train: int) -> tuple[Path, Path]:
-    """Generated images in CIFAR-10's own files, and the first `train` of them as parquet."""
-    draw = np.random.default_rng(0)
-    (folder / BINARY).mkdir(parents=True)
-    (folder / "parquet").mkdir()
-    for split, names in FILES.items():
-        records = draw.integers(0, 256, (10_000 * len(names), 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        for number, name in enumerate(names):
-            part = records[number * 10_000 : (number + 1) * 10_000]
-            (folder / BINARY / f"{name}.bin").write_bytes(part.tobytes())
-        some = records[: train if split == "train" else None]
-        images = some[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        made = table(np.ascontiguousarray(images), some[:, 0].tolist(), [*map(str, range(10))])
-        made.to_parquet(folder / "parquet" / f"{split}-00000-of-00001.parquet")
-    return folder, folder / "parquet"
-
-
-@pytest.mark.slow
-def test_a_run_on_parquet_is_bitwise_that_on_cifar10s_own_files(
-    shell: Shell, tmp_path: Path
-) -> None:
-    cifar, parquet = cifar10_and_its_parquet(tmp_path / "set", 640)
-    assert len(CIFAR10(str(cifar)).load("train")) == 50_000
-    job = ["dataset.limit=640", "dataset.mean=[0.5]", "dataset.std=[0.25]", "dataset.crop=4",
-           "dataset.flip=true", "dataset.shape=[3,32,32]", "optimizer=adamw", "log_every=1",
-           "epochs=2", "logger=jsonl", "device=cpu"]  # fmt: skip
-    commands = [
-        ["train.py", "dataset=cifar10", f"dataset.root={cifar}", *job, "hydra.run.dir=own"],
-        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
-         "hydra.run.dir=hf"],
-        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
-         "loader.workers=2", "hydra.run.dir=threads"],
-    ]  # fmt: skip
-    one_after_another(shell, *commands, code=0)
-    own = shell.folder / "own"
-    for name in ("hf", "threads"):
-        assert state_hash(shell.folder / name) == state_hash(own)
-        assert metrics(shell.folder / name, "loss") == metrics(own, "loss")

@@ -13,7 +13,6 @@ from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
 from ninefold.extensions.multilabel.multilabel import MultiLabel
 from ninefold.extensions.multilabel.shapes import SHAPES, Shapes
-from tests.conftest import Shell, only_run, result
 
 torch.manual_seed(0)
 LABELS = torch.rand(41, 4) < torch.tensor([0.5, 0.2, 0.7, 0.0])
@@ -82,16 +81,6 @@ def test_labels_are_smoothed_towards_one_half_in_training_alone() -> None:
     expected = F.binary_cross_entropy_with_logits(output, torch.where(target, 0.9, 0.1))
     assert torch.allclose(task.train().loss(output, target), expected)
     assert torch.equal(task.eval().loss(output, target), MultiLabel(3).loss(output, target))
-
-
-def test_the_items_of_a_users_class_say_how_many_labels_there_are(shell: Shell) -> None:
-    items = "{_target_: tests.dataset.mine.Item, kind: multi-hot}"
-    done = shell.train(
-        "task=multilabel", "dataset=mapped", f"dataset.train={items}", f"dataset.test={items}",
-        "model=mlp", "batch_size=8", "max_steps=1", "device=cpu",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert result(only_run(shell.folder))["score"] == "mean F1"
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,7 @@ def step_of(path: Path) -> int:
     return int(found["step"])
 
 
-WAYS: list[Any] = [
-    (2, {}),
-    pytest.param(4, {"replicas": 2}, marks=SLOW),
-]
+WAYS: list[Any] = [(2, {}), pytest.param(4, {"replicas": 2}, marks=SLOW)]
 
 
 @pytest.mark.parametrize(("ranks", "options"), WAYS, ids=str)

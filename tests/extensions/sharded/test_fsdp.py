@@ -27,7 +27,6 @@ from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.extensions.sharded.made import batch, made, network, plain
 from tests.parallel.ranks import on_ranks
-from tests.train.test_process_settings import BEGIN, faults, glibc
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
@@ -141,13 +140,7 @@ class Counts(nn.Module):
         return -(first[:, None] - torch.arange(10)).abs() * self.scale
 
 
-@pytest.mark.parametrize(
-    ("examples", "batch_size"),
-    [
-        (5, 4),
-        pytest.param(1, 8, marks=SLOW),
-    ],
-)
+@pytest.mark.parametrize(("examples", "batch_size"), [(5, 4), pytest.param(1, 8, marks=SLOW)])
 def test_evaluations_of_any_size_end_and_count_each_example_once(
     examples: int, batch_size: int, tmp_path: Path
 ) -> None:
@@ -374,9 +367,3 @@ def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str
     notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)
-
-
-@SLOW
-@glibc
-def test_a_run_gives_back_freed_memory_as_its_parameters_are_gathered_for_a_short_time() -> None:
-    assert faults(BEGIN.format("fsdp")) > 300

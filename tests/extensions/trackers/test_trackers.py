@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 import socket
 import struct
 import threading
@@ -23,7 +22,7 @@ from ninefold.extensions.trackers.tracking import Point, Tracked
 from ninefold.logger import Run
 from ninefold.process import poll_until
 from ninefold.result import Result
-from tests.conftest import ROOT, Shell, wait_until
+from tests.conftest import ROOT, Shell
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
@@ -290,23 +289,6 @@ def test_a_process_ends_although_the_server_of_its_tracker_hangs(
     assert process.stdout.readline() == "closed\n"
     process.communicate(timeout=20)  # wandb's own end waits for 90 s
     assert process.returncode == 0
-    assert not shell.survivors()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_nothing_of_a_tracker_outlives_its_launcher(
-    shell: Shell, number: int, options: list[str]
-) -> None:
-    train = [str(ROOT / "train.py"), "epochs=1000", "log_every=1", "hydra.run.dir=run"]
-    process = shell.start(*train, *options)
-    path = shell.folder / "run" / "metrics.jsonl"
-    wait_until(lambda: path.exists() and path.read_text(), process)
-    time.sleep(3)
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == (75 if number == signal.SIGTERM else -signal.SIGKILL)
     assert not shell.survivors()
 
 

@@ -134,10 +134,7 @@ def test_output_and_targets_that_do_not_fit_are_refused(
             r"task\.loss=dice: no such loss; cross_entropy, mse",
         ),
         (lambda: Landmarks(None), "task=landmarks: the dataset has no spacing"),
-        (
-            lambda: Landmarks(SPACING).scores(torch.zeros(2, 3), []),
-            "no example of the set has a",
-        ),
+        (lambda: Landmarks(SPACING).scores(torch.zeros(2, 3), []), "no example of the set has a"),
     ],
 )
 def test_what_cannot_be_learned_or_scored_is_refused(make: Any, said: str) -> None:
