@@ -1,7 +1,5 @@
 """Run the project's commands in real processes and check that none is left behind."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

@@ -8,8 +8,6 @@ was seen.
 Exit code 1 if they fail without a defect.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Commands in a terminal: what it shows."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

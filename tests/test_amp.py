@@ -1,7 +1,5 @@
 """Precision: the promised dtype is used, and skipped steps are counted."""
 
-from __future__ import annotations
-
 import math
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """Benchmarks: turns, intervals, and the verdicts met, not met and void."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

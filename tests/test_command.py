@@ -1,7 +1,5 @@
 """The command `ninefold`, and `python -m ninefold`: what it is told, and which command that is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

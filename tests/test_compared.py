@@ -1,7 +1,5 @@
 """What is compared by default differs on the machine at hand, and is safe without a score."""
 
-from __future__ import annotations
-
 import pytest
 
 from ninefold.compared import axes, of

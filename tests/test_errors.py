@@ -1,7 +1,5 @@
 """Failures: one line, an exit code and a class each; the line of the user's code; limits."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Files of folders that anybody may have made: links, FIFOs, devices, false sizes."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -1,7 +1,5 @@
 """The sitting on a GPU, as far as a CPU can show that it works: verdicts, limits, a rehearsal."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A command as a whole: what it keeps of its runs, and a study that has nothing left to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

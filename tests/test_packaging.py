@@ -1,7 +1,5 @@
 """The extras of the package: each can be installed as the tests ran with it, and is told of."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Iterator

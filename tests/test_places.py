@@ -1,7 +1,5 @@
 """A command is printed as this user types it; modules are found where the launcher found them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

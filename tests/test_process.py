@@ -1,7 +1,5 @@
 """What a process of ours does beside its work: waiting, streams, its temporary folder, its exit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which process of a run this is, and environments that are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A command is refused before it touches the folder of a run that there is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """result.json: reading and writing, atomicity, and the recorded environment."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A signal to one process stops all of a run after the same step."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct

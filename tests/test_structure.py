@@ -1,7 +1,5 @@
 """The shape of the house: imports go down only, the axes are ignorant of each other."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

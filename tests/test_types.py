@@ -1,7 +1,5 @@
 """Types of values: what each accepts, and the words in which it says so."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Checkpoints that claim more than their files have are refused before anything is made of them."""
 
-from __future__ import annotations
-
 import io
 import time
 import zipfile

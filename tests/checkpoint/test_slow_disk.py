@@ -1,7 +1,5 @@
 """On a disk that is slower than training, checkpoints are left out, and nothing else changes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Checkpoints: whatever happens to a writer or a file, what is read is whole and runs no code."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

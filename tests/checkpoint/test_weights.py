@@ -1,7 +1,5 @@
 """Weights from anybody's file: what fits is loaded, and what does not is told."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path

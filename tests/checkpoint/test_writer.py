@@ -1,7 +1,5 @@
 """Saving beside the training: what is written is what was, and what goes wrong is told in time."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import signal

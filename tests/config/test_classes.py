@@ -1,7 +1,5 @@
 """dataset.classes=null: the launcher counts them before the job is frozen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What cannot be combined is refused before a process starts, in one line that says what to do."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

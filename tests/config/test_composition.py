@@ -1,7 +1,5 @@
 """A command is composed as Hydra's own main composes it."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

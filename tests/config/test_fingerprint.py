@@ -1,7 +1,5 @@
 """Code is told from other code if, and only if, a run executes it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

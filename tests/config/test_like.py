@@ -1,7 +1,5 @@
 """like=FOLDER stands for the words with which a study or a run was made; the command's win."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keys that one option alone has: they stand beside its module, which is not imported."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from pydoc import locate

@@ -1,7 +1,5 @@
 """The words of a command: what is refused before it is composed, quotes, the last of each key."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A key that some options of a group have is of those alone in a sweep over the group."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

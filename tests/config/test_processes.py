@@ -1,7 +1,5 @@
 """How many processes a run has: parts of a batch and copies of the parameters are equal."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import ours

@@ -1,7 +1,5 @@
 """Documentation, help and comments that are generated from the schema."""
 
-from __future__ import annotations
-
 import pytest
 
 from ninefold.config.list_commands import COMMANDS, options_of

@@ -1,7 +1,5 @@
 """Which run a command resumes, and which of its overrides a resumed run takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

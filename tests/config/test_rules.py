@@ -1,7 +1,5 @@
 """Checks and errors: what is wrong is found before anything starts, and told in one line."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

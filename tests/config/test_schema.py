@@ -1,7 +1,5 @@
 """The schema agrees with conf/: each key once, with the same default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options of the user's own are used, or the command is refused: never left out silently."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

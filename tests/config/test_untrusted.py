@@ -1,7 +1,5 @@
 """A stored configuration is compared with the job that a checkpoint holds."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Networks and losses of users, of anything but single images with classes."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """Erasing, mixup and cutmix: the same for every split of a batch, exact on resume."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches: what a process trains on is a function of seed, epoch and example alone."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

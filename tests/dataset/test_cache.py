@@ -1,7 +1,5 @@
 """dataset.cache: cached examples are the decoded ones, made again when anything changes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

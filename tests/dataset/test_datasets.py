@@ -1,7 +1,5 @@
 """Datasets: the bytes are those of the source, and what is not whole is refused."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import pickle

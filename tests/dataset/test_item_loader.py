@@ -1,7 +1,5 @@
 """Worker processes and threads read a user's Dataset ahead, and change nothing that is read."""
 
-from __future__ import annotations
-
 import gc
 import os
 import resource

@@ -1,7 +1,5 @@
 """dataset=mapped: items of several inputs and targets, of any shape and dtype, and bad ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loader threads change when examples are read, and nothing else; how many, and their memory."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

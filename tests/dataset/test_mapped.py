@@ -1,7 +1,5 @@
 """dataset=mapped: items of any Dataset class, the same draws for the same seed, epoch and item."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """dataset=masks: layouts, class numbers, and one cut and one draw for an image and its mask."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 What is done on a GPU is done here on the tensors of a CPU.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The validation split: drawn by the seed, what is selected on, and apart from the test set."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The namespaces have no names and belong to processes that die with the test's, s
 when a test is killed, and several laboratories do not meet.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -14,8 +14,6 @@ Each step waits for the write before it: no checkpoint is left out because a wri
 that the steps are known at which a fault comes and from which a run goes on.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

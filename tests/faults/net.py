@@ -1,7 +1,5 @@
 """A network with everything that a resume can forget: BatchNorm's buffers, dropout's draws."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 

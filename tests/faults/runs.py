@@ -1,7 +1,5 @@
 """The run that tests of faults stop, break and resume, and the hash of where it ends."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

@@ -4,8 +4,6 @@ What is rejected before a folder is made leaves none; an older run stays as it w
 no traceback is left on the screen, whatever the number of processes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Files and keys of a segmentation that cannot be trained on are one line each."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad input to dataset=mapped: one line that names it, and no traceback."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

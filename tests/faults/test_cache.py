@@ -1,7 +1,5 @@
 """Caches of decoded examples when disks are full, processes are killed and commands are stopped."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A run has a readable checkpoint, whatever happens to its writers, files and disk."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Compiled runs at length: all nine cells, and the compiler at work when a run ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

@@ -1,7 +1,5 @@
 """A run that was stopped and resumed ends bitwise where the uninterrupted run does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

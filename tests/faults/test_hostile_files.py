@@ -3,8 +3,6 @@
 Most cases try to make `touch canary` happen, or leave a file where none should be.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -5,8 +5,6 @@ network namespaces of this machine (root, iproute2), see `tests.faults.hosts`. T
 shown without hosts in tests/launch/test_per_rank.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

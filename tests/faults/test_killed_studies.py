@@ -1,7 +1,5 @@
 """A study of nine cells that is killed at random moments and resumed ends the same."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

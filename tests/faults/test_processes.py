@@ -3,8 +3,6 @@
 Disks are filled and made read-only for real, which takes root.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Set F: runs that Slurm starts, on one node or two, its requeues, and sweeps by submitit."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -3,8 +3,6 @@
 A command either works or ends with one line, soon; and no file outside of the folder is changed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

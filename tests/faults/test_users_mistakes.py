@@ -3,8 +3,6 @@
 Whole commands, with a model, loss, logger and dataset of a user's in a folder of her own.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

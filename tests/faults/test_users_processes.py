@@ -4,8 +4,6 @@ It ends by itself, says in one line what happened and leaves nothing behind. The
 set and the logger are those of tests/faults/user/.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -3,8 +3,6 @@
 The test process is the zygote: torch is imported once, every writer is a fork that saves once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os

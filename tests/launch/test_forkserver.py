@@ -1,7 +1,5 @@
 """The forkserver dies with its launcher, whenever that is killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from ninefold.launch.forkserver import preloadable

@@ -4,8 +4,6 @@ Here they are processes of this host that have what ranks of two hosts have; rea
 tests/faults/test_hosts.py.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How many processes one command has on a host: all that are alive at once count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

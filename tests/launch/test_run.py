@@ -1,7 +1,5 @@
 """How runs are started, and that nothing is left of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The lock of a run folder."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A worker process, from its fork to its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Worker processes: those that do not end when a peer has failed, and those that take turns."""
 
-from __future__ import annotations
-
 import os
 import time
 

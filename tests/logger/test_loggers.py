@@ -1,7 +1,5 @@
 """Loggers are a list, name the score of the task and are closed with the result, once on disk."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The clock: training steps alone, and where their time goes."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

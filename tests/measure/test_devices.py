@@ -1,7 +1,5 @@
 """What a run says of the machine it ran on: how fast it was, and what it used."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

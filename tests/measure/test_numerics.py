@@ -1,7 +1,5 @@
 """What the first steps of a run leave, to see whether cells compute the same thing."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models: input and output shapes, and logits that do not depend on other examples."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

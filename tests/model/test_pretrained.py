@@ -1,7 +1,5 @@
 """Models of torchvision by name, and the pretrained weights that they start with."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which GPUs a run uses, by number; on this machine's CPU as far as that goes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

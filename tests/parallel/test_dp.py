@@ -1,7 +1,5 @@
 """DataParallel's replicas have the loss and gradients of one pass, each from its own outputs."""
 
-from __future__ import annotations
-
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module

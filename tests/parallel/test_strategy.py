@@ -1,7 +1,5 @@
 """What strategies tell of a run, and what they leave behind when it has ended."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A run with dataset.cache trains bitwise what the run without it does."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from importlib import import_module

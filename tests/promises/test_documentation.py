@@ -1,7 +1,5 @@
 """The documentation: links lead somewhere, tables are complete, pages are of today."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import signal

@@ -4,8 +4,6 @@ A project is a row of PROJECTS: a task with its data set and network. One that c
 and one whose data set and task come from outside the package are rows like the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs that start with other weights than those drawn from their seed, and train a part of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command that a study prints trains, word for word, what the study compared."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

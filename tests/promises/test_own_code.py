@@ -1,7 +1,5 @@
 """A run of one's own code is evaluated, exported and resumed by one word; no stranger's without."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A run is resumed bitwise whatever a user's code draws, keeps and orders, or is refused."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

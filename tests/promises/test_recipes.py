@@ -1,7 +1,5 @@
 """The recipes of docs/how-to/own-*.md run as they are printed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A checkpoint gives its figure again, however it is measured and whoever saved it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

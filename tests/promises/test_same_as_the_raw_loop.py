@@ -1,7 +1,5 @@
 """A run trains what the plainest loop trains, and waits for the device no more than that does."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator

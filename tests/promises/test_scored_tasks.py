@@ -1,7 +1,5 @@
 """task=regression and multilabel: what does not fit them is one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import ours

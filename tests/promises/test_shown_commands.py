@@ -11,8 +11,6 @@ ninefold, or the command says dataset.download=true.
 Targets of make and extras of pip are looked up, benches by their names; reports are written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

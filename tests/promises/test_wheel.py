@@ -1,7 +1,5 @@
 """An installed ninefold does what a clone does: its commands, its runs, and what they print."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Which turns count: by what other programs used and by the turns around, not by their own time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The matrix of a report: strategies down, precisions across, and first of all that is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Whether cells compute the same thing: how their first steps are read and judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """report.html in a real browser: it renders, and asks nobody for anything."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

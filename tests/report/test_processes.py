@@ -1,7 +1,5 @@
 """Cells of several numbers of processes: their names, their batches, their groups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A recording rebuilds from its recorded files alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

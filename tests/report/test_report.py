@@ -1,7 +1,5 @@
 """The report: what its figures, files, texts and errors promise."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

@@ -1,7 +1,5 @@
 """The command that trains with an answer is like its study, and says no more than it may."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path

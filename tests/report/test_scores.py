@@ -1,7 +1,5 @@
 """Reports of any score: a share, an error of which less is better, a negative ELBO, in its unit."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random

@@ -1,7 +1,5 @@
 """Timing in turns: what its rounds show, what is still measured, and what the report says."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Made-up studies that are timed in turns, of which the truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A study whose runs take no time."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence

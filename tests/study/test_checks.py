@@ -1,7 +1,5 @@
 """How many values a sweep gives to a key, before anything is listed."""
 
-from __future__ import annotations
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 

@@ -1,7 +1,5 @@
 """A sweep becomes cells and rounds, in an order that only the seed of the study decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any

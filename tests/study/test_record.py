@@ -1,7 +1,5 @@
 """sweep.json holds what a study needs to be resumed and reported."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A study runs all that is planned, and when resumed only what is missing."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

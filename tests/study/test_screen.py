@@ -1,7 +1,5 @@
 """A study shows a table in a terminal, elsewhere a line for each run; run.log has the rest."""
 
-from __future__ import annotations
-
 import re
 import signal
 import time

@@ -1,7 +1,5 @@
 """A study begins in an empty folder and is resumed only as the same study."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

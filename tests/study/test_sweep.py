@@ -1,7 +1,5 @@
 """A command runs its sweep as a study and prints how to resume it."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """Hydra's own sweepers and launchers, of the extras `sweepers` and `slurm`."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study of several numbers of processes: its cells, their names and their batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Classification and its evaluation: every example counted once, however they are spread."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor

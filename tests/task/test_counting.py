@@ -1,7 +1,5 @@
 """What tasks measure is counted on a GPU as on a CPU, without waiting for it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

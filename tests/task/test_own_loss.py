@@ -1,7 +1,5 @@
 """task.loss: a loss of torch.nn or of the user's own, as a mean over examples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

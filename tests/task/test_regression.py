@@ -1,7 +1,5 @@
 """Regression: losses, scores against scikit-learn's, and what it refuses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Segmentation: the loss of examples and the counts of pixels, void in neither."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

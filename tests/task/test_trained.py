@@ -1,7 +1,5 @@
 """What a function keeps and a run would not train is found, whichever way it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Clipping: bitwise what torch's functions do in the plainest loop, in every precision."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

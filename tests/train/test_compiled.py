@@ -1,7 +1,5 @@
 """A compiled network computes the same, and a profile tells of a run without touching it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace

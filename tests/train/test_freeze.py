@@ -1,7 +1,5 @@
 """What is frozen gets no gradient, and its batch normalization sees no batch."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The random generators of a training process."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

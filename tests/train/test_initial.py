@@ -1,7 +1,5 @@
 """Weights that a new run starts with: what is loaded from a file, and what stays as drawn."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which kernels a network runs on: its memory layout, and how cuDNN chooses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

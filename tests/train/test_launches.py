@@ -4,8 +4,6 @@ Counted by a stand-in for CUDA, where one is loaded: a GPU's libraries may launc
 for one operator.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 

@@ -1,7 +1,5 @@
 """The loss tracker does not wait for the device; the average is the average."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a training on a GPU does that one on a CPU cannot show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Memory that a step frees is the next one's."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

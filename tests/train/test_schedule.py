@@ -1,7 +1,5 @@
 """Learning rates: warm-up and schedules by step, and their exact resume."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

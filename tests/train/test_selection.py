@@ -1,7 +1,5 @@
 """What best.pt, patience and plateau follow: the task's score, in its own direction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

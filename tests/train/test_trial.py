@@ -3,8 +3,6 @@
 And what is tried changes nothing: no weight, buffer, state or random number.
 """
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

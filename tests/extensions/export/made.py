@@ -1,7 +1,5 @@
 """Checkpoints to export, made without training, and networks whose export differs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """An exported file computes what the evaluation computes, and is there only once that is seen."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Networks of several inputs and outputs as files, with the names that they have in the code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -29,7 +27,7 @@ CASES: dict[str, tuple[nn.Module, list[str], int]] = {
 }  # fmt: skip
 
 
-def source_of(kind: str, prepares: bool = True) -> graph.Source:
+def source_of(kind: str, prepares: bool = True) -> graph.Exported:
     node = {"_target_": "tests.dataset.mine.Item", "kind": kind}
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     examples = Mapped(train=node, test=node, keys=keys).load("test")

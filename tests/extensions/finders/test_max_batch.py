@@ -1,7 +1,5 @@
 """The largest batch that fits is found, without taking memory that is not free."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """A learning rate is found for a job, without a run."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

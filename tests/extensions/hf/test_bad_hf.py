@@ -1,7 +1,5 @@
 """Bad input to dataset=hf: one line that names it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """dataset=hf: what Hugging Face's library writes is read as the same bytes from other files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path

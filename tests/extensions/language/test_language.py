@@ -1,7 +1,5 @@
 """task=language and what it is tried with: dataset=text, model=gpt."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several labels of an example or a pixel: scores against scikit-learn's, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

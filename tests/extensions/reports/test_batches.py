@@ -1,7 +1,5 @@
 """Batch sizes are compared by how soon each reaches the same score, not by the time of an epoch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What more processes bring is told with intervals, of turns alone, and only where it is shown."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

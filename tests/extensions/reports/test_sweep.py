@@ -1,7 +1,5 @@
 """A plain sweep names the value with the best score, and has one table by value."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

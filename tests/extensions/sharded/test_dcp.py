@@ -1,7 +1,5 @@
 """Sharded checkpoints: what all ranks write is one checkpoint, verified, and runs no code."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

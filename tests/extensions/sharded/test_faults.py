@@ -1,7 +1,5 @@
 """A sharded checkpoint survives a kill at any system call; without a safeguard that is seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

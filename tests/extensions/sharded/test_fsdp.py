@@ -1,7 +1,5 @@
 """parallel=fsdp on real processes: what they hold, save, load and evaluate, and what it costs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs with parallel=fsdp train what others train, and runs go on with another strategy."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What fsdp and tensor refuse is one line, before a process starts."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

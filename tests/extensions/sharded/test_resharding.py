@@ -3,8 +3,6 @@
 60 resumes: 5 strategies that begin, 6 that go on, with and without a GradScaler.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

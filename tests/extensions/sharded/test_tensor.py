@@ -1,7 +1,5 @@
 """parallel=tensor on real processes: layers that are split learn what whole ones learn."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Models of timm by name, and the pretrained weights that they start with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Segmentation models of torchvision start with pretrained backbones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

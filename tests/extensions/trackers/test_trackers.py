@@ -1,7 +1,5 @@
 """MLflow and W&B, with their own clients: they have what metrics.jsonl has, and hold nothing up."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Masks of volumes that cannot be trained on are one line each."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Set D, volumes: files and keys of landmarks that cannot be trained on are one line each."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Masks of volumes: they move with their volume, voxel by voxel; layouts, dtypes, options."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Landmarks: heatmaps, the losses of examples, positions, and errors in millimeters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Landmarks and masks keep the promises of training: on small made-up heads, and on a real one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

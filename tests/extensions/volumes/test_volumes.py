@@ -1,7 +1,5 @@
 """Volumes: orientation, spacing and place of voxels and landmarks, layouts, headers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ U_MODE names what happens in step U_STEP (10; 0 is the constructor) of rank U_RA
 file that is written when it happens, with what is to be known of it.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing.util
 import os
