@@ -22,7 +22,7 @@ def in_terminal(
     command = (str(ROOT / "train.py"), *words)
     process = shell.start(*command, stdout=slave, stderr=slave, **options)
     os.close(slave)
-    return process, master  # type: ignore[return-value]
+    return process, master
 
 
 def shown(master: int, until: str = "") -> str:

@@ -10,12 +10,12 @@ import pytest
 
 from ninefold import __main__ as command
 from ninefold.config import options
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT
 
 CELLS = ["parallel=none,ddp", "amp=fp32,bf16", "study.ask=[time]", "study.control=true"]
 
 
-def test_it_imports_nothing_of_others_and_no_module_of_its_own() -> None:
+def test_it_imports_nothing_of_others_and_no_module_of_its_own():
     asked = (
         "import sys; before = {*sys.modules}; import ninefold; print(*({*sys.modules} - before))"
     )
@@ -26,7 +26,7 @@ def test_it_imports_nothing_of_others_and_no_module_of_its_own() -> None:
     assert names == {"ninefold"}
 
 
-def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherwise() -> None:
+def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherwise():
     assert command.compared([]) == ["-m", *CELLS]
     assert command.compared(["model=mlp"]) == ["-m", *CELLS, "model=mlp"]
     assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], *CELLS[2:], "-m", "amp=fp32"]
@@ -34,8 +34,8 @@ def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherw
 
 
 def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_be_run(
-    shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    shell, capsys, monkeypatch
+):
     from ninefold.config import composition, list_commands, resolvers
     from ninefold.study import checks, sweep
 
@@ -68,14 +68,12 @@ def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_b
 @pytest.mark.parametrize(
     "given", [["--cfg", "job"], ["--help"], ["--info"], ["-c", "job"], ["experiments=nine_way"]]
 )
-def test_compare_adds_nothing_to_what_only_shows_or_names_a_study(given: list[str]) -> None:
+def test_compare_adds_nothing_to_what_only_shows_or_names_a_study(given):
     assert command.compared(given) == given
 
 
 @pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions.COMMANDS])
-def test_help_of_each_command_that_is_listed_says_more_than_its_line(
-    name: str, shell: Shell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_each_command_that_is_listed_says_more_than_its_line(name, shell, capsys):
     assert command.none_of_them("--help") == 0
     listed = capsys.readouterr().out.splitlines()
     assert "help(ninefold.compare)" in listed[-1]
@@ -90,7 +88,7 @@ def test_help_of_each_command_that_is_listed_says_more_than_its_line(
         assert len(module.stdout.splitlines()) > 5
 
 
-def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_and_keys_are_printed(shell, capsys):
     from ninefold.config.list_commands import conf, keys
 
     assert conf([]) == conf(["amp"]) == conf(["model/mlp"]) == 0

@@ -16,10 +16,10 @@ from ninefold.compared import axes, of
     ],
 )
 def test_no_default_has_float16_without_a_grad_scaler_or_repeats_another(
-    gpus: int, capability: tuple[int, int] | None, parallel: str, amp: str
-) -> None:
+    gpus, capability, parallel, amp
+):
     assert of(gpus, capability) == {"parallel": parallel, "amp": amp}
 
 
-def test_on_a_cpu_no_gpu_is_looked_for() -> None:
+def test_on_a_cpu_no_gpu_is_looked_for():
     assert axes("cpu") == of(0, None)

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def nothing_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NINEFOLD_TYPED", raising=False)
 
 
-def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None:
+def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder():
     found = (places.ROOT, places.CONF, places.EXPERIMENTS)
     assert found == (ROOT, ROOT / "conf", ROOT / "experiments")
     assert not places.INSTALLED
@@ -36,7 +35,7 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None
 
 
 @pytest.mark.usefixtures("wheel")
-def test_installed_the_console_script_is_typed_and_prints_the_configuration() -> None:
+def test_installed_the_console_script_is_typed_and_prints_the_configuration():
     assert places.typed_as("train") == "ninefold train"
     assert places.typed_as("export") == "ninefold export"
     assert places.see() == "see ninefold conf"
@@ -45,8 +44,8 @@ def test_installed_the_console_script_is_typed_and_prints_the_configuration() ->
 
 @pytest.mark.parametrize("program", places.PROGRAMS)
 def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
-    program: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    program, monkeypatch
+):
     places.typed_with(program)
     assert places.typed_as("train") == f"{program} train"
     places.typed_with(None)
@@ -55,7 +54,7 @@ def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
     assert places.typed_as("train") == "python train.py"
 
 
-def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours() -> None:
+def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours():
     assert trained_with("ninefold train -m amp=fp32") == "ninefold train"
     assert trained_with("python -m ninefold train") == "python -m ninefold train"
     assert trained_with("python train.py -m") == "python train.py"
@@ -64,8 +63,8 @@ def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours() -> 
 
 
 def test_modules_are_looked_for_in_the_order_of_the_process_that_starts_another(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/stdlib", "/site", "relative"])
     with importable():

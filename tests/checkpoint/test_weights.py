@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 import torch
@@ -42,9 +41,7 @@ PREFIXES = ("", "module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.
 
 @pytest.mark.parametrize("make", [lambda: small(1), Adapter], ids=["small", "Adapter"])
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_wrappers_prefixes_are_dropped_in_any_nesting_but_no_name_of_the_models_own(
-    prefix: str, make: Callable[[], nn.Module]
-) -> None:
+def test_wrappers_prefixes_are_dropped_in_any_nesting_but_no_name_of_the_models_own(prefix, make):
     model, theirs = make(), make().state_dict()
     report = load_weights(model, {prefix + key: value for key, value in theirs.items()})
     assert report.complete, str(report)
@@ -54,24 +51,24 @@ def test_wrappers_prefixes_are_dropped_in_any_nesting_but_no_name_of_the_models_
 
 
 @pytest.mark.parametrize("key", [None, "model", "state_dict", "model_state_dict"])
-def test_weights_are_found_bare_or_under_a_usual_key(tmp_path: Path, key: str | None) -> None:
+def test_weights_are_found_bare_or_under_a_usual_key(tmp_path, key):
     theirs = small(1).state_dict()
     held = theirs if key is None else {key: theirs, "epoch": 3, "optimizer": {"state": {}}}
     torch.save(held, tmp_path / "file.pt")
     assert same(weights(read(tmp_path / "file.pt")), theirs)
 
 
-def test_what_is_no_tensor_is_no_weight() -> None:
+def test_what_is_no_tensor_is_no_weight():
     found = weights(OrderedDict(weight=torch.ones(1), epoch=3, name="net"))
     assert list(found) == ["weight"]
 
 
-def test_a_parameter_that_is_called_model_does_not_hide_the_others() -> None:
+def test_a_parameter_that_is_called_model_does_not_hide_the_others():
     found = {"model": torch.ones(1), "head": torch.ones(2)}
     assert same(weights(found), found)
 
 
-def test_the_report_tells_missing_unexpected_and_mismatched_tensors() -> None:
+def test_the_report_tells_missing_unexpected_and_mismatched_tensors():
     model = small(0)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     found = small(1).state_dict()
@@ -89,7 +86,7 @@ def test_the_report_tells_missing_unexpected_and_mismatched_tensors() -> None:
     assert all(torch.equal(after[key], found[key]) for key in report.loaded)
 
 
-def test_the_report_reads_as_one_line() -> None:
+def test_the_report_reads_as_one_line():
     found = small(1).state_dict()
     found.pop("0.bias")
     text = str(load_weights(small(0), {**found, **{f"x{k}": torch.ones(1) for k in range(6)}}))
@@ -98,8 +95,8 @@ def test_the_report_reads_as_one_line() -> None:
     )
 
 
-def test_loading_keeps_the_models_dtype_and_memory_format() -> None:
-    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+def test_loading_keeps_the_models_dtype_and_memory_format():
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     found = {key: value.double() for key, value in nn.Conv2d(3, 4, 3).state_dict().items()}
     assert load_weights(model, found).complete
     assert model.weight.dtype == torch.float32
@@ -119,16 +116,14 @@ KINDS: list[tuple[Callable[[Tensor], Tensor], str | None]] = [
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize(("make", "told"), KINDS, ids=lambda value: str(value)[:20])
-def test_a_tensor_of_another_kind_does_not_fit(
-    make: Callable[[Tensor], Tensor], told: str | None
-) -> None:
+def test_a_tensor_of_another_kind_does_not_fit(make, told):
     model = nn.Linear(2, 2, bias=False)
     report = load_weights(model, {"weight": make(torch.ones(2, 2))})
     assert report.mismatched == ([f"weight: {told}"] if told else [])
     assert bool((model.weight == 1).all()) is (told is None)
 
 
-def test_a_counter_takes_any_integer_and_no_float() -> None:
+def test_a_counter_takes_any_integer_and_no_float():
     model = nn.BatchNorm1d(2)
     assert load_weights(model, {**model.state_dict(), "num_batches_tracked": torch.tensor(
         3, dtype=torch.int32)}).complete  # fmt: skip
@@ -137,7 +132,7 @@ def test_a_counter_takes_any_integer_and_no_float() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_second_tensor_for_one_name_is_told_and_not_taken(first: bool) -> None:
+def test_a_second_tensor_for_one_name_is_told_and_not_taken(first):
     model, theirs = small(0), small(1).state_dict()
     second = {"module.0.bias": torch.full((2,), 9.0)}
     report = load_weights(model, {**second, **theirs} if first else {**theirs, **second})
@@ -146,7 +141,7 @@ def test_a_second_tensor_for_one_name_is_told_and_not_taken(first: bool) -> None
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("net.", ""), ("", "backbone.")])
-def test_a_prefix_of_the_file_or_of_the_model_is_found(theirs: str, ours: str) -> None:
+def test_a_prefix_of_the_file_or_of_the_model_is_found(theirs, ours):
     state = small(1).state_dict()
     names = {f"{ours}{key}" for key in state}
     found = aligned({f"{theirs}{key}": value for key, value in state.items()}, names)
@@ -155,14 +150,14 @@ def test_a_prefix_of_the_file_or_of_the_model_is_found(theirs: str, ours: str) -
     assert aligned(state, set(state)).keys() == state.keys()
 
 
-def test_a_file_from_before_batches_were_counted_is_complete() -> None:
+def test_a_file_from_before_batches_were_counted_is_complete():
     state = small(1).state_dict()
     old = {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")}
     assert len(old) < len(state)
     assert load_weights(small(0), old).complete
 
 
-def test_a_model_that_loads_its_own_version_only_is_loaded_and_restored() -> None:
+def test_a_model_that_loads_its_own_version_only_is_loaded_and_restored():
     model, other = (mnasnet0_5(num_classes=3) for _ in range(2))
     plain = dict(other.state_dict())
     assert load_weights(model, plain).complete

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from ninefold.dataset.folder import Folder
-from tests.conftest import Shell
 from tests.faults.runs import one_after_another
 
 
@@ -34,9 +33,7 @@ def job_of(photos: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_it(
-    shell: Shell, photos: Path
-) -> None:
+def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_it(shell, photos):
     job = job_of(photos)
     commands = [
         ["train.py", *job, "max_steps=2", "hydra.run.dir=outputs/runs/run"],
@@ -56,7 +53,7 @@ def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_
     assert "dataset.classes=4" in four.stderr
 
 
-def test_exif_turns_images_as_they_say_only_if_it_is_asked_to(photos: Path) -> None:
+def test_exif_turns_images_as_they_say_only_if_it_is_asked_to(photos):
     plain, turned = (
         Folder(str(photos), shape=(3, 16, 16), exif=exif).load("train").inputs[np.arange(1)][0]
         for exif in (False, True)

@@ -18,9 +18,7 @@ from ninefold.errors import ConfigError
         (1, 3, "choose 3"),
     ],
 )
-def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
-    batch_size: int, processes: int, advice: str | None
-) -> None:
+def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(batch_size, processes, advice):
     if advice is None:
         require_division(batch_size, processes)
         return
@@ -32,7 +30,7 @@ def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
     )
 
 
-def test_on_a_cpu_ddp_has_two_processes_unless_it_is_told_otherwise() -> None:
+def test_on_a_cpu_ddp_has_two_processes_unless_it_is_told_otherwise():
     job = ("parallel=ddp", "device=cpu")
     assert ours.job(*job).processes == 2
     assert ours.job(*job, "launch.cpu_processes=1").processes == 1

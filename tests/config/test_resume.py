@@ -61,9 +61,7 @@ def copied(begun: Path, name: str, folder: Path) -> Path:
 # resume=auto
 
 
-def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
-    shell: Shell,
-) -> None:
+def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(shell):
     command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
     (first,) = one_after_another(shell, command, code=0)
     started = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
@@ -83,9 +81,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     assert len(list((shell.folder / "outputs" / "runs").iterdir())) == 2
 
 
-def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
-    shell: Shell, begun: Path
-) -> None:
+def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, begun):
     runs = shell.folder / "runs"
     copied(begun, "cosine", runs / "old")
     for age, name in enumerate(["new", "other", "ended", "broken"]):
@@ -106,7 +102,7 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
     assert not (runs / "next").exists()
 
 
-def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun: Path) -> None:
+def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell, begun):
     run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
     interrupted(run)
     rank = {"argv": [*JOB, "parallel=ddp", "resume=auto", "max_steps=4"]}
@@ -117,7 +113,7 @@ def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
-def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Path) -> None:
+def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
     run = copied(begun, "plain", shell.folder / "run")
     command = [*JOB, "max_steps=4", "hydra.run.dir=run"]
     done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"}, code=0)
@@ -128,9 +124,7 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Pa
 # What a resumed run may be told
 
 
-def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
-    shell: Shell, begun: Path
-) -> None:
+def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shell, begun):
     run = copied(begun, "limited", shell.folder / "run")
     before = (run / "result.json").read_bytes()
     done = shell.train("resume=run", "seed=3", "model=resnet18", "dataset={limit: 600}",
@@ -165,14 +159,14 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     ids=str,
 )
 def test_a_resumed_run_has_the_overrides_of_one_command_with_all_of_them(
-    tmp_path: Path, begun: list[str], resumed: list[str], together: list[str]
-) -> None:
+    tmp_path, begun, resumed, together
+):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
     assert resume.all_overrides(tmp_path, resumed) == together
 
 
-def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, begun: Path) -> None:
+def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
     """What is lost with its result.json is not known: the process that goes on trains nothing."""
     run = copied(begun, "plain", shell.folder / "run")
     before = (run / "result.json").read_bytes()
@@ -186,7 +180,7 @@ def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, beg
     assert any("resumed at its end" in note for note in found["notes"])
 
 
-def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -> None:
+def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job():
     for key in ("parallel", "parallel.replicas", "optimizer.fused"):
         assert resume.may_change(key)
         assert not resume.may_vary(key)
@@ -200,7 +194,7 @@ def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -
     assert resume.fixed(one) == resume.fixed(other)
 
 
-def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path) -> None:
+def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path):
     states = {"a": None, "b": "ok", "c": "diverged", "d": "failed", "e": "preempted", "f": 7,
               "h": "killed in its first save"}  # fmt: skip
     for age, (name, status) in enumerate(states.items()):
@@ -228,8 +222,8 @@ EARLIER = Path(__file__).with_name("run_at_8e61ded.yaml")
 
 
 def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_on(
-    begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    begun, tmp_path, capsys
+):
     run = copied(begun, "plain", tmp_path / "run")
     interrupted(run)
     shutil.copy(EARLIER, run / "config.yaml")
@@ -247,9 +241,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_o
     assert capsys.readouterr().out == f"resume=auto: 1 cannot be read; resume={run} says why\n"
 
 
-def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named() -> (
-    None
-):
+def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named():
     with pytest.raises(CheckpointError, match="on the command line, as in amp=NAME, or add trust"):
         for_evaluation(EARLIER.read_text(), Path("x.pt"), {"parallel": {}})
     named = {"parallel": {}, "amp": {}}

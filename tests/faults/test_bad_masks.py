@@ -12,7 +12,6 @@ from PIL import Image
 from ninefold.dataset.images import spread
 from ninefold.dataset.masks import LOOKED_AT, Masks
 from ninefold.errors import ConfigError, DataError
-from tests.conftest import Shell
 from tests.dataset.scenes import CLASSES, VOID, write
 from tests.faults.refusals import cut_short, refuses
 
@@ -92,7 +91,7 @@ def dataset(root: Path, **options: Any) -> Masks:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, name: str) -> None:
+def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
     spoil, message = FILES[name]
     dataset(root).prepare()
     spoil(root)
@@ -109,9 +108,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
-    root: Path, name: str
-) -> None:
+def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, name):
     options, kind, message = OPTIONS[name]
     wrong = Masks(**{"root": str(root), "classes": CLASSES, "ignore": VOID, **options})
     for look in (wrong.prepare, lambda: wrong.load("train")):
@@ -140,8 +137,8 @@ SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]",
     ],
 )
 def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(
-    shell: Shell, tmp_path: Path, options: str
-) -> None:
+    shell, tmp_path, options
+):
     """It is found where the mask is read, long before a loss could be computed of it."""
     path = many(tmp_path / "scenes")
     paint(path, 7, 204)

@@ -1,6 +1,5 @@
 """Bad input to dataset=mapped: one line that names it, and no traceback."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,17 +38,13 @@ CLASSES = [
 
 
 @pytest.mark.parametrize(("described", "code", "expected"), CLASSES)
-def test_a_class_that_cannot_be_used_is_found_by_the_launcher(
-    described: Any, code: int, expected: str
-) -> None:
+def test_a_class_that_cannot_be_used_is_found_by_the_launcher(described, code, expected):
     with pytest.raises(Failure) as caught:
         Mapped(train=described, test=described).prepare()
     assert expected in said(caught.value, code)
 
 
-def test_a_module_that_cannot_be_imported_is_told_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_cannot_be_imported_is_told_with_its_line(tmp_path, monkeypatch):
     (tmp_path / "broken.py").write_text("print('imported')\n1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Failure) as caught:

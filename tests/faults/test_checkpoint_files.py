@@ -96,9 +96,7 @@ def crashes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("earlier", [(), (1, 2)], ids=len)
-def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
-    tmp_path: Path, earlier: tuple[int, ...]
-) -> None:
+def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(tmp_path, earlier):
     cases, wrong = crashes(tmp_path, earlier, Beside)
     assert cases > 50
     assert wrong == []
@@ -154,14 +152,14 @@ def refusals(folder: Path, error: str, kind: type[Checkpoints]) -> tuple[int, li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", ["ENOSPC", "EINTR"])
-def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path: Path, error: str) -> None:
+def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path, error):
     cases, wrong = refusals(tmp_path, error, Beside)
     assert cases > 50
     assert wrong == []
 
 
 @pytest.mark.slow
-def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(tmp_path: Path) -> None:
+def test_a_disk_that_loses_what_it_took_costs_a_save_and_no_checkpoint(tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
     saved(run, 1, 2)
     size = (run / "last.pt").stat().st_size
@@ -207,7 +205,7 @@ def wrong_choice(run: Path, step: int) -> list[str]:
     return found
 
 
-def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(tmp_path: Path) -> None:
+def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(tmp_path):
     """Either the file itself, whichever of its names is read, or what is under the name last.pt."""
     runs = []
     for keep in (2, 3):
@@ -233,7 +231,7 @@ def test_a_damaged_file_is_detected_and_replaced_by_the_newest_that_is_left(tmp_
     assert wrong == []
 
 
-def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_where_all_files_are_damaged_a_run_is_not_gone_on_with(tmp_path):
     run = tmp_path / "checkpoints"
     saved(run, 1, 2, 3)
     for path in {path.stat().st_ino: path for path in run.glob("*.pt")}.values():
@@ -273,9 +271,7 @@ def refused(folder: Path) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("percent", [0, 50, 99])
-def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(
-    tmp_path: Path, percent: int
-) -> None:
+def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(tmp_path, percent):
     folder = tmp_path / "disk"
     with disk(folder, "size=64m"):
         run = folder / "checkpoints"
@@ -289,7 +285,7 @@ def test_a_disk_with_room_for_a_part_of_a_checkpoint_keeps_the_earlier_ones(
 
 
 @pytest.mark.slow
-def test_a_disk_without_inodes_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_disk_without_inodes_is_said_to_have_none(tmp_path):
     folder = tmp_path / "disk"
     with disk(folder, "size=64m,nr_inodes=64"):
         run = folder / "checkpoints"

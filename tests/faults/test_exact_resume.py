@@ -56,8 +56,8 @@ def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, numbe
     [*(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-1]), CASES[-1]],
 )
 def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
-    shell: Shell, references: Path, strategy: str, precision: str, point: str, workers: int
-) -> None:
+    shell, references, strategy, precision, point, workers
+):
     options = job(strategy, precision, *(["accumulate=2"] if point == "accumulation" else []))
     phase, number = POINTS[point]
     run = shell.folder / "run"
@@ -74,9 +74,7 @@ def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
 
 
 @pytest.mark.slow
-def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(
-    shell: Shell, references: Path
-) -> None:
+def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(shell, references):
     options, run = job("ddp2", "fp16"), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], "ddp2", "step", 7)
     first = last_step(run)
@@ -96,9 +94,7 @@ EXTRAS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXTRAS)
-def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
-    shell: Shell, references: Path, name: str
-) -> None:
+def test_what_goes_along_with_the_weights_is_resumed_as_exactly(shell, references, name):
     strategy, extra, number = EXTRAS[name]
     options, run = job(strategy, "fp32", *extra), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], strategy, "step", number)
@@ -119,8 +115,8 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "precision"), [(1, 2, "fp32"), (2, 1, "bf16")])
 def test_another_number_of_processes_goes_on_with_the_same_examples(
-    shell: Shell, references: Path, before: int, after: int, precision: str
-) -> None:
+    shell, references, before, after, precision
+):
     """The sums differ in their order: losses agree within 1e-5 (fp32) and 3e-2 (bfloat16)."""
     changes = ["+model.net.plain=true", "checkpoint.every=0", "log_every=1"]
     options = job("ddp2", precision, *changes)

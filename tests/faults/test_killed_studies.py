@@ -23,7 +23,7 @@ def begun(shell: Shell, where: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(shell: Shell) -> None:
+def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(shell):
     began = time.monotonic()
     assert begun(shell, "hydra.sweep.dir=whole").wait(timeout=900) == 0
     each = (time.monotonic() - began) / (KILLS + 1)

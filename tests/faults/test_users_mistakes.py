@@ -145,8 +145,8 @@ QUICK = 4  # of these `make test` tries the first; the others are for `make faul
     ],
 )
 def test_an_error_in_a_users_code_names_its_file_and_line(
-    shell: Shell, mine: Path, fault: str, arguments: list[str], code: int, field: str, text: str
-) -> None:
+    shell, mine, fault, arguments, code, field, text
+):
     done = train(shell, mine, fault, QUIET, *arguments)
     refused(done, code, field, hint=line_of(mine, text))
     assert "please report it" not in done.stderr
@@ -166,8 +166,8 @@ REFUSED = "optimizer=torch.optim: it, or a scheduler of it, refused its step"
     ],
 )  # fmt: skip
 def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
-    shell: Shell, mine: Path, arguments: list[str], field: str
-) -> None:
+    shell, mine, arguments, field
+):
     refused(train(shell, mine, "", QUIET, *arguments), 2, field)
 
 
@@ -183,20 +183,20 @@ def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
     ],
 )  # fmt: skip
 def test_more_processes_than_a_host_can_run_are_refused_by_the_key_that_asks_for_them(
-    shell: Shell, mine: Path, words: str, field: str
-) -> None:
+    shell, mine, words, field
+):
     before = {path.name for path in shell.folder.iterdir()}
     refused(train(shell, mine, "", QUIET, *words.split(" ")), 2, field)
     assert {path.name for path in shell.folder.iterdir()} == before
 
 
-def test_who_has_two_optimizers_is_told_of_time_steps(shell: Shell, mine: Path) -> None:
+def test_who_has_two_optimizers_is_told_of_time_steps(shell, mine):
     done = train(shell, mine, "", QUIET, "optimizer=two")
     refused(done, 2, "optimizer=two: it returns an object of type tuple", hint="time_steps")
 
 
 @pytest.mark.slow
-def test_too_few_open_files_are_told_before_anything_starts(shell: Shell) -> None:
+def test_too_few_open_files_are_told_before_anything_starts(shell):
     command = "ulimit -n 100; exec $0 $1 parallel=ddp parallel.processes=20 batch_size=20"
     process = shell.spawn(["bash", "-c", command, sys.executable, str(ROOT / "train.py")])
     out, err = process.communicate(timeout=120)
@@ -214,9 +214,7 @@ def test_too_few_open_files_are_told_before_anything_starts(shell: Shell) -> Non
         pytest.param("features.0.weight", 1e38, "test_loss=nan: not finite", marks=SLOW),
     ],
 )  # fmt: skip
-def test_an_evaluation_without_a_finite_figure_is_numerics(
-    shell: Shell, trained: Path, name: str, value: float, field: str
-) -> None:
+def test_an_evaluation_without_a_finite_figure_is_numerics(shell, trained, name, value, field):
     content: dict[str, Any] = torch.load(trained / "checkpoints" / "last.pt", weights_only=True)
     assert name in content["model"], list(content["model"])
     content["model"][name][0] = value

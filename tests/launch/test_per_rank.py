@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.errors import ConfigError, DataError, Failure
+from ninefold.errors import ConfigError, DataError
 from ninefold.launch.per_rank import RankFacts, hosts_of, require_equal, timeout_of
 from tests.conftest import ROOT, Shell, result
 
@@ -26,9 +26,7 @@ from tests.conftest import ROOT, Shell, result
         ("data", ["3f" * 32, "3f" * 32, "77" * 32], DataError, "data differ from a's (77777777, 3"),
     ],
 )
-def test_the_first_host_that_differs_is_named_with_what_differs(
-    name: str, values: list[str], kind: type[Failure], said: str
-) -> None:
+def test_the_first_host_that_differs_is_named_with_what_differs(name, values, kind, said):
     members = [RankFacts(rank, rank, host) for rank, host in enumerate("abc")]
     require_equal(members, [{name: values[0]}] * 3)
     with pytest.raises(kind) as raised:
@@ -36,7 +34,7 @@ def test_the_first_host_that_differs_is_named_with_what_differs(
     assert str(raised.value).startswith(f"error: hosts=c: its {said}")
 
 
-def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks() -> None:
+def test_hosts_are_told_apart_by_their_numbers_and_have_the_cpus_of_all_their_ranks():
     machine = {"cpu": "x", "cores": 1, "gpus": []}
     cyclic = [
         RankFacts(rank, rank % 2, "ab"[rank % 2], machine=machine, cpus=[rank // 2, 7])
@@ -109,9 +107,7 @@ def ends_of(
     asked, target = shell.folder / "cases.json", shell.folder / "ended.json"
     asked.write_text(json.dumps(cases))
     shell.run(str(script), str(asked), str(target), code=0)
-    found = json.loads(target.read_text())
-    assert isinstance(found, dict)
-    return found
+    return json.loads(target.read_text())
 
 
 def images(root: Path) -> Path:
@@ -151,9 +147,7 @@ ENDS: dict[str, tuple[list[int], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_a_rank_that_differs_fails_or_dies_is_told_in_one_line_of_each_that_is_left(
-    ended: tuple[Path, dict[str, Any]], case: str
-) -> None:
+def test_a_rank_that_differs_fails_or_dies_is_told_in_one_line_of_each_that_is_left(ended, case):
     """What is wrong before the first step is written nowhere; what ends a run, in its result."""
     folder, cases = ended
     codes, begins = ENDS[case]
@@ -181,7 +175,5 @@ def test_a_rank_that_differs_fails_or_dies_is_told_in_one_line_of_each_that_is_l
         ([], 1800),
     ],
 )
-def test_ranks_wait_as_long_as_the_arguments_say_before_anything_is_composed(
-    argv: list[str], seconds: float
-) -> None:
+def test_ranks_wait_as_long_as_the_arguments_say_before_anything_is_composed(argv, seconds):
     assert timeout_of(argv) == seconds

@@ -18,9 +18,7 @@ def one_core() -> Iterator[None]:
     machine.share_cores(None)
 
 
-def test_configurations_are_alive_together_as_far_as_their_processes_and_readers_allow(
-    one_core: None,
-) -> None:
+def test_configurations_are_alive_together_as_far_as_their_processes_and_readers_allow(one_core):
     readers, auto, ranks = (
         ours.job("device=cpu", *words)
         for words in (
@@ -38,8 +36,8 @@ def test_configurations_are_alive_together_as_far_as_their_processes_and_readers
 
 
 def test_the_readers_of_all_ranks_that_torchrun_started_on_a_host_are_counted_together(
-    one_core: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    one_core, monkeypatch
+):
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
     require_few_processes([ours.job("parallel=ddp", "loader.workers=32")])

@@ -85,9 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
         return shell, done
 
 
-def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
-    whole: tuple[Shell, Done],
-) -> None:
+def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(whole):
     shell, done = whole
     assert (done.returncode, done.stderr) == (0, "")
     run = only_run(shell.folder)
@@ -115,9 +113,7 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
     assert found["environment"]["versions"]["torch"]
 
 
-def test_environment_references_are_resolved_in_the_worker_and_written_nowhere(
-    whole: tuple[Shell, Done],
-) -> None:
+def test_environment_references_are_resolved_in_the_worker_and_written_nowhere(whole):
     shell, done = whole
     assert done.returncode == 0, done.stderr
     run = only_run(shell.folder)
@@ -144,7 +140,6 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
             "dataset.limit=200,10,100", *BARE, "threads=1", "parallel=ddp", "max_steps=5",
             "hydra.sweep.dir=s",
         )  # fmt: skip
-        assert process.stderr is not None
         line = process.stderr.readline()
         third = shell.folder / "s" / "2_ddp_fp32_seed0" / "result.json"
         assert not third.exists(), "the error came only after the next cell had run"
@@ -152,9 +147,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
         return sorted((shell.folder / "s").glob("*_ddp_*")), done, line
 
 
-def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(cells):
     runs, done, line = cells
     assert line.startswith("error: batch_size=64: larger than the training set; 10 examples found")
     assert done.stderr.count("\n") == 1, "the line of the cell that fails in the launcher"
@@ -164,9 +157,7 @@ def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(
     assert (runs[0].parent / "report" / "report.md").is_file()
 
 
-def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(cells):
     runs, done, line = cells
     again = f"error: batch_size=64: the same as above; in {runs[4].name}; see above\n"
     assert done.stderr == again
@@ -174,9 +165,7 @@ def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_g
     assert [result(run)["status"] for run in runs[3:]] == ["ok", "failed", "ok"]
 
 
-def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(cells):
     runs, _, _ = cells
     for outside, inline in ((runs[0], runs[3]), (runs[2], runs[5])):
         assert metrics(outside, "test_loss")
@@ -188,9 +177,7 @@ def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
 # What ends a run
 
 
-def test_under_torchrun_the_strategy_must_take_its_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_under_torchrun_the_strategy_must_take_its_processes(monkeypatch):
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=r"^error: parallel.processes=1: torchrun started 2"):
@@ -218,9 +205,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, str, 
         return run, first, status, shell.train("resume=run", "epochs=1")
 
 
-def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(
-    resumed: tuple[Path, Done, str, Done],
-) -> None:
+def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(resumed):
     run, first, status, second = resumed
     assert first.returncode == 130
     assert first.stderr.startswith("error: signal=SIGINT: the run was stopped;")
@@ -230,9 +215,7 @@ def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(
     assert result(run)["status"] == "ok"
 
 
-def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
-    shell: Shell, resumed: tuple[Path, Done, str, Done]
-) -> None:
+def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell, resumed):
     run = shell.folder / "run"
     shutil.copytree(resumed[0], run)
     assert result(run)["status"] == "ok"
@@ -246,7 +229,7 @@ def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
     assert (found["status"], found["amp"], found["seed"]) == ("preempted", "scaler", 3)
 
 
-def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell: Shell) -> None:
+def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell):
     process = shell.start(TRAIN, *ONE, "epochs=100000", "hydra.run.dir=run")
     wait_for(shell.folder / "run/checkpoints/last.pt", process)
     worker = max(shell.processes())
@@ -271,7 +254,7 @@ def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell:
         [TRAIN, "epohcs=1"],
     ],
 )
-def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: list[str]) -> None:
+def test_looking_at_a_configuration_imports_no_torch(shell, arguments):
     program = (
         "import atexit, runpy, sys\n"
         "atexit.register(lambda: print('torch' if 'torch' in sys.modules else 'clean'))\n"
@@ -283,9 +266,7 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
 
 
 @pytest.mark.parametrize("words", [["max_steps=1"], ["-m", "seed=0,1", "max_steps=1"]])
-def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_torch(
-    shell: Shell, words: list[str]
-) -> None:
+def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_torch(shell, words):
     (shell.folder / "torch.py").write_text("raise SystemExit(9)  # found before the real one")
     env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
     process, master = in_terminal(shell, *words, typed=True, env=env)
@@ -293,7 +274,7 @@ def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_tor
     process.wait(timeout=60)
 
 
-def test_a_terminal_shows_the_folder_of_the_run_its_loss_speed_and_time_left(shell: Shell) -> None:
+def test_a_terminal_shows_the_folder_of_the_run_its_loss_speed_and_time_left(shell):
     process, master = in_terminal(shell, "epochs=3", "~logger.tensorboard", typed=True)
     text = shown(master)
     assert process.wait(timeout=60) == 0

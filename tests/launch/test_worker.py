@@ -1,16 +1,14 @@
 """A worker process, from its fork to its end."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
+from ninefold.errors import ConfigError, PeerError, ResourceError
 from ninefold.launch.failures import Raised, failure_of
-from tests.conftest import ROOT, Shell, wait_until
+from tests.conftest import ROOT, wait_until
 
 
-def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shell) -> None:
+def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell):
     options = ("epochs=100000", "threads=1", "logger=quiet")
     script = str(ROOT / "tests/launch/slow_start.py")
     process = shell.start(script, *options, env={"PYTHONPATH": str(ROOT)})
@@ -75,8 +73,8 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
     ],
 )
 def test_an_error_of_a_library_is_one_line_that_names_what_a_user_can_change(
-    error: Exception, kind: type[Failure], line: str, tmp_path: Path
-) -> None:
+    error, kind, line, tmp_path
+):
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
     assert str(failure).replace(str(tmp_path / "run.rank1.log"), "LOG").startswith(line)

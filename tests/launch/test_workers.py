@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT
 
 # Rank 1 ends up in a call that no signal to its Python code interrupts, as a rank that waits for
 # NCCL does: it keeps Python's lock.
@@ -26,7 +26,7 @@ class Stuck(Classification):
 """
 
 
-def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(shell: Shell) -> None:
+def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(shell):
     (shell.folder / "stuck.py").write_text(STUCK)
     done = shell.train(
         *("parallel=ddp", "parallel.processes=2", "task._target_=stuck.Stuck", "clock.warmup=0"),
@@ -41,9 +41,7 @@ def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(sh
 
 
 @pytest.mark.parametrize("inline", ["false", "true"])
-def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
-    shell: Shell, inline: str
-) -> None:
+def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(shell, inline):
     done = shell.train(
         *("optimizer.lr=1e30", "epochs=1", "logger=quiet"),
         *(f"launch.inline={inline}", "hydra.run.dir=run"),
@@ -89,9 +87,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(
-    shell: Shell,
-) -> None:
+def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(shell):
     (shell.folder / "hung.py").write_text(HUNG)
     path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = shell.run("hung.py", forked=True, env={"PYTHONPATH": path})
@@ -162,8 +158,8 @@ if __name__ == "__main__":
     ],
 )
 def test_between_turns_all_processes_of_a_run_are_stopped_and_nothing_is_read_ahead(
-    shell: Shell, given: list[str], count: int
-) -> None:
+    shell, given, count
+):
     """Otherwise a turn would pay nothing for its data, and threads of OpenMP that wait would spin
     on the cores that another cell computes on.
     """

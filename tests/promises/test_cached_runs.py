@@ -43,8 +43,8 @@ def same(folders: list[Path]) -> None:
 
 
 def test_a_run_whose_own_config_file_names_a_relative_cache_folder_resumes_without_a_word(
-    shell: Shell, photos: Path
-) -> None:
+    shell, photos
+):
     overlays = shell.folder / "conf" / "experiments"
     overlays.mkdir(parents=True)
     settings = "\n".join(f"  {key}" for key in ("cache: disk", "cache_dir: cache/"))
@@ -56,8 +56,8 @@ def test_a_run_whose_own_config_file_names_a_relative_cache_folder_resumes_witho
 
 
 def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(
-    shell: Shell, photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    shell, photos, monkeypatch
+):
     page = (ROOT / "docs" / "how-to" / "data.md").read_text().replace("\\\n", "")
     code, command = re.findall(
         r"```python\n(.*?)```\n\n(.*?)\n\n", page.partition(IN_MEMORY)[2], re.DOTALL

@@ -13,7 +13,7 @@ from torchvision.models import ShuffleNet_V2_X0_5_Weights
 from ninefold.checkpoint.store import read
 from ninefold.model import hub
 from ninefold.train import build
-from tests.conftest import Shell, result
+from tests.conftest import result
 from tests.faults.runs import one_after_another
 
 SMALL = ["batch_size=8", "dataset.limit=16", "threads=1", "clock.warmup=1",
@@ -29,9 +29,7 @@ DDP = ["parallel=ddp", "parallel.processes=2"]
 
 
 def model_of(run: Path) -> dict[str, Tensor]:
-    content = read(run / "checkpoints" / "last.pt")["model"]
-    assert isinstance(content, dict)
-    return content
+    return read(run / "checkpoints" / "last.pt")["model"]
 
 
 def drawn(run: Path) -> dict[str, Tensor]:
@@ -48,9 +46,7 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 # init
 
 
-def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
-    shell: Shell,
-) -> None:
+def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(shell):
     init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
     first, refused, kept, evaluated = one_after_another(
         shell,
@@ -92,7 +88,7 @@ WRONG: list[tuple[list[str], int, str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
+def test_what_cannot_be_meant_is_one_line(shell):
     job = ["train.py", "model=torchvision", "model.input_size=32", *SMALL, "launch.inline=true"]
     outcomes = one_after_another(shell, *([*job, *given] for given, _, _ in WRONG))
     for done, (_, code, said) in zip(outcomes, WRONG, strict=True):
@@ -105,9 +101,7 @@ def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(
-    shell: Shell,
-) -> None:
+def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(shell):
     here, empty = shell.folder / "here", shell.folder / "empty"
     file = here / "hub" / "checkpoints" / hub.cached(ShuffleNet_V2_X0_5_Weights.DEFAULT.url).name
     file.parent.mkdir(parents=True)

@@ -23,7 +23,7 @@ def configuration(run: Path) -> Any:
     return OmegaConf.to_container(OmegaConf.load(run / "config.yaml"))
 
 
-def test_the_run_of_the_printed_command_has_the_configuration_of_the_study(shell: Shell) -> None:
+def test_the_run_of_the_printed_command_has_the_configuration_of_the_study(shell):
     done = shell.train(
         "-m", *WORDS, "study.rounds=1", "numerics=1", "hydra.sweep.dir=a sweep", code=0
     )
@@ -66,7 +66,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_printed_command_finds_the_model_that_was_given_to_compare(shell: Shell) -> None:
+def test_the_printed_command_finds_the_model_that_was_given_to_compare(shell):
     (shell.folder / "mine.py").write_text(COMPARE)
     done = shell.run("mine.py", env={"PYTHONPATH": str(ROOT)}, code=0)
     *_, like, parallel, amp, trust = printed(done.stdout)

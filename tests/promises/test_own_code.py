@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -105,9 +104,7 @@ def evaluated(folder: Path) -> float:
     return float(json.loads((folder / "evaluation.json").read_text())["loss"])
 
 
-def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(
-    made: Path, shell: Shell
-) -> None:
+def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(made, shell):
     """Copied, and used from another folder: evaluated, exported and resumed.
 
     What refers to dataset.root holds from there too, as that is kept as an absolute path.
@@ -133,7 +130,7 @@ def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(
     assert "trust" not in (shell.folder / "copied" / "config.yaml").read_text()
 
 
-def test_a_command_that_is_repeated_names_its_own_classes_itself(made: Path, shell: Shell) -> None:
+def test_a_command_that_is_repeated_names_its_own_classes_itself(made, shell):
     shutil.copytree(made / "run", shell.folder / "runs" / "first")
     (shell.folder / "runs" / "first" / "result.json").unlink()  # as of one that was killed
     words = train(made)
@@ -145,7 +142,7 @@ def test_a_command_that_is_repeated_names_its_own_classes_itself(made: Path, she
     shell.train(*words, "max_steps=4", INLINE, "resume=runs/first", env=code_of(made), code=0)
 
 
-def test_code_that_is_not_found_is_missed_in_one_line(made: Path, shell: Shell) -> None:
+def test_code_that_is_not_found_is_missed_in_one_line(made, shell):
     for word in (f"ckpt={made}/run", f"resume={made}/run"):
         program = "evaluate.py" if word.startswith("ckpt") else "train.py"
         done = shell.run(str(ROOT / program), word, "trust=true", INLINE)
@@ -184,9 +181,7 @@ def its_own_word(run: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [an_optimizer, another_network, its_own_word])
-def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(
-    change: Callable[[Path], None], made: Path, shell: Shell
-) -> None:
+def test_a_changed_configuration_builds_nothing_that_the_command_does_not_name(change, made, shell):
     run = shell.folder / "run"
     shutil.copytree(made / "run", run)
     change(run)
@@ -210,9 +205,7 @@ class Net(nn.Sequential):
 """
 
 
-def test_a_network_of_ones_own_needs_none_of_the_arguments_of_the_option_it_replaces(
-    shell: Shell,
-) -> None:
+def test_a_network_of_ones_own_needs_none_of_the_arguments_of_the_option_it_replaces(shell):
     (shell.folder / "mynet.py").write_text(PLAIN)
     given = ["model.net._target_=mynet.Net", "max_steps=2", "logger=quiet", "launch.inline=true"]
     path = {"PYTHONPATH": str(shell.folder)}

@@ -32,18 +32,14 @@ def losses_of(shell: Shell, into: str, *overrides: str) -> list[float]:
     return metrics(folder, "loss")
 
 
-def test_the_strategy_recipe_trains_as_one_process_does_with_micro_batches(
-    shell: Shell, mine: Path
-) -> None:
+def test_the_strategy_recipe_trains_as_one_process_does_with_micro_batches(shell, mine):
     alone = losses_of(shell, "alone", "parallel=none")
     together = losses_of(shell, "together", "parallel=averaged", "launch.cpu_processes=2")
     assert len(alone) == 6
     assert together == pytest.approx(alone, abs=1e-5)
 
 
-def test_the_dataset_model_precision_and_logger_recipes_train_together(
-    shell: Shell, mine: Path
-) -> None:
+def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mine):
     random = np.random.default_rng(0)
     for split, count in (("train", 256), ("test", 64)):
         np.savez(
@@ -59,7 +55,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(
     assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
 
 
-def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, mine: Path) -> None:
+def test_the_preparation_task_and_schedule_recipes_train_together(shell, mine):
     random = np.random.default_rng(0)
     for split, count in (("train", 64), ("test", 32)):
         np.savez(
@@ -79,7 +75,7 @@ def test_the_preparation_task_and_schedule_recipes_train_together(shell: Shell, 
     assert (found["selection"], found["val_count"], found["test_count"]) == ("val", 16, 32)
 
 
-def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell: Shell, mine: Path) -> None:
+def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell, mine):
     (mine / "pictures.py").write_text(
         "import torch\nNOISE = torch.rand(32, 3, 8, 8)\n"
         "class Pictures:\n    def __len__(self): return len(NOISE)\n"
@@ -98,9 +94,7 @@ def test_the_recipe_of_a_task_on_images_scores_them_in_decibels(shell: Shell, mi
     assert 0 < found["accuracy"] < 30
 
 
-def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(
-    shell: Shell, mine: Path
-) -> None:
+def test_the_project_in_one_yaml_and_the_optimizer_with_groups_train(shell, mine):
     shell.train("--config-dir", "mine/conf", "experiments=whole", "max_steps=2",
                 "hydra.run.dir=whole", code=0)  # fmt: skip
     assert result(shell.folder / "whole")["model"] == "MLP"

@@ -23,14 +23,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluation(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "evaluation.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    return json.loads((folder / "evaluation.json").read_text())
 
 
-def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
-    run: Path, shell: Shell
-) -> None:
+def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(run, shell):
     trained, best = result(run), run / "checkpoints" / "best.pt"
     ways = {
         "one": [f"ckpt={run}"],
@@ -54,7 +50,7 @@ def test_evaluation_gives_the_figure_of_training_on_any_strategy_and_batch_size(
     assert raw["loss"] != one["loss"]
 
 
-def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run: Path, shell: Shell) -> None:
+def test_a_foreign_state_dict_is_evaluated_whatever_its_prefixes(run, shell):
     model = read(run / "checkpoints" / "last.pt")["average"]
     torch.save(
         {f"module._orig_mod.{key}": v for key, v in model.items()}, shell.folder / "foreign.pt"

@@ -142,9 +142,7 @@ def commands(place: Shell) -> dict[tuple[str, ...], Path]:
     return found
 
 
-def test_each_command_that_a_page_shows_could_start(
-    place: Shell, commands: dict[tuple[str, ...], Path]
-) -> None:
+def test_each_command_that_a_page_shows_could_start(place, commands):
     ours = [call for call in commands if call[1] in PROGRAMS]
     halves = {place.folder / "a.json": ours[::2], place.folder / "b.json": ours[1::2]}
     env = {"HOME": str(place.folder / "home"), "PYTHONPATH": f"{ROOT}:{place.folder / 'mine'}"}
@@ -166,9 +164,7 @@ def test_each_command_that_a_page_shows_could_start(
     assert not wrong, "\n".join(wrong)
 
 
-def test_each_target_of_make_and_each_extra_that_a_page_names_exists(
-    commands: dict[tuple[str, ...], Path],
-) -> None:
+def test_each_target_of_make_and_each_extra_that_a_page_names_exists(commands):
     for _, program, *words in commands:
         if program == "make":
             dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
@@ -181,9 +177,7 @@ def test_each_target_of_make_and_each_extra_that_a_page_names_exists(
                 assert {*extras.split(",")} <= {"", *EXTRAS}, what
 
 
-def test_each_report_that_a_page_asks_for_is_written(
-    place: Shell, commands: dict[tuple[str, ...], Path]
-) -> None:
+def test_each_report_that_a_page_asks_for_is_written(place, commands):
     lines = {" ".join(call[1:]).replace("ninefold report", REPORT) for call in commands}
     for line in lines:
         if line.startswith(f"{REPORT} "):

@@ -165,7 +165,7 @@ def row(text: str, section: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_a_report_is_files_in_the_sweeps_folder(tmp_path: Path) -> None:
+def test_a_report_is_files_in_the_sweeps_folder(tmp_path):
     report.write(sweep(tmp_path, result()))
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert names == {
@@ -196,9 +196,7 @@ def of(way: str = "none", amp: str = "fp32", **values: Sequence[float]) -> list[
          {"mean": 2.0, "n": 1, "tried": 2}),
     ],
 )  # fmt: skip
-def test_a_figure_is_of_the_runs_that_count(
-    tmp_path: Path, runs: list[dict], key: str, expected: dict[str, float]
-) -> None:
+def test_a_figure_is_of_the_runs_that_count(tmp_path, runs, key, expected):
     [group] = built(recorded(sweep(tmp_path, *runs))).groups
     found = group.cells[-1].measures[key]
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
@@ -208,21 +206,19 @@ def test_a_figure_is_of_the_runs_that_count(
     ("name", "value"),
     [("dataset", "cifar10"), ("model", "alexnet"), ("batch_size", 128), ("epochs", 20)],
 )
-def test_runs_of_different_conditions_get_tables_of_their_own(
-    tmp_path: Path, name: str, value: object
-) -> None:
+def test_runs_of_different_conditions_get_tables_of_their_own(tmp_path, name, value):
     other = result(train_seconds=60.0, **{name: value})
     assert len(built(recorded(sweep(tmp_path, result(), other))).groups) == 2
 
 
-def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path: Path) -> None:
+def test_a_sweep_in_which_everything_failed_still_gets_its_report(tmp_path):
     report.write(sweep(tmp_path, failure("none", "fp32"), failure("ddp", "fp32")))
     text = (tmp_path / "report" / "report.md").read_text()
     assert "ddp, fp32 (failed)" in text
     assert not (tmp_path / "report" / "figure.svg").exists()
 
 
-def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
+def test_host_names_and_absolute_paths_are_not_recorded(tmp_path):
     folder = tmp_path / "a folder of box7"
     private = (
         f"box7 could not read /home/annabel/data/x.bin, nor {folder}/runs, nor C:\\Users\\annabel"
@@ -240,8 +236,8 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("epochs", "difference"), [(20, "-1.91"), (2, "–")])
 def test_a_study_is_compared_with_the_published_table_after_as_many_epochs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, difference: str
-) -> None:
+    tmp_path, capsys, epochs, difference
+):
     same = {"dataset": "cifar10", "model": "alexnet", "accuracy": 0.8, "epochs": epochs}
     runs = [result(way, train_seconds=6.0 * epochs, **same) for way in ("none", "ddp")]
     report.write(sweep(tmp_path, *runs))
@@ -253,7 +249,7 @@ def test_a_study_is_compared_with_the_published_table_after_as_many_epochs(
     assert row(text, "Published", "dp-scaler") == ["not given", "–", "–", "84.09", "–", "–"]
 
 
-def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path: Path) -> None:
+def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     ways, amps = ("none", "dp", "ddp", "fsdp"), ("fp32", "autocast", "tf32", "bf16", "mine")
     shown = report.write(sweep(tmp_path, *(result(way, amp) for way in ways for amp in amps)))
     lines = shown.splitlines()
@@ -266,7 +262,7 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path: 
     assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
 
 
-def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:
+def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own():
     usual = recording("nine_way")
     drawn = figure(each_text(usual, lambda text: text.replace("none, ", "n & <b>, ")))
     assert drawn is not None
@@ -280,7 +276,7 @@ def test_the_figure_is_one_picture_of_all_that_does_work_of_its_own() -> None:
     assert "href" not in drawn
 
 
-def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path):
     report.write(sweep(tmp_path, result()))
     runs = tmp_path / "report" / "runs.csv"
     runs.write_text(runs.read_text().replace("0.9,", "much,"))
@@ -292,7 +288,7 @@ def test_a_damaged_recording_is_an_error_that_names_the_file(tmp_path: Path) -> 
         report.write(tmp_path / "report")
 
 
-def test_the_command_answers_without_torch_hydra_and_matplotlib(tmp_path: Path) -> None:
+def test_the_command_answers_without_torch_hydra_and_matplotlib(tmp_path):
     code = (
         "import atexit, runpy, sys\n"
         "late = {'torch', 'hydra', 'omegaconf', 'matplotlib'}\n"
@@ -311,7 +307,7 @@ def test_the_command_answers_without_torch_hydra_and_matplotlib(tmp_path: Path) 
     assert f"{closing}\nloaded:\n" in done.stdout
 
 
-def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_path: Path) -> None:
+def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_path):
     paths = ("init=/data/a/best.pt", "init=/data/b/best.pt")
     runs = [result(seed=seed, overrides=[path]) for seed in range(2) for path in paths]
     text = tables_of(sweep(tmp_path, *runs))
@@ -319,7 +315,7 @@ def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_pat
     assert "/data" not in text
 
 
-def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path: Path) -> None:
+def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path):
     runs = [result(way, seed=seed) for way in ("none", "my-ddp") for seed in range(2)]
     assert row(tables_of(sweep(tmp_path, *runs)), "Results", "my-ddp, fp32")[1].startswith("2.")
     assert [each.cell for each in report.progress(tmp_path)] == ["none-fp32", "my-ddp-fp32"]

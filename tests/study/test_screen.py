@@ -4,10 +4,7 @@ import re
 import signal
 import time
 
-import pytest
-
 from ninefold.study import screen
-from tests.conftest import Shell
 from tests.terminal import in_terminal, shown
 
 CELLS = [f"{parallel}-{amp}" for parallel in ("none", "ddp") for amp in ("fp32", "autocast")]
@@ -19,7 +16,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 START = "\x1b[2K\x1b[1A"  # before a table is drawn again
 
 
-def test_a_terminal_shows_one_table_of_all_cells(shell: Shell) -> None:
+def test_a_terminal_shows_one_table_of_all_cells(shell):
     columns = 80
     process, master = in_terminal(shell, *STUDY, *SHORT, columns=columns)
     text = shown(master)
@@ -36,7 +33,7 @@ def test_a_terminal_shows_one_table_of_all_cells(shell: Shell) -> None:
     assert answer.count("\nreport ") == 1
 
 
-def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell) -> None:
+def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell):
     short = ["amp=fp32", "max_steps=2", "seed=0,1", "study.ask=[accuracy]"]
     done = shell.train(*STUDY, *short)
     assert (done.returncode, done.stderr) == (0, "")
@@ -53,7 +50,7 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     assert log.count("CPU thread") == log.count("test loss") == 1
 
 
-def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell) -> None:
+def test_the_error_of_a_run_that_fails_is_shown_at_once(shell):
     bad = ["optimizer.lr=1e30", "log_every=1", "amp=fp32"]
     process, master = in_terminal(shell, *STUDY, *bad, columns=100)
     text = CONTROL.sub("", shown(master)).replace("\r", "")
@@ -63,7 +60,7 @@ def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell) -> None:
     assert len([line for line in text.splitlines() if line.startswith("error: ")]) == 2
 
 
-def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shell) -> None:
+def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell):
     process, master = in_terminal(shell, *STUDY, "amp=fp32,autocast", "epochs=500", columns=80)
     text = shown(master, until="run 1 of 4")
     time.sleep(0.5)
@@ -79,9 +76,7 @@ def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shel
     assert all(cell in rows for cell in CELLS)
 
 
-def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(screen.time, "monotonic", lambda: now[0])
     lines = screen.Lines()
@@ -100,7 +95,7 @@ def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
     ]
 
 
-def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell: Shell) -> None:
+def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell):
     done = shell.train("-m", "seed=0,1", "max_steps=2", "launch.inline=true", code=0)
     assert done.stdout.count("test loss") == done.stdout.count("CPU thread") == 2
     assert "run 2 of 2  round 2  none-fp32 seed 1  |  about " in done.stdout

@@ -74,10 +74,10 @@ def trained(*overrides: str, clip: Callable[[Any], float] = norm, parts: int = 1
 
 @pytest.mark.parametrize("precision", PRECISION)
 @pytest.mark.parametrize("parts", [1, 4])
-def test_clipping_by_norm_is_bitwise_the_raw_loops(precision: str, parts: int) -> None:
+def test_clipping_by_norm_is_bitwise_the_raw_loops(precision, parts):
     how = [*PRECISION[precision], f"accumulate={parts}", f"clip_grad_norm={LIMIT}"]
     assert trained(*how, parts=parts)
 
 
-def test_clipping_by_value_is_bitwise_the_raw_loops() -> None:
+def test_clipping_by_value_is_bitwise_the_raw_loops():
     assert trained(*PRECISION["fp16"], f"clip_grad_value={LIMIT}", clip=value)

@@ -39,9 +39,7 @@ def counts() -> list[int]:
     ],
     ids=lambda value: " ".join(value) or "fp32" if isinstance(value, tuple) else None,
 )
-def test_a_step_launches_so_many_kernels_and_never_waits(
-    overrides: tuple[str, ...], launches: int, copies: int
-) -> None:
+def test_a_step_launches_so_many_kernels_and_never_waits(overrides, launches, copies):
     with stepping((*MLP, *overrides)) as (_, take):
         take(3)
         before = counts()

@@ -79,9 +79,7 @@ def deterministic() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.gpu
-def test_a_resumed_run_is_bitwise_the_whole_one(
-    deterministic: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_resumed_run_is_bitwise_the_whole_one(deterministic, tmp_path):
     job = (*deterministic, *HALF, f"model.net._target_={__name__}.Dropping")
     whole = trained(tmp_path / "whole", *job)
     trained(tmp_path / "parts", *job, "max_steps=7")
@@ -93,7 +91,7 @@ def test_a_resumed_run_is_bitwise_the_whole_one(
 
 
 @pytest.mark.gpu
-def test_the_first_bad_loss_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
+def test_the_first_bad_loss_leaves_the_weights_as_they_were(tmp_path):
     how = ("device=cuda", "optimizer.lr=1e30", "log_every=9", "clock.sample=0")
     with training(tmp_path, *how) as run, pytest.raises(NumericsError, match="at step 2"):
         train(run)

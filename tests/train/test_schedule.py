@@ -53,13 +53,13 @@ COURSES: dict[str, tuple[list[str], list[float]]] = {
 
 
 @pytest.mark.parametrize("name", COURSES)
-def test_the_rate_of_each_step_is_the_schedulers_and_rises_to_it_in_a_warm_up(name: str) -> None:
+def test_the_rate_of_each_step_is_the_schedulers_and_rises_to_it_in_a_warm_up(name):
     overrides, expected = COURSES[name]
     assert rates(*overrides) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate: float) -> None:
+def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate):
     with ours.training(*SMALL, "scheduler=none") as run:
         run.state.optimizer.param_groups[0]["lr"] = rate
         line = rf"^error: learning rate={rate:g}: it was set so by step 1; a number of at least 0"
@@ -69,7 +69,7 @@ def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate: float) -> N
 
 @pytest.mark.parametrize("per", ["epoch", "step"])
 @pytest.mark.parametrize("at", [3, 4, 9])
-def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
+def test_a_schedule_resumes_exactly(per, at):
     def made() -> tuple[torch.optim.Optimizer, Schedule]:
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
         inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=1e-5)
@@ -105,9 +105,7 @@ def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
         ({"rates": [math.nan]}, "rates: one of at least 0 for each group is expected"),
     ],
 )
-def test_a_schedule_does_not_continue_from_numbers_that_none_has(
-    changed: dict[str, Any], said: str
-) -> None:
+def test_a_schedule_does_not_continue_from_numbers_that_none_has(changed, said):
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
     inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
     plan = schedule(inner, optimizer, "step", warmup=5)
@@ -115,7 +113,7 @@ def test_a_schedule_does_not_continue_from_numbers_that_none_has(
         plan.load_state_dict({**plan.state_dict(), **changed})
 
 
-def test_parameter_groups_have_their_own_options() -> None:
+def test_parameter_groups_have_their_own_options():
     groups = "optimizer.groups=[{match: '*.bias', weight_decay: 0}, {match: 'classifier*', lr: 1}]"
     with ours.training(*SMALL, groups) as run:
         first, biases, classifier = run.state.optimizer.param_groups
@@ -139,7 +137,7 @@ def foreign(model: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
+def test_parameter_groups_of_a_users_function(scaled):
     """The rest is a group of the optimizer's own options; what is frozen is in none."""
     groups = f"{{_target_: {__name__}.layered, decay: 0.5, scaled: {scaled}, _partial_: true}}"
     with ours.training(*SMALL, f"optimizer.groups={groups}", "freeze=[features.0]") as run:
@@ -170,7 +168,7 @@ def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
     ],
 )  # fmt: skip
 def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_configuration(
-    wrong: list[str], line: str
-) -> None:
+    wrong, line
+):
     with pytest.raises(ConfigError, match=rf"^error: {line}"), ours.training(*SMALL, *wrong):
         pass

@@ -1,7 +1,6 @@
 """dataset=hf: what Hugging Face's library writes is read as the same bytes from other files."""
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +77,7 @@ def of(root: Path, **more: Any) -> HF:
 
 
 @pytest.mark.parametrize("write", [saved, one_file, several_files, folders])
-def test_every_layout_gives_the_images_the_classes_and_their_names(
-    tmp_path: Path, write: Callable[[Path], None]
-) -> None:
+def test_every_layout_gives_the_images_the_classes_and_their_names(tmp_path, write):
     write(tmp_path / "set")
     dataset = of(tmp_path / "set")
     dataset.prepare()
@@ -97,7 +94,7 @@ def test_every_layout_gives_the_images_the_classes_and_their_names(
     assert set(dataset.sources("train")).isdisjoint(dataset.sources("test"))
 
 
-def test_labels_without_names_are_counted_and_checked(tmp_path: Path) -> None:
+def test_labels_without_names_are_counted_and_checked(tmp_path):
     splits(None).save_to_disk(tmp_path / "set")
     assert of(tmp_path / "set").count_classes() == 5
     with pytest.raises(DataError, match=r"dataset.classes=3: .* labels from 0 to 4"):

@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shell.folder
 
 
-def test_a_run_that_goes_on_with_fsdp_learns_the_same(runs: Path) -> None:
+def test_a_run_that_goes_on_with_fsdp_learns_the_same(runs):
     losses = metrics(runs / "there", "loss")
     assert losses == pytest.approx(metrics(runs / "none", "loss"), abs=1e-6, rel=0)
     assert len(losses) == STEPS
@@ -43,7 +43,7 @@ def test_a_run_that_goes_on_with_fsdp_learns_the_same(runs: Path) -> None:
     assert "with parallel=fsdp and 2 process(es) instead of none and 1:" in note
 
 
-def test_checkpoints_of_fsdp_are_whole_under_the_plain_names(runs: Path) -> None:
+def test_checkpoints_of_fsdp_are_whole_under_the_plain_names(runs):
     ours, theirs = (read(runs / name / "checkpoints" / "last.pt") for name in ("none", "there"))
     for key in ("model", "average"):
         assert list(ours[key]) == list(theirs[key])
@@ -56,13 +56,13 @@ def test_checkpoints_of_fsdp_are_whole_under_the_plain_names(runs: Path) -> None
             torch.testing.assert_close(their, value, atol=1e-6, rtol=1e-4)
 
 
-def test_results_say_that_parameters_are_contiguous(runs: Path) -> None:
+def test_results_say_that_parameters_are_contiguous(runs):
     found = result(runs / "there")
     assert found["memory_format"] == "contiguous_format"
     assert any("model.memory_format=auto is contiguous here" in note for note in found["notes"])
 
 
-def test_an_evaluation_with_fsdp_finds_what_training_found(runs: Path) -> None:
+def test_an_evaluation_with_fsdp_finds_what_training_found(runs):
     found = json.loads((runs / "evaluated" / "evaluation.json").read_text())
     trained = result(runs / "there")
     assert (found["accuracy"], found["count"]) == (trained["accuracy"], trained["test_count"])

@@ -4,7 +4,6 @@
 """
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -29,9 +28,7 @@ UNITS = {name: ["parallel.least=1000"] for name in ("fsdp2", "fsdp4", "hsdp2x2")
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISION)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_run_goes_on_with_any_strategy_as_if_it_had_never_stopped(
-    tmp_path: Path, source: str, precision: str
-) -> None:
+def test_a_run_goes_on_with_any_strategy_as_if_it_had_never_stopped(tmp_path, source, precision):
     def job(name: str) -> list[str]:
         return [*RUN, *PRECISION[precision], *UNITS.get(name, [])]
 

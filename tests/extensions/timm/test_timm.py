@@ -21,7 +21,7 @@ RESNET = "resnet18"
         ("resnet18.none", "resnet18 has no such weights; timm has resnet18.a1_in1k"),
     ],
 )
-def test_a_name_that_timm_does_not_know_is_refused(name: str, said: str) -> None:
+def test_a_name_that_timm_does_not_know_is_refused(name, said):
     with pytest.raises(ConfigError) as caught:
         timm.network(name, classes=3)
     assert str(caught.value).startswith(f"error: model.net.name={name}: {said}")
@@ -41,8 +41,8 @@ def hugging_face(home: Path, repository: str, name: str) -> Path:
     ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
 )
 def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, channels: int, size: int
-) -> None:
+    tmp_path, monkeypatch, name, channels, size
+):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -68,8 +68,8 @@ def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
 
 
 def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -81,6 +81,6 @@ def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_cla
         timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)
 
 
-def test_timms_own_arguments_reach_the_model() -> None:
+def test_timms_own_arguments_reach_the_model():
     model = timm.network("resnet10t", 3, drop_rate=0.25)
     assert getattr(model, "drop_rate") == 0.25  # noqa: B009

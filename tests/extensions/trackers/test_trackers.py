@@ -122,9 +122,7 @@ def by_wandb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(
-    by_mlflow: Path,
-) -> None:
+def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(by_mlflow):
     ((run, values, count),) = of_mlflow(by_mlflow / "outputs" / "mlflow.db")
     assert values == written(by_mlflow / "run")
     assert count == len(values)
@@ -135,7 +133,7 @@ def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(
     assert run.data.params["dataset.root"] == "${oc.env:CANARY}"
 
 
-def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(by_wandb: Path) -> None:
+def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(by_wandb):
     (one, first), (other, second) = of_wandb(by_wandb / "run")
     assert one == other
     assert not first.keys() & second.keys()
@@ -147,9 +145,7 @@ def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(by_wandb: Path)
     ("tracker", "file"),
     [pytest.param("by_mlflow", "mlflow.db", marks=pytest.mark.slow), ("by_wandb", "*.wandb")],
 )
-def test_no_tracker_gets_the_value_of_an_environment_variable(
-    request: pytest.FixtureRequest, tracker: str, file: str
-) -> None:
+def test_no_tracker_gets_the_value_of_an_environment_variable(request, tracker, file):
     folder: Path = request.getfixturevalue(tracker)
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert list(folder.rglob(file))
@@ -214,8 +210,8 @@ class Odd:
 
 
 def test_an_error_that_does_not_say_what_it_is_is_a_warning_too_and_no_fork_goes_on(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, capfd
+):
     client = Odd()
     assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 2.5
     told = "Untold: <str() of a Untold failed>; the run continues without it"
@@ -238,13 +234,8 @@ def nobody() -> str:
     ],
 )
 def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
-    tmp_path: Path,
-    silent: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tracker: str,
-    dead: bool,
-) -> None:
+    tmp_path, silent, capfd, monkeypatch, tracker, dead
+):
     address = nobody() if dead else silent
     if tracker == "mlflow":
         logger = mlflow.logger(a_run(tmp_path), address, "ninefold", 2)
@@ -278,12 +269,9 @@ print("closed", flush=True)
 
 
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
-def test_a_process_ends_although_the_server_of_its_tracker_hangs(
-    shell: Shell, silent: str, tracker: str
-) -> None:
+def test_a_process_ends_although_the_server_of_its_tracker_hangs(shell, silent, tracker):
     key = {"WANDB_BASE_URL": silent, "WANDB_API_KEY": "0123456789abcdef" * 3}
     process = shell.start("-c", ENDS, tracker, silent, env={"PYTHONPATH": str(ROOT), **key})
-    assert process.stdout is not None
     assert process.stdout.readline() == "closed\n"
     process.communicate(timeout=20)  # wandb's own end waits for 90 s
     assert process.returncode == 0
@@ -291,8 +279,8 @@ def test_a_process_ends_although_the_server_of_its_tracker_hangs(
 
 
 def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     new = a_run(tmp_path / "run")
     new.folder.mkdir()
     (tmp_path / "outputs").mkdir()
@@ -317,9 +305,7 @@ def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_co
         "link",
     ],
 )
-def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(tmp_path, monkeypatch, kind):
     run = replace(a_run(tmp_path / "run"), first_step=4)
     named = tmp_path / "stranger" / "outputs" / "mlflow.db"
     for folder in (run.folder, named.parent):
@@ -336,9 +322,7 @@ def test_a_stranger_s_run_leads_to_no_database_but_one_of_the_user_s(
 
 
 @pytest.mark.slow
-def test_after_a_crash_mlflow_has_each_step_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_crash_mlflow_has_each_step_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for first, steps in ((0, (2, 4, 6)), (4, (6, 8))):
         logger = mlflow.logger(replace(a_run(tmp_path), first_step=first), None, "ninefold", 2)

@@ -37,7 +37,7 @@ def alone(heads: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return trained(heads, tmp_path_factory.mktemp("alone") / "run")
 
 
-def test_an_evaluation_tells_the_error_of_each_landmark(alone: Path, tmp_path: Path) -> None:
+def test_an_evaluation_tells_the_error_of_each_landmark(alone, tmp_path):
     words = ("parallel=ddp", "launch.cpu_processes=2", "hydra.run.dir=e")
     done = Shell(tmp_path).evaluate(f"ckpt={alone}", *words, code=0)
     found = json.loads((tmp_path / "e" / "evaluation.json").read_text())
