@@ -86,8 +86,6 @@ def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder
     failure = refused.value
     assert isinstance(failure, ConfigError)
     assert failure.code == 2
-    assert str(failure) == (
-        f"error: {setting}: {package} is not installed; the extra {extra} has it; "
-        f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'"
-    )
+    line = f"error: {setting}: {package} is not installed; the extra {extra} has it; pip install "
+    assert str(failure).startswith(line)
     assert not (tmp_path / "run").exists()

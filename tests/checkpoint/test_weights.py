@@ -11,15 +11,12 @@ from torchvision.models import mnasnet0_5
 from ninefold.checkpoint.store import read
 from ninefold.checkpoint.weights import aligned, load_weights, weights
 from ninefold.engine.parallel.none import Single
+from tests.kit import same
 
 
 def small(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
-
-
-def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
-    return left.keys() == right.keys() and all(torch.equal(left[key], right[key]) for key in left)
 
 
 class Adapter(nn.Module):

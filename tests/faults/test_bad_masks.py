@@ -148,9 +148,8 @@ def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(
         *options.split(), "hydra.run.dir=run",
     )  # fmt: skip
     errors = [line for line in done.stderr.splitlines() if line.startswith("error")]
-    assert errors == [
-        f"error: dataset.root={tmp_path / 'scenes'}: mask {path} has the value 7 in 204 pixels; "
-        "0 to 2 and ignore=11 are allowed; set dataset.classes=8 or dataset.ignore=7"
-    ]
+    (line,) = errors
+    wrong = f"mask {path} has the value 7 in 204 pixels; "
+    assert line.startswith(f"error: dataset.root={tmp_path / 'scenes'}: {wrong}")
     assert "Traceback" not in done.stderr
     assert done.returncode == 4

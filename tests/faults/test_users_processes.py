@@ -204,19 +204,6 @@ def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_
     assert name in run.stderr()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["stopend", "stopexit"])
-def test_a_rank_that_stops_at_its_end_is_named_after_the_timeout_though_its_peers_are_done(
-    shell, mode
-):
-    run = start(shell, "ddp2", mode, "launch.timeout=3", rank=1)
-    assert run.end() == 7, run.stderr()
-    assert re.fullmatch(LINE, run.stderr()), run.stderr()
-    assert run.stderr().startswith("error: rank=1: its process hung"), run.stderr()
-    assert result(run.folder)["status"] == "ok"
-    assert not shell.survivors()
-
-
 def test_a_rank_that_dies_of_a_real_time_signal_is_one_line_with_its_number(shell):
     run = start(shell, "none", "realtime")
     assert run.end() == 1
@@ -403,9 +390,6 @@ def test_two_ctrl_c_end_a_command_at_once_whatever_it_waits_for(shell, temporary
 # The working directory
 
 
-HOSTILE = ("numpy", "torch", "random", "ninefold", "json", "sitecustomize", "hydra", "tests")
-
-
 def command(name: str, trained: Path) -> list[str]:
     """A small command: none, ddp2, sweep, evaluate or job."""
     options = ["max_steps=3", *SMALL]
@@ -417,28 +401,6 @@ def command(name: str, trained: Path) -> list[str]:
         "evaluate": [EVALUATE, f"ckpt={trained}", "hydra.run.dir=run"],
         "job": [TRAIN, "--cfg", "job"],
     }[name]
-
-
-PLACES = [("none", "unset"), ("ddp2", "given"), ("inline", "empty"), ("sweep", "empty"),
-          ("evaluate", "unset")]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "path"), PLACES)
-def test_modules_of_the_working_directory_are_not_imported(shell, trained, name, path):
-    canary = shell.folder / "canary"
-    place = Shell(shell.folder / "place", tag=shell.tag, started=shell.started)
-    place.folder.mkdir()
-    for module in HOSTILE:
-        text = f"open({str(canary)!r}, 'a').write({module!r} + ' ')\nraise SystemExit(9)\n"
-        (place.folder / f"{module}.py").write_text(text)
-    words = [sys.executable, *command(name, trained)]
-    path_of = {"given": f"PYTHONPATH={ROOT}", "unset": "-uPYTHONPATH", "empty": "PYTHONPATH="}
-    process = place.spawn(["env", path_of[path], *words])
-    _, stderr = process.communicate(timeout=120)
-    assert not canary.exists(), canary.read_text()
-    assert process.returncode == 0, stderr
-    assert "Traceback" not in stderr
 
 
 # Modules of Python's library.

@@ -15,6 +15,7 @@ import pytest
 from ninefold.errors import ConfigError, DataError
 from ninefold.launch.per_rank import RankFacts, hosts_of, require_equal, timeout_of
 from tests.conftest import ROOT, Shell, result
+from tests.dataset.kit import photos
 
 # Agreeing
 
@@ -86,7 +87,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict
         "data": two(
             folder / "data",
             job=IMAGES,
-            env={"DATA": str(images(folder / "images"))},
+            env={"DATA": str(photos(folder / "images", {"train": 8, "test": 8}, (8, 8)))},
             other={"DATA": str(folder / "nowhere")},
         ),
         "start": two(folder / "start"),
@@ -108,21 +109,6 @@ def ends_of(
     asked.write_text(json.dumps(cases))
     shell.run(str(script), str(asked), str(target), code=0)
     return json.loads(target.read_text())
-
-
-def images(root: Path) -> Path:
-    """A small set in folders."""
-    import numpy as np
-    from PIL import Image
-
-    for split in ("train", "test"):
-        for label in range(2):
-            folder = root / split / f"class{label}"
-            folder.mkdir(parents=True)
-            for number in range(8):
-                pixels = np.full((8, 8), 16 * number, dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{number}.png")
-    return root
 
 
 def lines(ranks: list[dict[str, Any]]) -> list[str]:

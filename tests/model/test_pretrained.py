@@ -112,10 +112,9 @@ def test_a_name_that_torchvision_does_not_know_is_refused(name, said):
 def test_weights_that_a_model_does_not_have_are_refused_with_those_it_has():
     with pytest.raises(ConfigError) as caught:
         torchvision.fetch(RESNET, "IMAGENET1K_V9")
-    assert str(caught.value).startswith(
-        "error: model.net.weights=IMAGENET1K_V9: resnet18 has no such weights; torchvision has "
-        "IMAGENET1K_V1, DEFAULT; "
-    )
+    line = str(caught.value)
+    assert line.startswith("error: model.net.weights=IMAGENET1K_V9: resnet18 has no such weights; ")
+    assert "torchvision has IMAGENET1K_V1, DEFAULT; " in line
 
 
 # The cache

@@ -23,6 +23,14 @@ def mine(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shell.folder / "mine"
 
 
+def arrays(mine: Path, *shape: int, dtype: type = np.uint8) -> None:
+    """Write images of this shape and their labels, 64 to train on and 32 to test on."""
+    random = np.random.default_rng(0)
+    for split, count in (("train", 64), ("test", 32)):
+        images = random.integers(0, 256, (count, *shape)).astype(dtype)
+        np.savez(mine / f"{split}.npz", images=images, labels=random.integers(0, 10, count))
+
+
 def losses_of(shell: Shell, into: str, *overrides: str) -> list[float]:
     folder = shell.folder / into
     shell.train(
@@ -40,13 +48,7 @@ def test_the_strategy_recipe_trains_as_one_process_does_with_micro_batches(shell
 
 
 def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mine):
-    random = np.random.default_rng(0)
-    for split, count in (("train", 256), ("test", 64)):
-        np.savez(
-            mine / f"{split}.npz",
-            images=random.integers(0, 256, (count, 1, 8, 8), dtype=np.uint8),
-            labels=random.integers(0, 10, count, dtype=np.int64),
-        )
+    arrays(mine, 1, 8, 8)
     shell.train(
         "--config-dir", "mine/conf", "model=perceptron", "dataset=arrays", f"dataset.root={mine}",
         "amp=brief", "logger=csvfile", "max_steps=4", "epochs=1", "log_every=1", code=0,
@@ -56,13 +58,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mi
 
 
 def test_the_preparation_task_and_schedule_recipes_train_together(shell, mine):
-    random = np.random.default_rng(0)
-    for split, count in (("train", 64), ("test", 32)):
-        np.savez(
-            mine / f"{split}.npz",
-            images=random.normal(size=(count, 1, 1, 64)).astype(np.float32),
-            labels=random.integers(0, 10, count, dtype=np.int64),
-        )
+    arrays(mine, 1, 1, 64, dtype=np.float32)
     shell.train(
         "--config-dir", "mine/conf", "model=perceptron", "dataset=signals", f"dataset.root={mine}",
         "dataset.val=0.25", "task=topk", "scheduler=decay", "optimizer.lr=0.01", "batch_size=8",

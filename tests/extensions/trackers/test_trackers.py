@@ -1,6 +1,5 @@
 """MLflow and W&B, with their own clients: they have what metrics.jsonl has, and hold nothing up."""
 
-import itertools
 import json
 import os
 import socket
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from ninefold.extensions.trackers import mlflow, wandb
 from ninefold.extensions.trackers.tracking import Point, Tracked
@@ -21,6 +19,7 @@ from ninefold.logger import Run
 from ninefold.process import poll_until
 from ninefold.result import Result
 from tests.conftest import ROOT, Shell
+from tests.dataset.kit import photos
 from tests.faults.runs import one_after_another
 
 SECRET = "canary-7f3a9c51"
@@ -93,12 +92,7 @@ def of_wandb(run: Path) -> list[tuple[str, Values]]:
 def tracked(folder: Path, tracker: str) -> Path:
     """A folder with a run that was stopped and resumed."""
     shell = Shell(folder)
-    photos = shell.folder / SECRET
-    for split, name in itertools.product(("train", "test"), ("cat", "dog")):
-        (photos / split / name).mkdir(parents=True)
-        for number in range(8):
-            gray = Image.new("RGB", (8, 8), (30 * number, 40, 50 if name == "cat" else 90))
-            gray.save(photos / split / name / f"{number}.png")
+    root = photos(shell.folder / SECRET, {"train": 8, "test": 8}, (8, 8))
     short = ["log_every=2", "threads=1", "batch_size=4", "epochs=9",
              "dataset=folder", "dataset.shape=[3,8,8]",
              "dataset.root=${oc.env:CANARY}"]  # fmt: skip
@@ -106,7 +100,7 @@ def tracked(folder: Path, tracker: str) -> Path:
         ["train.py", *short, *OPTIONS[tracker], "max_steps=6", "hydra.run.dir=run"],
         ["train.py", "resume=run", "max_steps=10", "trust=true"],
     ]
-    for done in one_after_another(shell, *commands, env={"CANARY": str(photos)}):
+    for done in one_after_another(shell, *commands, env={"CANARY": str(root)}):
         assert (done.returncode, done.stderr) == (0, ""), done
     return shell.folder
 
