@@ -128,9 +128,7 @@ def test_a_precision_that_is_not_as_promised_is_refused(amp, enabled, line):
 
 @pytest.mark.filterwarnings("ignore:.*fp32_precision")  # the older names are deprecated
 @pytest.mark.parametrize(("tf32", "mode"), [(False, "ieee"), (True, "tf32")])
-def test_pinning_sets_tf32_in_torchs_settings_and_in_older_ones_which_its_compiler_reads(
-    tf32, mode
-):
+def test_pinning_sets_tf32_in_torchs_settings_and_older_ones_that_its_compiler_reads(tf32, mode):
     Amp(dtype="float32", tf32=not tf32).pin()
     Amp(dtype="float32", tf32=tf32).pin()
     assert torch.backends.cuda.matmul.fp32_precision == mode

@@ -57,9 +57,7 @@ def test_ours_runs_twice_per_round_as_the_control_and_every_other_round_is_rever
         (None, 1.2, "–"),
     ],
 )
-def test_a_row_is_not_met_when_slower_than_its_goal_and_says_whether_noise_could_change_that(
-    goal, slowdown, expected
-):
+def test_a_row_slower_than_its_goal_says_whether_noise_could_be_it(goal, slowdown, expected):
     noise = np.random.default_rng(1).normal(1, 0.01, (2, 20))
     figures = {OURS: slowdown * noise[0], "raw": noise[1]}
     found = estimate(Row("step", "raw", ratio(OURS, "raw"), goal).value(figures))

@@ -33,9 +33,7 @@ def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherw
     assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
 
 
-def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_be_run(
-    shell, capsys, monkeypatch
-):
+def test_help_of_compare_is_short_and_each_of_its_examples_can_be_run(shell, capsys, monkeypatch):
     from ninefold.config import composition, list_commands, resolvers
     from ninefold.study import checks, sweep
 

@@ -15,9 +15,7 @@ from ninefold.compared import axes, of
         (2, None, "none,ddp", "fp32,scaler"),
     ],
 )
-def test_no_default_has_float16_without_a_grad_scaler_or_repeats_another(
-    gpus, capability, parallel, amp
-):
+def test_no_default_has_bare_float16_or_repeats_another(gpus, capability, parallel, amp):
     assert of(gpus, capability) == {"parallel": parallel, "amp": amp}
 
 

@@ -22,9 +22,7 @@ from tests.conftest import ROOT, Shell
         (Expected("x", 0), None, "not measured"),
     ],
 )
-def test_a_figure_outside_its_bounds_is_not_as_expected_and_says_what_it_means(
-    expected, value, verdict
-):
+def test_a_figure_outside_its_bounds_is_unexpected_and_says_why(expected, value, verdict):
     assert expected.verdict({"x": value}) == verdict
 
 

@@ -72,9 +72,7 @@ def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site():
         ("dataset=volumes", ["dataset.root=.", "dataset.classes=2"], "nibabel", "volumes"),
     ],
 )
-def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder(
-    tmp_path, monkeypatch, setting, others, package, extra
-):
+def test_a_run_without_a_package_is_refused(tmp_path, monkeypatch, setting, others, package, extra):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / "w.safetensors").touch()

@@ -43,9 +43,7 @@ def test_installed_the_console_script_is_typed_and_prints_the_configuration():
 
 
 @pytest.mark.parametrize("program", places.PROGRAMS)
-def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
-    program, monkeypatch
-):
+def test_what_was_typed_is_printed_and_nothing_else_of_the_environment(program, monkeypatch):
     places.typed_with(program)
     assert places.typed_as("train") == f"{program} train"
     places.typed_with(None)
@@ -62,9 +60,7 @@ def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours():
     assert trained_with(None) == "python train.py"
 
 
-def test_modules_are_looked_for_in_the_order_of_the_process_that_starts_another(
-    monkeypatch, tmp_path
-):
+def test_modules_are_looked_for_in_the_order_of_the_process_before(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/stdlib", "/site", "relative"])
     with importable():

@@ -49,9 +49,7 @@ def a_folder(folder: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("files", WITH_A_RUN.values(), ids=WITH_A_RUN)
-def test_a_folder_with_a_run_in_it_takes_no_new_run_and_no_evaluation(
-    tmp_path, command, capsys, files
-):
+def test_a_folder_with_a_run_takes_no_new_run_or_evaluation(tmp_path, command, capsys, files):
     run, weights = a_folder(tmp_path / "run", files), tmp_path / "weights.pt"
     weights.touch()
     line = f"error: hydra.run.dir={run}: there is a run in it; each has a folder of its own; choose"

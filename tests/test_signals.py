@@ -61,9 +61,7 @@ def test_processes_on_several_hosts_do_not_decide_between_log_points():
     assert stop.wanted  # which evaluations and log points ask
 
 
-def test_a_process_with_a_gpu_that_is_steps_ahead_of_another_is_not_stopped_before_a_log_point(
-    tmp_path,
-):
+def test_a_process_whose_gpu_is_steps_ahead_is_not_stopped_before_a_log_point(tmp_path):
     ahead, behind = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
     for stop in (ahead, behind):
         stop.only_at_log_points()

@@ -188,9 +188,7 @@ def dying(folder: Path, step: int, operation: int, keep: int) -> Callable[[], No
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-def test_a_writer_may_die_before_any_operation_on_the_file_system_and_the_next_one_as_well(
-    tmp_path, keep
-):
+def test_a_writer_may_die_before_any_operation_on_files_and_the_next_one_as_well(tmp_path, keep):
     for operation in range(1, 100):
         folder = tmp_path / str(operation)
         saved(folder, 1, 2, best=1, keep=keep)
@@ -345,9 +343,7 @@ def test_a_restored_run_goes_on_exactly_where_it_was(tmp_path, scaler):
         assert same(other.capture(Single(), ALONE), run.capture(Single(), ALONE))
 
 
-def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_fault(
-    tmp_path, monkeypatch
-):
+def test_memory_that_runs_out_in_a_resume_is_not_the_checkpoints_fault(tmp_path, monkeypatch):
     def full(*arguments: Any) -> None:
         raise RuntimeError(text)
 
@@ -378,9 +374,7 @@ def test_memory_that_runs_out_while_a_run_is_resumed_is_not_the_checkpoints_faul
         ("epoch_seconds", ["x"], "it does not fit this run; "),
     ],
 )
-def test_a_damaged_value_in_a_checkpoint_that_verifies_is_named_by_its_key(
-    tmp_path, key, value, told
-):
+def test_a_damaged_value_in_a_file_that_verifies_is_named_by_its_key(tmp_path, key, value, told):
     run = fresh(0)
     advance(run, 3)
     content = run.capture(Single(), ALONE)

@@ -165,9 +165,7 @@ def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path):
 
 
 @pytest.mark.gpu
-def test_where_memory_cannot_be_locked_checkpoints_are_staged_as_well_and_it_is_said(
-    monkeypatch, capsys
-):
+def test_where_memory_cannot_be_locked_checkpoints_are_staged_and_it_is_said(monkeypatch, capsys):
     def twice(*given: Any) -> int:
         """Locking what is locked is refused, as in a sandbox."""
         assert lock(*given) == 0
@@ -253,9 +251,7 @@ def test_the_evaluation_of_a_run_of_no_step_is_logged(tmp_path):
 
 
 @pytest.mark.parametrize("last_step", [4, 8])  # saved last of all, or before other steps
-def test_a_run_does_not_end_well_without_a_checkpoint_that_could_not_be_written(
-    tmp_path, last_step
-):
+def test_a_run_does_not_end_well_if_a_checkpoint_could_not_be_written(tmp_path, last_step):
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
     run.last_step = last_step

@@ -23,9 +23,7 @@ def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set(
 
 
 @pytest.mark.parametrize("name", ["${HOME}", "a${oc.env:HOME}", "${x"])
-def test_a_working_directory_that_hydra_takes_for_a_reference_is_refused(
-    tmp_path, monkeypatch, name
-):
+def test_a_working_folder_that_hydra_takes_for_a_reference_is_refused(tmp_path, monkeypatch, name):
     folder = tmp_path / name
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -154,9 +154,7 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shel
     ],
     ids=str,
 )
-def test_a_resumed_run_has_the_overrides_of_one_command_with_all_of_them(
-    tmp_path, begun, resumed, together
-):
+def test_a_resumed_run_has_the_overrides_of_one_command(tmp_path, begun, resumed, together):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
     assert resume.all_overrides(tmp_path, resumed) == together
@@ -217,9 +215,7 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path):
 EARLIER = Path(__file__).with_name("run_at_8e61ded.yaml")
 
 
-def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_on(
-    begun, tmp_path, capsys
-):
+def test_a_run_of_an_earlier_version_is_refused_by_its_keys_with_a_way_on(begun, tmp_path, capsys):
     run = copied(begun, "plain", tmp_path / "run")
     interrupted(run)
     shutil.copy(EARLIER, run / "config.yaml")

@@ -38,9 +38,7 @@ WAYS = ("--config-dir={}", "hydra.searchpath=['file://{}']", "hydra.searchpath=[
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("how", [*WAYS, "NINEFOLD_CONFIG_DIR"])
-def test_an_option_with_the_name_of_one_of_ours_is_refused_with_both_paths(
-    own, name, how, monkeypatch
-):
+def test_an_option_named_as_one_of_ours_is_refused_with_both_paths(own, name, how, monkeypatch):
     file = own / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("net: {_target_: mine.Net}\n")

@@ -37,9 +37,7 @@ choices: {parallel: none}
         ("seed: 0", "seed: 0\nresume: auto", []),
     ],
 )
-def test_of_an_edited_job_the_keys_that_may_not_change_are_named_with_both_values(
-    before, after, told
-):
+def test_of_an_edited_job_keys_that_may_not_change_are_named_with_both_values(before, after, told):
     assert sorted(edited(JOB, JOB.replace(before, after))) == told
 
 

@@ -213,9 +213,7 @@ def test_the_batch_size_of_an_evaluation_is_global():
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
-def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
-    mean, memory_format, monkeypatch
-):
+def test_images_converted_in_pieces_are_bitwise_those_of_one(mean, memory_format, monkeypatch):
     random = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (7, 3, 9, 11), dtype=torch.uint8, generator=random)
     prepare = ImagePreparation(3, None, mean, mean, memory_format=memory_format)
@@ -230,9 +228,7 @@ def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
 @pytest.mark.parametrize(("channels", "given"), [(3, 3), (3, 1)])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
-def test_one_kernel_scales_images_as_several_do_up_to_their_last_bit(
-    mean, memory_format, channels, given
-):
+def test_one_kernel_scales_images_as_several_up_to_a_bit(mean, memory_format, channels, given):
     levels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8).repeat(1, given, 1, 1)
     prepare = ImagePreparation(channels, None, mean, mean, memory_format=memory_format)
     expected = prepare.scaled(levels)

@@ -142,9 +142,7 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("place", [BINARY, PYTHON, "."])
-def test_cifar10_is_read_in_the_order_of_its_files_from_both_layouts_and_from_their_root(
-    cifar10, place
-):
+def test_cifar10_is_read_in_the_order_of_its_files_from_both_layouts_and_the_root(cifar10, place):
     contents = [records(0), records(1)]
     train = CIFAR10(str(cifar10 / place)).load("train")
     assert (train.inputs.shape, train.inputs.dtype) == ((50_000, 3, 32, 32), np.uint8)
@@ -253,9 +251,7 @@ def test_without_fashion_mnist_a_line_says_what_to_install(tmp_path):
         (lambda data: b"", "is not whole, or another set's"),
     ],
 )
-def test_a_file_of_fashion_mnist_that_is_damaged_or_anothers_is_a_data_error(
-    fashion, tmp_path, change, message
-):
+def test_a_damaged_or_another_file_of_fashion_mnist_is_data(fashion, tmp_path, change, message):
     for path in fashion.glob("t10k*"):
         shutil.copy(path, tmp_path)
     path = tmp_path / "t10k-images-idx3-ubyte.gz"

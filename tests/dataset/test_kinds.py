@@ -94,9 +94,7 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes():
         ("next tokens", None), ("points", None), ("table", None),
     ],
 )  # fmt: skip
-def test_a_target_of_several_labels_or_numbers_says_how_many_and_one_of_tokens_does_not(
-    kind, count
-):
+def test_a_target_of_labels_or_numbers_says_how_many_and_one_of_tokens_does_not(kind, count):
     assert items(kind).count_classes() == count
 
 

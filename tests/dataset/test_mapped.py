@@ -39,9 +39,7 @@ def prepared(dataset: Mapped, count: int = 2, **options: Any) -> tuple[Any, Any]
     return next(shard(HostSource(dataset.load("train").first(count)), count, prepare, ALONE))
 
 
-def test_the_class_of_a_configuration_is_built_once_for_each_split_of_all_runs_of_a_command(
-    monkeypatch, tmp_path
-):
+def test_a_configured_class_is_built_once_for_each_split_of_a_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # another command's data would be another
     built: list[int] = []
     build = mine.Item.__init__

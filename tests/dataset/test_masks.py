@@ -111,9 +111,7 @@ TWO = {"classes": 2, "ignore": 255}
     ],
     ids=["palette", "16 bits", "gray levels", "black and white", "1 bit"],
 )
-def test_palette_16_bit_gray_and_black_and_white_masks_are_read_as_class_numbers(
-    root, change, options
-):
+def test_palette_16_bit_and_black_and_white_masks_are_read_as_classes(root, change, options):
     before = all_of(masks(root).load("train").targets)
     mask_as(root, change)
     dataset = masks(root, **options)

@@ -82,9 +82,7 @@ SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
         (True, [SET], GPU, (2 * BYTES, 4 * BYTES), BYTES),
     ],
 )
-def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_of_the_gpu(
-    asked, sets, device, memory, size
-):
+def test_a_set_in_memory_goes_on_a_gpu_16_times_as_large(asked, sets, device, memory, size):
     assert resident_bytes(asked, sets, device, memory) == size
 
 

@@ -119,9 +119,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
 @pytest.mark.parametrize(
     ("words", "code", "fields", "hint"), MISTAKES, ids=[row[0] or "nothing" for row in MISTAKES]
 )
-def test_a_mistake_in_a_command_is_one_line_and_nothing_is_written(
-    trained, command, words, code, fields, hint
-):
+def test_a_mistake_is_one_line_and_nothing_is_written(trained, command, words, code, fields, hint):
     before = tree(trained)
     name, given = ("evaluate", words[9:]) if words.startswith("evaluate") else ("train", words)
     arguments = given.replace("7s", "7" * 5000).split(" ") if given or name == "train" else []
@@ -142,9 +140,7 @@ LATE = [
 
 @pytest.mark.parametrize("more", [(), pytest.param(TWO, marks=SLOW)], ids=["one", "two"])
 @pytest.mark.parametrize(("words", "code", "field", "hint"), LATE)
-def test_a_mistake_that_a_worker_finds_is_one_line_whatever_the_number_of_processes(
-    shell, older, words, code, field, hint, more
-):
+def test_a_mistake_that_a_worker_finds_is_one_line(shell, older, words, code, field, hint, more):
     refused(shell.train(words, *more), code, field, hint=hint)
 
 
@@ -211,9 +207,7 @@ FOLDERS: dict[str, tuple[Callable[[str], str], str]] = {
 
 
 @pytest.mark.parametrize(("change", "hint"), FOLDERS.values(), ids=FOLDERS)
-def test_a_stored_job_that_is_broken_or_of_another_version_is_one_line_and_stays(
-    tmp_path, trained, command, change, hint
-):
+def test_a_broken_or_older_job_is_one_line_and_stays(tmp_path, trained, command, change, hint):
     shutil.copytree(trained, tmp_path / "run")
     path = tmp_path / "run" / "config.yaml"
     path.write_text(change(path.read_text()))

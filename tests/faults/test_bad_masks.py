@@ -136,9 +136,7 @@ SEGMENTATION = ("task=segmentation", "dataset=masks", "dataset.shape=[3,24,32]",
         pytest.param("dataset.cache=disk dataset.cache_dir=cache", marks=pytest.mark.slow),
     ],
 )
-def test_a_value_in_a_mask_that_was_not_looked_at_ends_the_run_in_the_same_line(
-    shell, tmp_path, options
-):
+def test_a_value_in_a_mask_not_looked_at_ends_the_run_in_the_same_line(shell, tmp_path, options):
     """It is found where the mask is read, long before a loss could be computed of it."""
     path = many(tmp_path / "scenes")
     paint(path, 7, 204)

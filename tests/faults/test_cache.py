@@ -99,9 +99,7 @@ def test_a_signal_while_packing_leaves_nothing(shell, photos):
 
 
 @pytest.mark.slow
-def test_a_packing_command_that_is_killed_leaves_nothing_that_the_next_one_does_not_remove(
-    shell, photos
-):
+def test_a_killed_packing_command_leaves_nothing_that_the_next_does_not_remove(shell, photos):
     process = shell.start(*PACK, env=ENV)
     wait_for_packing(shell.folder / "cache", process)
     shell.kill(process)

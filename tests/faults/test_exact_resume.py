@@ -55,9 +55,7 @@ def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, numbe
     ("strategy", "precision", "point", "workers"),
     [*(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-1]), CASES[-1]],
 )
-def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
-    shell, references, strategy, precision, point, workers
-):
+def test_a_stopped_run_ends_as_without_it(shell, references, strategy, precision, point, workers):
     options = job(strategy, precision, *(["accumulate=2"] if point == "accumulation" else []))
     phase, number = POINTS[point]
     run = shell.folder / "run"
@@ -114,9 +112,7 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(shell, reference
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "precision"), [(1, 2, "fp32"), (2, 1, "bf16")])
-def test_another_number_of_processes_goes_on_with_the_same_examples(
-    shell, references, before, after, precision
-):
+def test_other_processes_go_on_with_the_same_examples(shell, references, before, after, precision):
     """The sums differ in their order: losses agree within 1e-5 (fp32) and 3e-2 (bfloat16)."""
     changes = ["+model.net.plain=true", "checkpoint.every=0", "log_every=1"]
     options = job("ddp2", precision, *changes)

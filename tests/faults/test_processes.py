@@ -80,9 +80,7 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("strategy", "name", "phase"), cases())
-def test_a_broken_run_ends_as_promised_and_goes_on_as_if_nothing_had_been(
-    shell, references, request, strategy, name, phase
-):
+def test_a_broken_run_ends_as_told_and_goes_on(shell, references, request, strategy, name, phase):
     code, line, _ = FAULTS[name]
     if (name, phase) == ("exception", "validation"):  # a mistake in a user's own `measure`
         code, line = 2, "error: task=Task: its `measure` failed in an evaluation"

@@ -112,9 +112,7 @@ QUICK = 3  # of these `make test` tries the first; the others are for `make faul
         for number, case in enumerate(CASES)
     ],
 )  # fmt: skip
-def test_what_somebody_left_in_a_folder_is_neither_followed_nor_waited_for(
-    shell, made, what, of, name, command, code
-):
+def test_what_was_left_is_not_followed_or_waited_for(shell, made, what, of, name, command, code):
     folder, victim = foreign(shell, made, of)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     PLANTS[what](folder / name, victim)

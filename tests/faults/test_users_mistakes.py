@@ -144,9 +144,7 @@ QUICK = 4  # of these `make test` tries the first; the others are for `make faul
         for number, case in enumerate(ERRORS)
     ],
 )
-def test_an_error_in_a_users_code_names_its_file_and_line(
-    shell, mine, fault, arguments, code, field, text
-):
+def test_an_error_in_own_code_names_its_line(shell, mine, fault, arguments, code, field, text):
     done = train(shell, mine, fault, QUIET, *arguments)
     refused(done, code, field, hint=line_of(mine, text))
     assert "please report it" not in done.stderr
@@ -165,9 +163,7 @@ REFUSED = "optimizer=torch.optim: it, or a scheduler of it, refused its step"
                      marks=SLOW),
     ],
 )  # fmt: skip
-def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
-    shell, mine, arguments, field
-):
+def test_an_optimizer_that_refuses_its_step_is_configuration(shell, mine, arguments, field):
     refused(train(shell, mine, "", QUIET, *arguments), 2, field)
 
 
@@ -182,9 +178,7 @@ def test_an_optimizer_or_scheduler_that_refuses_its_step_is_configuration(
          "loader.workers=128: 80 process(es) have 10240 together"),
     ],
 )  # fmt: skip
-def test_more_processes_than_a_host_can_run_are_refused_by_the_key_that_asks_for_them(
-    shell, mine, words, field
-):
+def test_more_processes_than_a_host_can_run_are_refused_by_their_key(shell, mine, words, field):
     before = {path.name for path in shell.folder.iterdir()}
     refused(train(shell, mine, "", QUIET, *words.split(" ")), 2, field)
     assert {path.name for path in shell.folder.iterdir()} == before

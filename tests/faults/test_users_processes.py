@@ -146,9 +146,7 @@ LEAVING = [
     ("mode", "kind", "rank", "step"),
     some(LEAVING, "_exit0-none-0-10", "_exit0-ddp2-1-10", "exit75-none-0-10", "sysexit0-none-0-0"),
 )
-def test_a_process_that_leaves_ends_the_run_with_one_line_and_is_named_by_its_rank(
-    shell, mode, kind, rank, step
-):
+def test_a_process_that_leaves_ends_the_run_and_is_named_by_its_rank(shell, mode, kind, rank, step):
     run = start(shell, kind, mode, rank=rank, U_STEP=str(step))
     code = run.end()
     assert run.seconds < SOON
@@ -176,9 +174,7 @@ STAYING: dict[str, tuple[str | None, bool]] = {
           ("mpprocess", "inline"), ("thread", "none"), ("thread", "ddp2"), ("logger", "ddp2")],
          "fork-none", "mpdaemon-ddp2", "thread-none"),
 )  # fmt: skip
-def test_a_run_ends_whatever_is_left_running_after_its_timeout_with_the_name_of_what_it_waits_for(
-    shell, mode, kind
-):
+def test_a_run_ends_what_is_left_after_its_timeout_and_says_what_it_waits_for(shell, mode, kind):
     timeout, (name, stays) = 3, STAYING[mode]
     logger = ["logger=[jsonl,stuck]"] if mode == "logger" else []
     run = start(shell, kind, "" if logger else mode, *logger, f"launch.timeout={timeout}")
@@ -307,9 +303,7 @@ def repeated() -> list[Any]:
 
 
 @pytest.mark.parametrize(("number", "phase", "kind"), repeated())
-def test_signals_that_are_repeated_change_nothing_about_how_a_run_ends(
-    shell, temporary, number, phase, kind
-):
+def test_repeated_signals_change_nothing_about_the_end(shell, temporary, number, phase, kind):
     chance, when = random.Random(number), SIGNALED[phase]
     signals = [signal.SIGTERM] * chance.choice([2, 3, 5, 10, 40])
     if number % 5 == 4:
@@ -452,9 +446,7 @@ READERS = [("none", "head -1"), ("sweep", "head -1"), ("evaluate", "head -0")]
 
 
 @pytest.mark.parametrize(("name", "reader"), some(READERS, "none-head -1", "evaluate-head -0"))
-def test_a_reader_that_goes_away_ends_the_command_with_141_and_no_message(
-    shell, trained, name, reader
-):
+def test_a_reader_that_goes_away_ends_it_with_141_and_no_message(shell, trained, name, reader):
     words = command(name, trained)
     if name == "none" and reader == "head -1":  # the reader goes away while the training goes on
         words = [*words, "max_steps=3000", "log_every=1"]

@@ -72,9 +72,7 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell):
         ),
     ],
 )
-def test_an_error_of_a_library_is_one_line_that_names_what_a_user_can_change(
-    error, kind, line, tmp_path
-):
+def test_an_error_of_a_library_is_one_line_with_what_a_user_can_do(error, kind, line, tmp_path):
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
     assert str(failure).replace(str(tmp_path / "run.rank1.log"), "LOG").startswith(line)

@@ -157,9 +157,7 @@ if __name__ == "__main__":
         pytest.param(["ddp", "1", "device=cuda"], 3, marks=pytest.mark.gpu),
     ],
 )
-def test_between_turns_all_processes_of_a_run_are_stopped_and_nothing_is_read_ahead(
-    shell, given, count
-):
+def test_between_turns_all_processes_are_stopped_and_nothing_is_read_ahead(shell, given, count):
     """Otherwise a turn would pay nothing for its data, and threads of OpenMP that wait would spin
     on the cores that another cell computes on.
     """

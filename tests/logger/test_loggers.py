@@ -108,9 +108,7 @@ def test_the_console_names_the_score(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("score", "tag"), [("accuracy", "accuracy"), ("mean IoU", "mean_IoU"), ("<4 mm", "_4_mm")]
 )
-def test_tensorboard_names_the_score_at_its_step_and_keeps_the_hyper_parameters(
-    tmp_path, score, tag
-):
+def test_tensorboard_names_the_score_at_its_step_and_keeps_hyper_parameters(tmp_path, score, tag):
     logged(TensorBoard, tmp_path, score)
     found = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     tags = set(found.Tags()["scalars"])

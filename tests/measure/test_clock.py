@@ -134,9 +134,7 @@ class Stream:
 
 @pytest.mark.parametrize(("launch", "behind"), [(5e-6, 1.0), (20e-6, 0.0)])
 @pytest.mark.parametrize("kernels", [100, 1000])
-def test_a_gpu_is_behind_if_it_is_the_limit_however_many_kernels_a_step_has(
-    launch, behind, kernels, monkeypatch
-):
+def test_a_gpu_is_behind_however_many_kernels_a_step_has(launch, behind, kernels, monkeypatch):
     stream = Stream(launch, kernel=10e-6)
     monkeypatch.setattr(torch.cuda, "Event", stream.event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda index: None)

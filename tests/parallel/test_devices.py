@@ -80,8 +80,6 @@ def test_a_process_that_is_shown_one_gpu_of_its_own_takes_it():
         (None, 0, (1, 2), {"CUDA_VISIBLE_DEVICES": ""}, 1),  # on a CPU
     ],
 )
-def test_other_processes_take_the_gpu_of_their_local_rank(
-    devices, count, of_host, environment, number
-):
+def test_others_take_the_gpu_of_their_local_rank(devices, count, of_host, environment, number):
     numbers = gpus_of_host(devices, count, *of_host, environment)
     assert gpu_of(numbers, of_host[0]) == number

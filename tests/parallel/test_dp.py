@@ -77,9 +77,7 @@ def gathered(objective: Objective) -> GatheredObjective:
 @pytest.mark.parametrize("loss_in_forward", [True, False])
 @pytest.mark.parametrize("count", [7, 2])  # 3, 3 and 1 for three threads, or 1, 1 and none
 @pytest.mark.parametrize("make", [classification, segmentation])
-def test_threads_with_unlike_numbers_of_examples_have_the_loss_and_gradients_of_one_pass(
-    make, count, loss_in_forward
-):
+def test_threads_with_unlike_counts_have_the_gradients_of_one_pass(make, count, loss_in_forward):
     torch.manual_seed(0)
     network, task, inputs, targets = make()
     inputs, targets = inputs[:count], targets[:count]

@@ -42,9 +42,7 @@ def same(folders: list[Path]) -> None:
         assert result(other)["val_loss"] == result(first)["val_loss"]
 
 
-def test_a_run_whose_own_config_file_names_a_relative_cache_folder_resumes_without_a_word(
-    shell, photos
-):
+def test_a_run_whose_file_names_a_relative_cache_folder_resumes_without_a_word(shell, photos):
     overlays = shell.folder / "conf" / "experiments"
     overlays.mkdir(parents=True)
     settings = "\n".join(f"  {key}" for key in ("cache: disk", "cache_dir: cache/"))
@@ -55,9 +53,7 @@ def test_a_run_whose_own_config_file_names_a_relative_cache_folder_resumes_witho
     shell.train(*words, "max_steps=2", "resume=run", code=0)
 
 
-def test_the_dataset_in_memory_of_the_documentation_trains_bitwise_as_the_one_that_it_keeps(
-    shell, photos, monkeypatch
-):
+def test_the_documented_dataset_trains_bitwise_as_the_one_it_keeps(shell, photos, monkeypatch):
     page = (ROOT / "docs" / "how-to" / "data.md").read_text().replace("\\\n", "")
     code, command = re.findall(
         r"```python\n(.*?)```\n\n(.*?)\n\n", page.partition(IN_MEMORY)[2], re.DOTALL

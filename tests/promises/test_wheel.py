@@ -108,9 +108,7 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_a_wheel_has_the_configuration_and_no_recording_and_that_of_an_sdist_has_the_same_files(
-    built,
-):
+def test_a_wheel_has_the_configuration_and_no_recording_and_an_sdist_makes_the_same(built):
     (wheel,), (other,) = (built / "tree").glob("*.whl"), (built / "sdist").glob("*.whl")
     found = names(wheel)
     assert found == names(other)

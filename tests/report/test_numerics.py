@@ -123,9 +123,7 @@ def test_each_difference_is_told_from_the_others(run, change, verdict, sentence,
     ("run", "size", "by_design"),
     [(DDP, 1, True), (replace(DDP, replicas=1), 1, False), (SPLIT, 1, True), (SPLIT, 2, False)],
 )
-def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
-    run, size, by_design, tmp_path
-):
+def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_design, tmp_path):
     content = arrays()
     batch_norm(content)
     content["updates"] *= size

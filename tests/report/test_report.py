@@ -235,9 +235,7 @@ def test_host_names_and_absolute_paths_are_not_recorded(tmp_path):
 
 
 @pytest.mark.parametrize(("epochs", "difference"), [(20, "-1.91"), (2, "–")])
-def test_a_study_is_compared_with_the_published_table_after_as_many_epochs(
-    tmp_path, capsys, epochs, difference
-):
+def test_a_study_is_compared_with_the_table_after_its_epochs(tmp_path, capsys, epochs, difference):
     same = {"dataset": "cifar10", "model": "alexnet", "accuracy": 0.8, "epochs": epochs}
     runs = [result(way, train_seconds=6.0 * epochs, **same) for way in ("none", "ddp")]
     report.write(sweep(tmp_path, *runs))

@@ -29,9 +29,7 @@ def train_of(text: str) -> list[str]:
     return shlex.split(line.removeprefix("train with it: "))
 
 
-def test_the_command_names_the_study_and_a_report_that_was_moved_the_words_alone(
-    tmp_path, monkeypatch
-):
+def test_the_command_names_the_study_and_in_a_moved_report_the_words_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = study(tmp_path / "a study", timing_threads=1)
     assert train_of(report.write(Path("a study")))[2:] == ["like='a study'", *WORDS]

@@ -158,9 +158,7 @@ def test_a_negative_score_is_compared_by_its_margin(tmp_path):
         (None, None, {"ddp-fp32": "open"}, "report.margin sets that, in m."),
     ],
 )
-def test_the_margin_is_in_the_unit_of_the_score_and_without_one_nothing_may_be_lost(
-    tmp_path, own, given, verdict, said
-):
+def test_the_margin_is_in_the_scores_unit_and_0_without_one(tmp_path, own, given, verdict, said):
     found = study(tmp_path, replace(RMSE, margin=own), 54.0, 0.02, lost=2.0, margin=given)
     assert verdict.items() <= found.verdicts.items()
     assert said in found.text("report.md")
@@ -272,9 +270,7 @@ def test_a_target_of_a_share_that_is_no_share_is_not_used():
         (2.0, "RMSE: kept by 2, lost by 1 of 3 configurations."),
     ],
 )
-def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_the_scores(
-    tmp_path, lost, said
-):
+def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_them(tmp_path, lost, said):
     found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["accuracy"])
     assert found.tree["answer"]["lead"] == said
     assert "RMSE, difference to none, fp32, m ←" in found.text("figure.svg")

@@ -121,9 +121,7 @@ def evaluated(
         *((37, 8, 2), (37, 8, 3), (7, 8, 4), (4, 8, 4), (2, 8, 3)),
     ],
 )
-def test_an_evaluation_is_exact_for_any_size_of_batch_and_number_of_processes(
-    count, batch_size, size
-):
+def test_an_evaluation_is_exact_for_any_size_of_batch_and_processes(count, batch_size, size):
     model, found = network(), examples(count)
     loss, confusion = expectation(model, found)
     for evaluation in evaluated(model, found, batch_size, size):

@@ -39,9 +39,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 
 
 @pytest.mark.parametrize(("classes", "prefix"), [(10, ""), (7, "net.")])
-def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
-    tmp_path, classes, prefix
-):
+def test_a_head_can_be_left_as_drawn_whether_the_files_fits_or_not(tmp_path, classes, prefix):
     file = {f"{prefix}{name}": value for name, value in network(1, classes).state_dict().items()}
     torch.save(file, tmp_path / "w.pt")
     model, drawn = network(2), network(2).state_dict()
@@ -102,9 +100,7 @@ def test_an_evaluation_sizes_a_network_that_loads_its_weights_without_a_warning(
         assert build.weight_bytes(OmegaConf.create({"model": {"net": node}})) == 4 * 8
 
 
-def test_a_value_from_the_environment_in_init_is_told_as_its_reference(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_value_of_the_environment_in_init_is_told_as_reference(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(secrets, "_KNOWN", {})
     folder = tmp_path / "canary-7f3a9c51"
     folder.mkdir()

@@ -40,9 +40,7 @@ FP32, TF32 = Amp("float32"), Amp("float32", tf32=True)
         (IMAGE, TF32, GPU, (7, 5), "contiguous_format"),  # which has no TF32
     ],
 )
-def test_auto_is_channels_last_except_for_full_float32_on_a_gpu(
-    monkeypatch, shape, amp, device, capability, layout
-):
+def test_auto_makes_float32_on_gpus_contiguous(monkeypatch, shape, amp, device, capability, layout):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert memory_format("auto", shape, amp, device) == layout
 

@@ -167,8 +167,6 @@ def test_parameter_groups_of_a_users_function(scaled):
         (["scheduler.per=step"], r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
     ],
 )  # fmt: skip
-def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_configuration(
-    wrong, line
-):
+def test_what_an_optimizer_or_scheduler_does_not_take_is_a_configuration_error(wrong, line):
     with pytest.raises(ConfigError, match=rf"^error: {line}"), ours.training(*SMALL, *wrong):
         pass

@@ -189,9 +189,7 @@ def test_a_file_that_computes_something_else_never_gets_its_name(tmp_path, capsy
     assert (tmp_path / "export" / "model.pt2").read_text() == "the old file"
 
 
-def test_a_network_that_no_graph_can_hold_is_refused_in_a_line_with_that_of_its_code(
-    tmp_path, capsys
-):
+def test_a_network_that_no_graph_can_hold_is_refused_with_its_line_of_code(tmp_path, capsys):
     """Unless torch does not tell it, as that of a size which the code makes a number of."""
     torch.save(Different(10).state_dict(), tmp_path / "weights.pt")
     file = Path(inspect.getfile(Different))
@@ -238,9 +236,7 @@ def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_p
     ("package", "kind"),
     [("onnxruntime", "onnx"), ("onnxscript", "onnx"), ("safetensors.torch", "safetensors")],
 )
-def test_without_its_package_a_format_says_what_to_install(
-    tmp_path, monkeypatch, capsys, package, kind
-):
+def test_without_its_package_a_format_names_it(tmp_path, monkeypatch, capsys, package, kind):
     run_folder(tmp_path, "dataset=digits", "model=convnet")
     monkeypatch.setitem(sys.modules, package, None)
     assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 2
@@ -279,9 +275,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], list[str], int, str]] = 
 
 
 @pytest.mark.parametrize(("change", "arguments", "code", "line"), REFUSED)
-def test_what_cannot_be_exported_is_one_line_and_writes_nothing(
-    tmp_path, capsys, change, arguments, code, line
-):
+def test_what_cannot_be_exported_is_one_line(tmp_path, capsys, change, arguments, code, line):
     changed(tmp_path, change)
     assert main([f"ckpt={tmp_path}", *arguments]) == code
     (found,) = capsys.readouterr().err.splitlines()

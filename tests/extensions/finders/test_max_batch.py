@@ -108,9 +108,7 @@ def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell):
         ("RuntimeError: size mismatch", None),
     ],
 )
-def test_a_batch_that_no_cuda_kernel_takes_does_not_fit_and_another_error_ends_the_search(
-    said, why
-):
+def test_a_batch_that_no_kernel_takes_does_not_fit_and_another_error_ends_the_search(said, why):
     def attempt(size: int) -> int | None:
         if size > 100:
             raise Failure("rank", 0, f"{said}; traceback in run.log; please report it")

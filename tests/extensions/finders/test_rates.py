@@ -45,9 +45,7 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell):
     assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
 
 
-def test_without_matplotlib_a_search_of_a_rate_says_what_to_install_before_it_starts(
-    monkeypatch, capsys
-):
+def test_without_matplotlib_a_search_of_a_rate_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["what=lr"]) == 2
     assert capsys.readouterr().err.startswith(

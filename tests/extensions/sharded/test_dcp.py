@@ -306,9 +306,7 @@ STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_a_strangers_folder_with_a_manifest_that_fits_runs_no_code_and_takes_no_memory(
-    tmp_path, name
-):
+def test_a_strangers_folder_whose_manifest_fits_runs_no_code_and_takes_no_memory(tmp_path, name):
     change, said = STRANGERS[name]
     path = saved_alone(tmp_path, 1).newest()
     change(path.resolve())

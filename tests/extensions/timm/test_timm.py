@@ -40,9 +40,7 @@ def hugging_face(home: Path, repository: str, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
 )
-def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
-    tmp_path, monkeypatch, name, channels, size
-):
+def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name, channels, size):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -67,9 +65,7 @@ def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
         assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)
 
 
-def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_classes(
-    tmp_path, monkeypatch
-):
+def test_weights_whose_names_do_not_match_are_refused_for_other_classes_too(tmp_path, monkeypatch):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

@@ -203,9 +203,7 @@ class Odd:
     def abandon(self) -> None: ...
 
 
-def test_an_error_that_does_not_say_what_it_is_is_a_warning_too_and_no_fork_goes_on(
-    tmp_path, capfd
-):
+def test_an_error_that_does_not_say_what_it_is_is_a_warning_and_no_fork_goes_on(tmp_path, capfd):
     client = Odd()
     assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 2.5
     told = "Untold: <str() of a Untold failed>; the run continues without it"
@@ -227,9 +225,7 @@ def nobody() -> str:
         pytest.param("wandb", False, marks=pytest.mark.slow),
     ],
 )
-def test_a_server_that_is_dead_or_hangs_costs_two_seconds_and_a_warning(
-    tmp_path, silent, capfd, monkeypatch, tracker, dead
-):
+def test_a_dead_server_costs_seconds_and_warns(tmp_path, silent, capfd, monkeypatch, tracker, dead):
     address = nobody() if dead else silent
     if tracker == "mlflow":
         logger = mlflow.logger(a_run(tmp_path), address, "ninefold", 2)
@@ -272,9 +268,7 @@ def test_a_process_ends_although_the_server_of_its_tracker_hangs(shell, silent, 
     assert not shell.survivors()
 
 
-def test_a_run_that_is_resumed_elsewhere_goes_on_in_the_database_of_its_first_command(
-    tmp_path, monkeypatch
-):
+def test_a_run_resumed_elsewhere_goes_on_in_the_database_of_its_first(tmp_path, monkeypatch):
     new = a_run(tmp_path / "run")
     new.folder.mkdir()
     (tmp_path / "outputs").mkdir()
