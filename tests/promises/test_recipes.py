@@ -51,7 +51,7 @@ def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mi
     arrays(mine, 1, 8, 8)
     shell.train(
         "--config-dir", "mine/conf", "model=perceptron", "dataset=arrays", f"dataset.root={mine}",
-        "amp=brief", "logger=csvfile", "max_steps=4", "epochs=1", "log_every=1", code=0,
+        "amp=brief", "logger=csvfile", "batch_size=16", "epochs=1", "log_every=1", code=0,
     )  # fmt: skip
     lines = (only_run(shell.folder) / "losses.csv").read_text().splitlines()
     assert [line.partition(",")[0] for line in lines] == ["1", "2", "3", "4", "accuracy"]
