@@ -1,7 +1,5 @@
 """Run the project's commands in real processes and check that none is left behind."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging
@@ -265,9 +263,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "result.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    return json.loads((folder / "result.json").read_text())
 
 
 def metrics(folder: Path, key: str) -> list[float]:

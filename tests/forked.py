@@ -209,7 +209,7 @@ def spare() -> None:
 
     _utils.get_yaml_loader = lambda: Loader
     table()  # is read once
-    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+    for finalizer in weakref.finalize._registry:
         finalizer.atexit = False  # of torch's libraries of operators
 
 
@@ -371,7 +371,7 @@ def run_to_end(command: Callable[[], object]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()

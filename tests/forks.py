@@ -4,8 +4,6 @@ A forked child has its parent's memory, but only the thread that forked: a lock 
 held at that moment stays locked. So what starts a thread is started after the fork, if it can be.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import sys

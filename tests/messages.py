@@ -6,8 +6,6 @@ writes that file anew: a change of words is then read as a difference of it. A v
 stands in braces, as the expression that it comes from.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ need a GPU run in a copy of the repository with each defect; benchmarks/LOG.md h
 Exit code 1 if they fail without a defect.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

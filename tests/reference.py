@@ -5,8 +5,6 @@
 writes them anew; a test sees that they are up to date.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path

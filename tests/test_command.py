@@ -1,7 +1,5 @@
 """The command `ninefold`, and `python -m ninefold`: what it is told, and which command that is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -12,12 +10,12 @@ import pytest
 
 from ninefold import __main__ as command
 from ninefold.config import options
-from tests.conftest import ROOT, Shell, only_run, result
+from tests.conftest import ROOT
 
 CELLS = ["parallel=none,ddp", "amp=fp32,bf16", "study.ask=[time]", "study.control=true"]
 
 
-def test_it_imports_nothing_of_others_and_no_module_of_its_own() -> None:
+def test_it_imports_nothing_of_others_and_no_module_of_its_own():
     asked = (
         "import sys; before = {*sys.modules}; import ninefold; print(*({*sys.modules} - before))"
     )
@@ -28,16 +26,14 @@ def test_it_imports_nothing_of_others_and_no_module_of_its_own() -> None:
     assert names == {"ninefold"}
 
 
-def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherwise() -> None:
+def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherwise():
     assert command.compared([]) == ["-m", *CELLS]
     assert command.compared(["model=mlp"]) == ["-m", *CELLS, "model=mlp"]
     assert command.compared(["-m", "amp=fp32"]) == [CELLS[0], *CELLS[2:], "-m", "amp=fp32"]
     assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
 
 
-def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_be_run(
-    shell: Shell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_of_compare_is_short_and_each_of_its_examples_can_be_run(shell, capsys, monkeypatch):
     from ninefold.config import composition, list_commands, resolvers
     from ninefold.study import checks, sweep
 
@@ -70,35 +66,12 @@ def test_help_of_compare_is_short_and_each_of_its_examples_is_a_study_that_can_b
 @pytest.mark.parametrize(
     "given", [["--cfg", "job"], ["--help"], ["--info"], ["-c", "job"], ["experiments=nine_way"]]
 )
-def test_compare_adds_nothing_to_what_only_shows_or_names_a_study(given: list[str]) -> None:
+def test_compare_adds_nothing_to_what_only_shows_or_names_a_study(given):
     assert command.compared(given) == given
 
 
-@pytest.mark.slow  # as the wheel's tests do
-def test_a_run_by_the_module_finds_what_is_in_the_working_folder_and_prints_its_command(
-    shell: Shell,
-) -> None:
-    (shell.folder / "mynet.py").write_text(
-        "from torch import nn\n"
-        "class Net(nn.Sequential):\n"
-        "    def __init__(self, channels, classes, width):\n"
-        "        super().__init__(nn.Flatten(), nn.Linear(64, 10))\n"
-    )
-    for name in ("numpy", "yaml"):  # what is installed comes first
-        (shell.folder / f"{name}.py").write_text("raise SystemExit(9)")
-    words = ("model.net._target_=mynet.Net", "parallel=ddp", "launch.cpu_processes=2")
-    done = shell.run("-m", "ninefold", "train", *words, "max_steps=2", "dataset.limit=128")
-    assert (done.returncode, done.stderr) == (0, "")
-    run = only_run(shell.folder)
-    assert result(run)["processes"] == 2
-    done = shell.run("-m", "ninefold", "train", "--help")
-    assert done.stdout.startswith("python -m ninefold train ")
-
-
 @pytest.mark.parametrize("name", [*command.COMMANDS, *command.extensions.COMMANDS])
-def test_help_of_each_command_that_is_listed_says_more_than_its_line(
-    name: str, shell: Shell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_of_each_command_that_is_listed_says_more_than_its_line(name, shell, capsys):
     assert command.none_of_them("--help") == 0
     listed = capsys.readouterr().out.splitlines()
     assert "help(ninefold.compare)" in listed[-1]
@@ -113,7 +86,7 @@ def test_help_of_each_command_that_is_listed_says_more_than_its_line(
         assert len(module.stdout.splitlines()) > 5
 
 
-def test_options_and_keys_are_printed(shell: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_and_keys_are_printed(shell, capsys):
     from ninefold.config.list_commands import conf, keys
 
     assert conf([]) == conf(["amp"]) == conf(["model/mlp"]) == 0

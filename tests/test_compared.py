@@ -1,7 +1,5 @@
 """What is compared by default differs on the machine at hand, and is safe without a score."""
 
-from __future__ import annotations
-
 import pytest
 
 from ninefold.compared import axes, of
@@ -17,11 +15,9 @@ from ninefold.compared import axes, of
         (2, None, "none,ddp", "fp32,scaler"),
     ],
 )
-def test_no_default_has_float16_without_a_grad_scaler_or_repeats_another(
-    gpus: int, capability: tuple[int, int] | None, parallel: str, amp: str
-) -> None:
+def test_no_default_has_bare_float16_or_repeats_another(gpus, capability, parallel, amp):
     assert of(gpus, capability) == {"parallel": parallel, "amp": amp}
 
 
-def test_on_a_cpu_no_gpu_is_looked_for() -> None:
+def test_on_a_cpu_no_gpu_is_looked_for():
     assert axes("cpu") == of(0, None)

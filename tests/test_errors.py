@@ -1,7 +1,5 @@
 """Failures: one line, an exit code and a class each; the line of the user's code; limits."""
 
-from __future__ import annotations
-
 import errno
 import importlib.util
 import json
@@ -60,8 +58,6 @@ def users(tmp_path: Path) -> ModuleType:
     path = tmp_path / "users.py"
     path.write_text(CODE)
     spec = importlib.util.spec_from_file_location("users", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -84,28 +80,26 @@ def raised(call: Callable[[], Any]) -> BaseException:
         ("from_another", "raise KeyError"),
     ],
 )
-def test_the_innermost_line_of_the_users_own_code_is_named(
-    users: ModuleType, name: str, text: str
-) -> None:
+def test_the_innermost_line_of_the_users_own_code_is_named(users, name, text):
     error = raised(lambda: getattr(users, name)())
     number = next(n for n, line in enumerate(CODE.splitlines(), 1) if text in line)
     assert users_line(error) == f"{users.__file__}:{number}"
 
 
-def test_an_error_that_was_raised_from_the_users_is_at_its_line(users: ModuleType) -> None:
+def test_an_error_that_was_raised_from_the_users_is_at_its_line(users):
     outer = RuntimeError("of a library")
     outer.__cause__ = raised(users.mine)
     assert users_line(outer) == f"{users.__file__}:6"
 
 
-def test_a_file_that_is_not_python_is_named_by_its_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_python_is_named_by_its_line(tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("x = 1\ndef f(:\n")
     error = raised(lambda: compile(path.read_text(), str(path), "exec"))
     assert users_line(error) == f"{path}:2"
 
 
-def test_code_of_ours_of_python_and_of_packages_is_nobodys_own() -> None:
+def test_code_of_ours_of_python_and_of_packages_is_nobodys_own():
     for file in (
         ROOT / "ninefold" / "main.py",
         ROOT / "train.py",
@@ -121,13 +115,10 @@ def test_code_of_ours_of_python_and_of_packages_is_nobodys_own() -> None:
     assert is_users(str(ROOT / "my_model.py"))
 
 
-def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
-    users: ModuleType,
-) -> None:
+def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(users):
     told = {"leaves": "SystemExit: 0", "own": "Own: odd", "breaks": "KeyboardInterrupt"}
     for name, said in told.items():
         failure = error_of_exit(raised(getattr(users, name)))
-        assert failure is not None
         assert failure.code == 2
         assert failure.wrong == f"it raised {said}"
         assert failure.value.startswith(f"{users.__file__}:")
@@ -150,19 +141,16 @@ def test_what_ends_the_process_in_the_users_code_is_refused_but_not_ctrl_c(
     ],
     ids=str,
 )  # fmt: skip
-def test_a_limit_on_files_processes_or_memory_is_a_resource_whatever_raises_it(
-    error: Exception, field: str
-) -> None:
+def test_a_limit_on_files_processes_or_memory_is_a_resource_whatever_raises_it(error, field):
     outer = RuntimeError("it cannot be built")
     outer.__cause__ = error
     for each in (error, outer):
         failure = memory_failure(each, "found")
-        assert failure is not None
         assert (failure.code, failure.field) == (5, field)
     assert memory_failure(RuntimeError("a shape is wrong"), "found") is None
 
 
-def test_a_failure_is_one_line_whatever_it_was_told() -> None:
+def test_a_failure_is_one_line_whatever_it_was_told():
     failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2; \ttabs\t; end here\n")
     assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
     assert len(str(failure).splitlines()) == 1
@@ -188,9 +176,7 @@ NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, {}, NCCL version 2.27.5\n{}\nLas
     ],
     ids=range(6),
 )  # fmt: skip
-def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
-    tmp_path: Path, error: Exception, told: str
-) -> None:
+def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(tmp_path, error, told):
     failure = failure_of(Raised(error, tmp_path, 0))
     assert failure.code == 5
     assert isinstance(failure, ResourceError)
@@ -198,7 +184,7 @@ def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(
     assert f"{told}; " in str(failure)
 
 
-def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
+def test_each_kind_of_failure_has_its_documented_exit_code():
     assert {name: kind.code for name, kind in KINDS.items()} == {
         "Failure": 1, "ConfigError": 2, "CheckpointError": 3, "DataError": 4, "ResourceError": 5,
         "NumericsError": 6, "PeerError": 7, "Slower": 8, "Undecided": 9, "Preempted": 75,
@@ -206,14 +192,14 @@ def test_each_kind_of_failure_has_its_documented_exit_code() -> None:
     }  # fmt: skip
 
 
-def test_every_kind_of_failure_can_be_relayed() -> None:
+def test_every_kind_of_failure_can_be_relayed():
     direct = Failure.__subclasses__()
     indirect = [kind for parent in direct for kind in parent.__subclasses__()]
     assert set(KINDS.values()) == {Failure, *direct, *indirect}
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failure]) -> None:
+def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind):
     failure = kind("loss", "nan", "not finite", "a number", "lower the rate")
     report = FailureReport.of(failure, rank=3)
     read = FailureReport.read(json.dumps(asdict(report)))
@@ -225,13 +211,13 @@ def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind: type[Failu
     assert relayed.parts == ["loss", "nan", "not finite", "a number", "lower the rate"]
 
 
-def test_a_failure_survives_pickling_as_hydras_launchers_do_it() -> None:
+def test_a_failure_survives_pickling_as_hydras_launchers_do_it():
     failure = ConfigError("seed", -1, "not allowed; 0 or more; correct seed")
     copied = pickle.loads(pickle.dumps(failure))
     assert (type(copied), str(copied), copied.field) == (ConfigError, str(failure), "seed")
 
 
-def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed() -> None:
+def test_a_run_that_diverged_or_was_interrupted_is_not_called_failed():
     statuses = {name: kind.status for name, kind in KINDS.items() if kind.status != "failed"}
     stopped = {"Preempted": "preempted", "Interrupted": "preempted"}
     assert statuses == {"NumericsError": "diverged", **stopped}

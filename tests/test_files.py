@@ -1,7 +1,5 @@
 """Files of folders that anybody may have made: links, FIFOs, devices, false sizes."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct
@@ -51,9 +49,7 @@ def left(path: Path, what: str) -> None:
 
 @pytest.mark.parametrize("write", WRITING)
 @pytest.mark.parametrize("what", ["a link", "a link to nothing", "a FIFO", "a device", "a folder"])
-def test_only_a_regular_file_is_written_and_no_link_is_followed(
-    tmp_path: Path, what: str, write: str
-) -> None:
+def test_only_a_regular_file_is_written_and_no_link_is_followed(tmp_path, what, write):
     path, victim = tmp_path / ".x.tmp", tmp_path / "precious"
     if what == "a link":
         victim.write_text("precious")
@@ -67,33 +63,33 @@ def test_only_a_regular_file_is_written_and_no_link_is_followed(
 
 @pytest.mark.parametrize("read", READING)
 @pytest.mark.parametrize("what", ["a FIFO", "a device", "a folder"])
-def test_only_a_regular_file_is_read(tmp_path: Path, what: str, read: str) -> None:
+def test_only_a_regular_file_is_read(tmp_path, what, read):
     left(tmp_path / "x", what)
     with pytest.raises(OSError, match="regular file is expected"):
         READING[read](tmp_path / "x")
 
 
-def test_a_link_to_a_regular_file_is_read(tmp_path: Path) -> None:
+def test_a_link_to_a_regular_file_is_read(tmp_path):
     (tmp_path / "there").write_text('{"a": 1}')
     (tmp_path / "x").symlink_to("there")
     assert read_json(tmp_path / "x") == {"a": 1}
 
 
 @pytest.mark.parametrize("read", READING)
-def test_what_is_larger_than_anything_of_its_kind_is_not_read(tmp_path: Path, read: str) -> None:
+def test_what_is_larger_than_anything_of_its_kind_is_not_read(tmp_path, read):
     with (tmp_path / "x").open("wb") as file:
         file.truncate(1 << 42)
     with pytest.raises(TooLarge, match=r"4,398,046,511,104 bytes, at most [\d,]+ are read"):
         READING[read](tmp_path / "x")
 
 
-def test_a_file_without_a_size_is_read_up_to_the_limit() -> None:
+def test_a_file_without_a_size_is_read_up_to_the_limit():
     assert len(read_bytes("/proc/self/maps")) > 1000
     with pytest.raises(TooLarge):
         read_bytes("/proc/self/maps", 1000)
 
 
-def test_a_file_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
+def test_a_file_of_exactly_the_limit_is_read(tmp_path):
     (tmp_path / "x").write_bytes(b"12345")
     assert read_text(tmp_path / "x", 5) == "12345"
     with pytest.raises(TooLarge):
@@ -101,13 +97,13 @@ def test_a_file_of_exactly_the_limit_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 100 + "]" * 100, '{"a":' * 100_000])
-def test_json_that_is_nested_too_deeply_is_an_error_of_its_value(tmp_path: Path, text: str) -> None:
+def test_json_that_is_nested_too_deeply_is_an_error_of_its_value(tmp_path, text):
     (tmp_path / "x").write_text(text)
     with pytest.raises(ValueError, match="nested more than 50 deep"):
         read_json(tmp_path / "x")
 
 
-def test_a_file_system_begins_at_its_mount(tmp_path: Path) -> None:
+def test_a_file_system_begins_at_its_mount(tmp_path):
     assert mount_of(Path("/proc/self/nowhere/x")) == Path("/proc")
     assert os.path.ismount(mount_of(tmp_path / "not" / "there"))
 
@@ -148,7 +144,7 @@ def of_two_lists() -> bytes:
 
 
 @pytest.mark.parametrize("data", [saved(), archive(("a", b"x"), ("b", b"")), b"no archive", b""])
-def test_what_takes_no_more_than_its_file_passes(data: bytes) -> None:
+def test_what_takes_no_more_than_its_file_passes(data):
     require_stored(file := io.BytesIO(data))
     assert file.tell() == 0
 
@@ -165,6 +161,6 @@ def test_what_takes_no_more_than_its_file_passes(data: bytes) -> None:
     ],
     ids=["compressed", "overlapping", "two lists", "cut", "longer", "nothing else"],
 )
-def test_an_archive_that_takes_more_than_its_file_is_refused(data: bytes, wrong: str) -> None:
+def test_an_archive_that_takes_more_than_its_file_is_refused(data, wrong):
     with pytest.raises(ValueError, match=wrong):
         require_stored(io.BytesIO(data))

@@ -1,7 +1,5 @@
 """The sitting on a GPU, as far as a CPU can show that it works: verdicts, limits, a rehearsal."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -24,9 +22,7 @@ from tests.conftest import ROOT, Shell
         (Expected("x", 0), None, "not measured"),
     ],
 )
-def test_a_figure_outside_its_bounds_is_not_as_expected_and_says_what_it_means(
-    expected: Expected, value: float | None, verdict: str
-) -> None:
+def test_a_figure_outside_its_bounds_is_unexpected_and_says_why(expected, value, verdict):
     assert expected.verdict({"x": value}) == verdict
 
 
@@ -34,7 +30,7 @@ def sitting(folder: Path, until: float) -> Sitting:
     return Sitting(folder, folder / "scratch", True, time.monotonic() + until)
 
 
-def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path: Path) -> None:
+def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path):
     def long(sitting: Sitting) -> None:
         sitting.figures["exit code"], _ = sitting.python("-c", "print(1)")
         sitting.python("-c", "import time; print('begun', flush=True); time.sleep(600)")
@@ -51,13 +47,13 @@ def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path:
     assert (tmp_path / "found.tgz").exists()
 
 
-def test_a_part_for_which_the_call_has_no_time_left_is_not_begun(tmp_path: Path) -> None:
+def test_a_part_for_which_the_call_has_no_time_left_is_not_begun(tmp_path):
     part = Part("late", "Too late?", lambda sitting: pytest.fail("begun"), "2", 60, (), False)
     assert not gpu.held(part, sitting(tmp_path, gpu.LEAST - 1))
     assert json.loads((tmp_path / gpu.FOUND).read_text())["error"] == "TimeoutError: no time left"
 
 
-def test_each_part_has_a_question_a_call_and_a_limit_within_it() -> None:
+def test_each_part_has_a_question_a_call_and_a_limit_within_it():
     assert {part.call for part in PARTS} == {*CALLS}
     for part in PARTS:
         assert part.asks.endswith("?")
@@ -65,13 +61,13 @@ def test_each_part_has_a_question_a_call_and_a_limit_within_it() -> None:
         assert part.expected
 
 
-def test_the_tests_of_the_sitting_are_those_marked_gpu() -> None:
+def test_the_tests_of_the_sitting_are_those_marked_gpu():
     files = {Path(file).relative_to(ROOT).as_posix() for file in gpu.gpu_tests(ROOT)}
     assert {*gpu.REHEARSED, "tests/train/test_launches.py"} < files
 
 
 @pytest.mark.slow
-def test_the_sitting_is_rehearsed_on_a_cpu_part_by_part(tmp_path: Path) -> None:
+def test_the_sitting_is_rehearsed_on_a_cpu_part_by_part(tmp_path):
     """Without the tests for a GPU, and what only a GPU has."""
     names = [part.name for part in PARTS if part.name != "tests"]
     words = ("-m", "benchmarks.gpu", "--rehearse", "--output", str(tmp_path), *names)

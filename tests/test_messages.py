@@ -6,7 +6,7 @@ from ninefold.errors import ConfigError
 from tests import messages
 
 
-def test_each_error_says_what_is_wrong_what_is_allowed_and_what_to_do() -> None:
+def test_each_error_says_what_is_wrong_what_is_allowed_and_what_to_do():
     """Of a part that begins with a value it is not known whether the value has more parts."""
     short = [
         sentence
@@ -21,6 +21,6 @@ def test_each_error_says_what_is_wrong_what_is_allowed_and_what_to_do() -> None:
         assert said.count("; ") >= 2
 
 
-def test_the_sentences_of_all_errors_are_those_of_messages_txt() -> None:
+def test_the_sentences_of_all_errors_are_those_of_messages_txt():
     do = "run python -m tests.messages, and read the difference"
     assert messages.catalog() == messages.FILE.read_text(), do

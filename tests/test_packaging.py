@@ -1,11 +1,8 @@
 """The extras of the package: each can be installed as the tests ran with it, and is told of."""
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -39,7 +36,7 @@ def pinned() -> dict[str, str]:
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
 
 
-def test_a_wheel_has_each_package_the_configuration_and_the_studies() -> None:
+def test_a_wheel_has_each_package_the_configuration_and_the_studies():
     folders = {path.relative_to(ROOT).parent for path in ROOT.glob("ninefold/**/*.py")}
     code = {".".join(folder.parts) for folder in folders}
     packages = PYPROJECT["tool"]["setuptools"]["packages"]
@@ -47,7 +44,7 @@ def test_a_wheel_has_each_package_the_configuration_and_the_studies() -> None:
 
 
 @pytest.mark.parametrize("extra", [None, *EXTRAS])
-def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra: str | None) -> None:
+def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra):
     versions = pinned()
     for found in requirements(PROJECT["dependencies"] if extra is None else EXTRAS[extra]):
         version = versions.get(canonicalize_name(found.name))
@@ -55,11 +52,11 @@ def test_what_is_required_is_pinned_to_a_version_that_is_allowed(extra: str | No
         assert found.specifier.contains(version), f"{found} is pinned to {version}"
 
 
-def test_the_package_says_the_version_that_it_is_built_with() -> None:
+def test_the_package_says_the_version_that_it_is_built_with():
     assert ninefold.__version__ == PROJECT["version"]
 
 
-def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site() -> None:
+def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site():
     (own,) = (found for found in map(Requirement, EXTRAS["dev"]) if found.name == PROJECT["name"])
     assert own.extras == EXTRAS.keys() - {"dev", "bench", "docs"}
 
@@ -75,14 +72,7 @@ def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site() 
         ("dataset=volumes", ["dataset.root=.", "dataset.classes=2"], "nibabel", "volumes"),
     ],
 )
-def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    setting: str,
-    others: list[str],
-    package: str,
-    extra: str,
-) -> None:
+def test_a_run_without_a_package_is_refused(tmp_path, monkeypatch, setting, others, package, extra):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     (tmp_path / "w.safetensors").touch()
@@ -94,8 +84,6 @@ def test_a_run_without_a_package_that_it_needs_is_refused_before_it_has_a_folder
     failure = refused.value
     assert isinstance(failure, ConfigError)
     assert failure.code == 2
-    assert str(failure) == (
-        f"error: {setting}: {package} is not installed; the extra {extra} has it; "
-        f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'"
-    )
+    line = f"error: {setting}: {package} is not installed; the extra {extra} has it; pip install "
+    assert str(failure).startswith(line)
     assert not (tmp_path / "run").exists()

@@ -1,11 +1,8 @@
 """A command is printed as this user types it; modules are found where the launcher found them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +23,7 @@ def nothing_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NINEFOLD_TYPED", raising=False)
 
 
-def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None:
+def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder():
     found = (places.ROOT, places.CONF, places.EXPERIMENTS)
     assert found == (ROOT, ROOT / "conf", ROOT / "experiments")
     assert not places.INSTALLED
@@ -38,7 +35,7 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder() -> None
 
 
 @pytest.mark.usefixtures("wheel")
-def test_installed_the_console_script_is_typed_and_prints_the_configuration() -> None:
+def test_installed_the_console_script_is_typed_and_prints_the_configuration():
     assert places.typed_as("train") == "ninefold train"
     assert places.typed_as("export") == "ninefold export"
     assert places.see() == "see ninefold conf"
@@ -46,9 +43,7 @@ def test_installed_the_console_script_is_typed_and_prints_the_configuration() ->
 
 
 @pytest.mark.parametrize("program", places.PROGRAMS)
-def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
-    program: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_typed_is_printed_and_nothing_else_of_the_environment(program, monkeypatch):
     places.typed_with(program)
     assert places.typed_as("train") == f"{program} train"
     places.typed_with(None)
@@ -57,7 +52,7 @@ def test_what_was_typed_is_printed_and_nothing_that_else_is_in_the_environment(
     assert places.typed_as("train") == "python train.py"
 
 
-def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours() -> None:
+def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours():
     assert trained_with("ninefold train -m amp=fp32") == "ninefold train"
     assert trained_with("python -m ninefold train") == "python -m ninefold train"
     assert trained_with("python train.py -m") == "python train.py"
@@ -65,9 +60,7 @@ def test_a_report_takes_the_words_of_the_recorded_command_if_they_are_ours() -> 
     assert trained_with(None) == "python train.py"
 
 
-def test_modules_are_looked_for_in_the_order_of_the_process_that_starts_another(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_modules_are_looked_for_in_the_order_of_the_process_before(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", "/stdlib", "/site", "relative"])
     with importable():

@@ -1,7 +1,5 @@
 """A command is refused before it touches the folder of a run that there is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -51,9 +49,7 @@ def a_folder(folder: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("files", WITH_A_RUN.values(), ids=WITH_A_RUN)
-def test_a_folder_with_a_run_in_it_takes_no_new_run_and_no_evaluation(
-    tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str], files: dict[str, str]
-) -> None:
+def test_a_folder_with_a_run_takes_no_new_run_or_evaluation(tmp_path, command, capsys, files):
     run, weights = a_folder(tmp_path / "run", files), tmp_path / "weights.pt"
     weights.touch()
     line = f"error: hydra.run.dir={run}: there is a run in it; each has a folder of its own; choose"
@@ -66,8 +62,6 @@ def test_a_folder_with_a_run_in_it_takes_no_new_run_and_no_evaluation(
 
 
 @pytest.mark.parametrize("files", WITHOUT.values(), ids=WITHOUT)
-def test_a_folder_in_which_nothing_can_be_lost_is_tried_again(
-    tmp_path: Path, command: Command, files: dict[str, str]
-) -> None:
+def test_a_folder_in_which_nothing_can_be_lost_is_tried_again(tmp_path, command, files):
     run = a_folder(tmp_path / "run", files)
     assert command("train", f"hydra.run.dir={run}") == 0

@@ -1,7 +1,5 @@
 """A signal to one process stops all of a run after the same step."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -30,14 +27,14 @@ def told(number: int) -> Failure:
     return Interrupted("signal", number, "; ; ")
 
 
-def test_a_process_alone_stops_after_the_step_it_is_in() -> None:
+def test_a_process_alone_stops_after_the_step_it_is_in():
     stop = Stop()
     assert not stop.due(4)
     stop.signal = signal.SIGTERM
     assert stop.due(5)
 
 
-def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path: Path) -> None:
+def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path):
     told, other = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
     assert not other.due(5)  # it is ahead by a look, as it may be
     told.signal = signal.SIGTERM
@@ -49,7 +46,7 @@ def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path: Path) 
     assert other.due(6)
 
 
-def test_processes_that_are_told_at_once_agree_as_well(tmp_path: Path) -> None:
+def test_processes_that_are_told_at_once_agree_as_well(tmp_path):
     both = [Stop(tmp_path / "notice", alone=False) for _ in range(2)]
     for stop in both:
         stop.signal = signal.SIGINT
@@ -57,16 +54,14 @@ def test_processes_that_are_told_at_once_agree_as_well(tmp_path: Path) -> None:
     assert [stop.due(6) for stop in both] == [True, True]
 
 
-def test_processes_on_several_hosts_do_not_decide_between_log_points() -> None:
+def test_processes_on_several_hosts_do_not_decide_between_log_points():
     stop = Stop(None, alone=False)
     stop.signal = signal.SIGTERM
     assert not stop.due(5)
     assert stop.wanted  # which evaluations and log points ask
 
 
-def test_a_process_with_a_gpu_that_is_steps_ahead_of_another_is_not_stopped_before_a_log_point(
-    tmp_path: Path,
-) -> None:
+def test_a_process_whose_gpu_is_steps_ahead_is_not_stopped_before_a_log_point(tmp_path):
     ahead, behind = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
     for stop in (ahead, behind):
         stop.only_at_log_points()
@@ -82,9 +77,7 @@ def test_a_process_with_a_gpu_that_is_steps_ahead_of_another_is_not_stopped_befo
 
 
 @pytest.mark.parametrize(("device", "last"), [("cpu", [6]), ("cuda", [])])
-def test_only_processes_on_gpus_leave_a_stop_to_log_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, last: list[int]
-) -> None:
+def test_only_processes_on_gpus_leave_a_stop_to_log_points(tmp_path, monkeypatch, device, last):
     """The run gets no further here than to where it knows its device."""
 
     class Here(Exception):
@@ -104,7 +97,7 @@ def test_only_processes_on_gpus_leave_a_stop_to_log_points(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
-def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> None:
+def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number):
     before = signal.getsignal(number)
     stop = Stop()
     with stop.listening(60, told, inline=True):
@@ -114,7 +107,7 @@ def test_the_first_signal_is_kept_and_the_handlers_are_put_back(number: int) -> 
     assert signal.getsignal(number) == before
 
 
-def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once() -> None:
+def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once():
     stop = Stop()
     with stop.listening(60, told, inline=True):
         os.kill(os.getpid(), signal.SIGINT)
@@ -143,7 +136,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("called", ["receive", "interrupt"])
-def test_of_two_signals_that_come_at_once_one_interrupts_the_command(called: str) -> None:
+def test_of_two_signals_that_come_at_once_one_interrupts_the_command(called):
     source = AT_ONCE.format(called=called)
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, cwd=ROOT, timeout=60
@@ -151,7 +144,7 @@ def test_of_two_signals_that_come_at_once_one_interrupts_the_command(called: str
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
-def test_a_signal_that_is_ignored_stays_so() -> None:
+def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         stop = Stop()
@@ -163,7 +156,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_process_whose_parent_died_before_it_could_follow_it_ends_at_once() -> None:
+def test_a_process_whose_parent_died_before_it_could_follow_it_ends_at_once():
     code = "import os; from ninefold.signals import follow_parent; follow_parent({}); print('on')"
     for parent, end in (("os.getppid()", 0), ("1 << 22", -signal.SIGKILL)):
         done = subprocess.run([sys.executable, "-c", code.format(parent)], cwd=ROOT)

@@ -1,9 +1,6 @@
 """Types of values: what each accepts, and the words in which it says so."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -57,15 +54,13 @@ TYPES: list[tuple[Any, tuple[Any, ...], tuple[Any, ...], str]] = [
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "said"), TYPES, ids=[f"{n} {row[3]}" for n, row in enumerate(TYPES)]
 )
-def test_a_type_accepts_what_it_says_and_nothing_else(
-    kind: Any, good: tuple[Any, ...], bad: tuple[Any, ...], said: str
-) -> None:
+def test_a_type_accepts_what_it_says_and_nothing_else(kind, good, bad, said):
     assert [value for value in good if not accepts(kind, value)] == []
     assert [value for value in bad if accepts(kind, value)] == []
     assert allowed(kind).startswith(said)
 
 
-def test_a_run_folder_is_one_with_a_configuration(tmp_path: Path) -> None:
+def test_a_run_folder_is_one_with_a_configuration(tmp_path):
     assert accepts(RunFolder, None)
     for wrong in (str(tmp_path), str(tmp_path / "missing"), "name" * 1000, "a\0b"):
         assert not accepts(RunFolder, wrong)

@@ -205,15 +205,13 @@ def test_a_command_says_that_one_device_makes_it_a_no_op_and_is_evaluated_anywhe
     shell: Shell,
 ) -> None:
     split = [*OWN, "parallel.at=[classifier]", "parallel.chunks=2"]
-    done = shell.train(*split, "max_steps=2", "threads=1")
-    assert done.returncode == 0, done.stderr
+    shell.train(*split, "max_steps=2", "threads=1", code=0)
     found = result(run := only_run(shell.folder))
     assert (found["parallel"], found["processes"], found["devices"]) == ("split", 1, ["cpu"])
     assert (len(found["peak_memory_bytes"]), found["chunks"]) == (1, 2)
     assert "parallel=split is a no-op on one device" in " ".join(found["notes"])
     assert list(weights(read(run / "checkpoints" / "last.pt"))) == list(ConvNet(1, 10).state_dict())
-    done = shell.evaluate(f"ckpt={run}", "trust=true", "parallel=none", "threads=1")
-    assert done.returncode == 0, done.stderr
+    shell.evaluate(f"ckpt={run}", "trust=true", "parallel=none", "threads=1", code=0)
     assert len(metrics(run, "test_loss")) == 1
 
 
@@ -365,8 +363,7 @@ def test_the_cpu_and_a_gpu_train_digits_to_the_losses_of_none(shell: Shell) -> N
         "chunks": [*both, *job, "parallel.chunks=2", "parallel.at=[classifier]"],
     }
     for name, command in commands.items():
-        done = shell.train(*command, f"hydra.run.dir={name}")
-        assert done.returncode == 0, done.stderr
+        shell.train(*command, f"hydra.run.dir={name}", code=0)
     none, split, chunks = (metrics(shell.folder / name, "loss") for name in commands)
     assert split == pytest.approx(none, abs=1e-5, rel=0)
     assert chunks == pytest.approx(none, abs=1e-5, rel=0)
@@ -374,7 +371,5 @@ def test_the_cpu_and_a_gpu_train_digits_to_the_losses_of_none(shell: Shell) -> N
     assert found["devices"][0] == "cpu"
     assert len(found["peak_memory_bytes"]) == len(found["devices"]) == 2
     assert all(found["peak_memory_bytes"])
-    done = shell.train(*both, "resume=split", "max_steps=35")
-    assert done.returncode == 0, done.stderr
-    done = shell.evaluate("ckpt=split", "trust=true", "device=cpu")
-    assert done.returncode == 0, done.stderr
+    shell.train(*both, "resume=split", "max_steps=35", code=0)
+    shell.evaluate("ckpt=split", "trust=true", "device=cpu", code=0)

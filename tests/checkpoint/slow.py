@@ -1,7 +1,5 @@
 """A task in whose processes the disk is slow."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,11 +1,8 @@
 """Checkpoints that claim more than their files have are refused before anything is made of them."""
 
-from __future__ import annotations
-
 import io
 import time
 import zipfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,9 +57,7 @@ def without_end() -> list[Any]:
     ],
     ids=["compressed", "expanded", "deep in it", "each other", "itself"],
 )
-def test_what_claims_more_than_its_file_is_refused_at_once(
-    tmp_path: Path, data: bytes, wrong: str
-) -> None:
+def test_what_claims_more_than_its_file_is_refused_at_once(tmp_path, data, wrong):
     (tmp_path / "x.pt").write_bytes(data)
     began = time.monotonic()
     with pytest.raises(CheckpointError) as caught:
@@ -72,7 +67,7 @@ def test_what_claims_more_than_its_file_is_refused_at_once(
     assert time.monotonic() - began < 15
 
 
-def test_a_small_expanded_tensor_and_a_file_of_an_older_format_are_read(tmp_path: Path) -> None:
+def test_a_small_expanded_tensor_and_a_file_of_an_older_format_are_read(tmp_path):
     content = {"w": torch.zeros(1).expand(1000), "v": torch.arange(3), "k": [1, {"a": (2, 3)}]}
     torch.save(content, tmp_path / "x.pt")
     torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
@@ -80,7 +75,7 @@ def test_a_small_expanded_tensor_and_a_file_of_an_older_format_are_read(tmp_path
         assert torch.equal(read(tmp_path / name)["v"], torch.arange(3))
 
 
-def test_a_file_that_memory_does_not_suffice_for_is_a_resource_error(tmp_path: Path) -> None:
+def test_a_file_that_memory_does_not_suffice_for_is_a_resource_error(tmp_path):
     with (tmp_path / "x.pt").open("wb") as file:
         file.truncate(1 << 42)  # it takes no room
     with pytest.raises(ResourceError, match="of memory are available") as caught:
@@ -88,7 +83,7 @@ def test_a_file_that_memory_does_not_suffice_for_is_a_resource_error(tmp_path: P
     assert "4,398,046.5 MB" in str(caught.value)
 
 
-def test_pretrained_weights_are_not_decompressed(tmp_path: Path) -> None:
+def test_pretrained_weights_are_not_decompressed(tmp_path):
     path = tmp_path / "net.pth"
     path.write_bytes(saved({"w": torch.ones(2)}))
     assert hub.read(path, "model.net.weights", "DEFAULT")["w"].tolist() == [1, 1]
@@ -97,7 +92,7 @@ def test_pretrained_weights_are_not_decompressed(tmp_path: Path) -> None:
         hub.read(path, "model.net.weights", "DEFAULT")
 
 
-def test_a_content_of_our_own_is_far_within_the_limits() -> None:
+def test_a_content_of_our_own_is_far_within_the_limits():
     tensors = {str(number): torch.zeros(1) for number in range(10_000)}
     state = {number: {"step": 1.0, "exp_avg": torch.zeros(1)} for number in range(10_000)}
     require_bounded({"model": tensors, "optimizer": {"state": state}}, 1 << 20)

@@ -1,7 +1,5 @@
 """Saving beside the training: what is written is what was, and what goes wrong is told in time."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import signal
@@ -75,7 +73,7 @@ def gated(tmp_path: Path) -> Iterator[Gated]:
     checkpoints.gate.set()
 
 
-def test_what_changes_while_it_is_written_is_saved_as_it_was(gated: Gated) -> None:
+def test_what_changes_while_it_is_written_is_saved_as_it_was(gated):
     writer, live = AsyncWriter(gated, CPU), content(1, SMALL)
     writer.save(live, best=False)
     live["model"]["weight"].zero_()
@@ -84,7 +82,7 @@ def test_what_changes_while_it_is_written_is_saved_as_it_was(gated: Gated) -> No
     assert require_whole(gated.newest()) == 1
 
 
-def test_a_save_waits_for_the_write_before_it(gated: Gated) -> None:
+def test_a_save_waits_for_the_write_before_it(gated):
     writer = AsyncWriter(gated, CPU)
     writer.save(content(1, SMALL), best=False)
     threading.Timer(0.2, gated.gate.set).start()
@@ -94,7 +92,7 @@ def test_a_save_waits_for_the_write_before_it(gated: Gated) -> None:
     assert require_whole(gated.newest()) == 2
 
 
-def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None:
+def test_a_failed_write_is_told_once_to_who_waits_for_it(tmp_path):
     (tmp_path / "checkpoints").write_bytes(b"")  # where a folder is to be
     writer = AsyncWriter(Checkpoints(tmp_path / "checkpoints", keep=2), CPU)
     assert not writer.failed
@@ -123,7 +121,7 @@ def tensors() -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path: Path) -> None:
+def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path):
     given = {"step": 1, **tensors()}
     other = {"step": 1, **{name: given[name].to("cpu", copy=True) for name in tensors()}}
     digests = []
@@ -133,7 +131,7 @@ def test_a_staged_copy_is_saved_in_the_very_bytes_of_any_other_copy(tmp_path: Pa
     assert digests[0] == digests[1]
 
 
-def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough() -> None:
+def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough():
     staging, given = Staging(CPU), tensors()
     first = {name: copy.data_ptr() for name, copy in staging.copy(given).items()}
     given = tensors()
@@ -152,7 +150,7 @@ def test_copies_are_taken_to_the_same_memory_as_long_as_it_is_enough() -> None:
 
 
 @pytest.mark.gpu
-def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path) -> None:
+def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path):
     given = {name: value.cuda() for name, value in tensors().items()} | {"host": torch.randn(9)}
     staging = Staging(torch.device("cuda", 0))
     for _ in range(2):
@@ -168,9 +166,7 @@ def test_what_is_staged_from_a_gpu_is_page_locked_and_what_it_was(tmp_path: Path
 
 
 @pytest.mark.gpu
-def test_where_memory_cannot_be_locked_checkpoints_are_staged_as_well_and_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_memory_cannot_be_locked_checkpoints_are_staged_and_it_is_said(monkeypatch, capsys):
     def twice(*given: Any) -> int:
         """Locking what is locked is refused, as in a sandbox."""
         assert lock(*given) == 0
@@ -241,9 +237,7 @@ def logged(run: TrainingRun, folder: Path) -> list[float]:
     return metrics(folder, "test_loss")
 
 
-def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(tmp_path):
     """Be it that it was killed after its last checkpoint, or that it is asked for once more."""
     found = logged(a_run(tmp_path), tmp_path)
     assert len(found) == 2
@@ -253,14 +247,12 @@ def test_an_evaluation_is_logged_once_however_often_a_run_that_is_done_goes_on(
         assert logged(run, tmp_path) == found
 
 
-def test_the_evaluation_of_a_run_of_no_step_is_logged(tmp_path: Path) -> None:
+def test_the_evaluation_of_a_run_of_no_step_is_logged(tmp_path):
     assert len(logged(replace(a_run(tmp_path), last_step=0), tmp_path)) == 1
 
 
 @pytest.mark.parametrize("last_step", [4, 8])  # saved last of all, or before other steps
-def test_a_run_does_not_end_well_without_a_checkpoint_that_could_not_be_written(
-    tmp_path: Path, last_step: int
-) -> None:
+def test_a_run_does_not_end_well_if_a_checkpoint_could_not_be_written(tmp_path, last_step):
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
     run.last_step = last_step
@@ -268,7 +260,7 @@ def test_a_run_does_not_end_well_without_a_checkpoint_that_could_not_be_written(
         train(run)
 
 
-def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path: Path) -> None:
+def test_a_write_that_failed_does_not_hide_what_ended_the_run(tmp_path):
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
 
@@ -290,7 +282,7 @@ class Exiting:
         raise SystemExit(3)
 
 
-def test_a_logger_that_exits_does_not_hide_that_a_signal_ended_the_run(tmp_path: Path) -> None:
+def test_a_logger_that_exits_does_not_hide_that_a_signal_ended_the_run(tmp_path):
     run = replace(a_run(tmp_path), loggers=[Exiting()])
     with pytest.raises(Preempted), training_run.closing(run):
         raise Preempted("signal", "SIGTERM", "the run was stopped; it is saved; resume it")
@@ -319,9 +311,7 @@ def gated_run(folder: Path, gated: Gated, number: int) -> tuple[TrainingRun, lis
     return run, steps
 
 
-def test_steps_do_not_wait_for_a_disk_that_is_slower_than_they_are(
-    tmp_path: Path, gated: Gated
-) -> None:
+def test_steps_do_not_wait_for_a_disk_that_is_slower_than_they_are(tmp_path, gated):
     run, steps = gated_run(tmp_path, gated, number=4)
     threading.Timer(20, gated.gate.set).start()  # so that the test ends if they do
     began = time.monotonic()
@@ -334,7 +324,7 @@ def test_steps_do_not_wait_for_a_disk_that_is_slower_than_they_are(
     assert len(gated.saved) + run.left_out == 8
 
 
-def test_a_failed_write_is_noticed_after_the_step(tmp_path: Path) -> None:
+def test_a_failed_write_is_noticed_after_the_step(tmp_path):
     (tmp_path / "checkpoints").write_bytes(b"")
     run = a_run(tmp_path)
     training_run.save(run)
@@ -363,7 +353,7 @@ class Queueing(Single):
 TOTALS: list[Any] = []
 
 
-def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_path: Path) -> None:
+def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_path):
     run = replace(a_run(tmp_path), context=RankContext(1, 2, CPU), parallel=Queueing())
     run.stop.signal = signal.SIGTERM
     with pytest.raises(Preempted, match="it is saved at step 0"):
@@ -372,7 +362,7 @@ def test_no_process_leaves_before_it_knows_that_the_checkpoint_is_written(tmp_pa
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_nothing_that_is_not_finite_is_written(tmp_path: Path, value: float) -> None:
+def test_nothing_that_is_not_finite_is_written(tmp_path, value):
     run = a_run(tmp_path)
     with torch.no_grad():
         next(run.state.model.parameters())[1, 2] = value
@@ -382,7 +372,7 @@ def test_nothing_that_is_not_finite_is_written(tmp_path: Path, value: float) -> 
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_large_parameters_are_finite_though_their_sum_is_not(tmp_path: Path) -> None:
+def test_large_parameters_are_finite_though_their_sum_is_not(tmp_path):
     run = a_run(tmp_path)
     with torch.no_grad():
         next(run.state.model.parameters()).fill_(3e38)

@@ -1,14 +1,11 @@
 """What cannot be combined is refused before a process starts, in one line that says what to do."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
 from benchmarks import ours
-from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, Combination, problems
+from ninefold.config.combinations import REFUSED, REFUSED_COMMANDS, WORDS, problems
 from ninefold.config.options import find
 from ninefold.errors import ConfigError
 
@@ -22,7 +19,7 @@ ADAMW, SGD = (
 
 
 @pytest.mark.parametrize("row", [*REFUSED, *REFUSED_COMMANDS], ids=lambda row: row.sentence[:40])
-def test_each_row_refuses_its_example_in_one_line_of_three_parts(row: Combination) -> None:
+def test_each_row_refuses_its_example_in_one_line_of_three_parts(row):
     (failure,) = problems(row.example, REFUSED if row in REFUSED else REFUSED_COMMANDS)
     line = str(failure)
     assert re.fullmatch(rf"error: {re.escape(row.field)}=.+: [^;]+(; [^;]+){{2,}}", line)
@@ -34,11 +31,11 @@ def test_each_row_refuses_its_example_in_one_line_of_three_parts(row: Combinatio
     [{}, {"study.ask": ["time"], "hydra/launcher": "basic"}, {"launch.inline": True}],
     ids=str,
 )
-def test_what_a_command_can_be_asked_for_is_allowed(asked: dict[str, Any]) -> None:
+def test_what_a_command_can_be_asked_for_is_allowed(asked):
     assert problems(asked, REFUSED_COMMANDS) == []
 
 
-def test_rows_name_keys_that_there_are() -> None:
+def test_rows_name_keys_that_there_are():
     of_torch = {"optimizer.fused", "optimizer.foreach", "scheduler.T_max"}
     of_hydra = {"hydra.mode", "hydra/launcher", "started_by"}
     rows = [*REFUSED, *REFUSED_COMMANDS]
@@ -74,7 +71,7 @@ def test_rows_name_keys_that_there_are() -> None:
     ],
     ids=str,
 )
-def test_what_can_be_honored_is_allowed(job: dict[str, Any]) -> None:
+def test_what_can_be_honored_is_allowed(job):
     assert problems(job) == []
 
 
@@ -86,8 +83,6 @@ def test_what_can_be_honored_is_allowed(job: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_the_options_of_conf_have_the_keys_that_the_rows_ask_for(
-    job: list[str], field: str
-) -> None:
+def test_the_options_of_conf_have_the_keys_that_the_rows_ask_for(job, field):
     with pytest.raises(ConfigError, match=f"error: {field}="):
         ours.job(*job)

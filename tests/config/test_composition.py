@@ -1,9 +1,6 @@
 """A command is composed as Hydra's own main composes it."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -38,9 +35,7 @@ class Composed(BaseException):
     ],
     ids=" ".join,
 )
-def test_a_command_is_composed_as_by_hydras_main(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_is_composed_as_by_hydras_main(arguments, tmp_path, monkeypatch):
     def stop(self: Callbacks, config: DictConfig, **kwargs: Any) -> None:
         raise Composed(config)
 

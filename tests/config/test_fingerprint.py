@@ -1,7 +1,5 @@
 """Code is told from other code if, and only if, a run executes it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -39,7 +37,7 @@ def hashed(checkout: Path) -> str:
         ("train.py", True),  # an installed package has none
     ],
 )
-def test_only_code_that_a_run_executes_is_hashed(checkout: Path, name: str, same: bool) -> None:
+def test_only_code_that_a_run_executes_is_hashed(checkout, name, same):
     path, before = checkout / name, hashed(checkout)
     text = path.read_text()
     path.write_text(text + "\n# changed\n")
@@ -48,9 +46,7 @@ def test_only_code_that_a_run_executes_is_hashed(checkout: Path, name: str, same
     assert hashed(checkout) == before
 
 
-def test_modules_of_the_user_that_a_configuration_names_are_hashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_the_user_that_a_configuration_names_are_hashed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     package = tmp_path / "my_code"
     package.mkdir()

@@ -1,7 +1,5 @@
 """like=FOLDER stands for the words with which a study or a run was made; the command's win."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +29,11 @@ def words_of(folder: Path, *given: str) -> list[str]:
     return [word for word in expanded([f"like={folder}", *given]) if word not in given]
 
 
-def test_the_words_of_a_study_come_first_without_what_it_swept_and_what_was_its_own(
-    tmp_path: Path,
-) -> None:
+def test_the_words_of_a_study_come_first_without_what_it_swept_and_what_was_its_own(tmp_path):
     own = [
-        "study.ask=[time]",
-        "hydra.run.dir=x",
-        "hydra.callbacks.x._target_=os.system",
-        "report.margin=1",
-        "numerics=3",
-        "resume=auto",
-        "trust=true",
-    ]
+        "study.ask=[time]", "hydra.run.dir=x", "hydra.callbacks.x._target_=os.system",
+        "report.margin=1", "numerics=3", "resume=auto", "trust=true",
+    ]  # fmt: skip
     folder = made(tmp_path, "parallel=none,ddp", "epochs=1", "~optimizer.fused", "seed=3", *own)
     assert expanded(["-m", f"like={folder}", "parallel=ddp"]) == [
         "-m", "epochs=1", "~optimizer.fused", "seed=3", "parallel=ddp"
@@ -50,9 +41,7 @@ def test_the_words_of_a_study_come_first_without_what_it_swept_and_what_was_its_
     assert expanded(["epochs=2", "like=null"]) == ["epochs=2"]
 
 
-def test_a_key_of_the_command_replaces_the_stored_one_and_another_option_the_group(
-    tmp_path: Path,
-) -> None:
+def test_a_key_of_the_command_replaces_the_stored_one_and_another_option_the_group(tmp_path):
     words = ("model=mlp", "model.net.width=8", "optimizer.lr=0.1", "epochs=1")
     folder = made(tmp_path, *words)
     assert words_of(folder, "epochs=90") == list(words[:3])
@@ -60,27 +49,27 @@ def test_a_key_of_the_command_replaces_the_stored_one_and_another_option_the_gro
     assert words_of(folder, "model=mlp") == list(words[1:])  # the same option
 
 
-def test_a_key_of_some_strategies_stays_with_these(tmp_path: Path) -> None:
+def test_a_key_of_some_strategies_stays_with_these(tmp_path):
     own = "parallel.find_unused_parameters=true"
     folder = made(tmp_path, "parallel=none,ddp", own)
     assert words_of(folder, "parallel=ddp") == [own]
     assert words_of(folder, "parallel=none") == words_of(folder) == []
 
 
-def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path: Path) -> None:
+def test_an_experiment_makes_one_run_but_in_a_sweep(tmp_path):
     folder = made(tmp_path, "experiments=nine_way")
     assert words_of(folder) == ["experiments=nine_way", "hydra.mode=RUN", "~study"]
     assert words_of(folder, "-m") == ["experiments=nine_way"]
 
 
-def test_threads_that_a_study_chose_are_kept_unless_the_command_has_its_own(tmp_path: Path) -> None:
+def test_threads_that_a_study_chose_are_kept_unless_the_command_has_its_own(tmp_path):
     folder = made(tmp_path, "threads=auto")
     write_json(folder / "sweep.json", {"timing_threads": 1})
     assert words_of(folder) == ["threads=1"]
     assert words_of(folder, "threads=2") == []
 
 
-def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path: Path) -> None:
+def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path):
     folder = made(tmp_path, "dataset.root=data", root="data")
     assert words_of(folder) == ["dataset.root=/there/data"]
     (tree := OmegaConf.load(folder / "multirun.yaml")).init = "weights.pt"
@@ -92,7 +81,7 @@ def test_a_relative_path_stays_that_of_the_folder_it_was_typed_in(tmp_path: Path
     assert words_of(folder, "dataset.root=here") == words_of(folder, "dataset=folder") == []
 
 
-def test_options_are_looked_for_where_the_study_found_them(tmp_path: Path) -> None:
+def test_options_are_looked_for_where_the_study_found_them(tmp_path):
     sources = [
         {"provider": "main", "schema": "file", "path": "/clone/conf"},
         {"provider": "command-line", "schema": "file", "path": "mine/conf"},
@@ -117,7 +106,7 @@ def test_options_are_looked_for_where_the_study_found_them(tmp_path: Path) -> No
         "model.net.weights=DEFAULT", "scheduler={_target_: a.B}",
     ],
 )  # fmt: skip
-def test_a_strangers_words_choose_nothing_but_what_conf_names(word: str, tmp_path: Path) -> None:
+def test_a_strangers_words_choose_nothing_but_what_conf_names(word, tmp_path):
     folder = made(tmp_path, "epochs=1", word)
     with pytest.raises(ConfigError, match="which is yours or a stranger's") as refused:
         expanded([f"like={folder}", "amp=bf16"])
@@ -126,7 +115,7 @@ def test_a_strangers_words_choose_nothing_but_what_conf_names(word: str, tmp_pat
     assert words_of(folder, "trust=true") == ["epochs=1", word]
 
 
-def test_plain_words_need_no_trust(tmp_path: Path) -> None:
+def test_plain_words_need_no_trust(tmp_path):
     root = "dataset.root='${oc.env:DATA}/photos'"
     plain = ("model=mlp", "optimizer.lr=0.1", "checkpoint.every=null", "logger=[jsonl]", root)
     folder = made(tmp_path, *plain)
@@ -135,7 +124,7 @@ def test_plain_words_need_no_trust(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "hydra: 3", "hydra: {overrides: {task: [7=, '=']}}"])
-def test_a_folder_without_words_is_one_line(text: str, tmp_path: Path) -> None:
+def test_a_folder_without_words_is_one_line(text, tmp_path):
     with pytest.raises(ConfigError, match=r"error: like=.*: no study and no run is there;"):
         expanded([f"like={tmp_path}"])
     (tmp_path / "multirun.yaml").write_text(text)

@@ -1,7 +1,5 @@
 """Keys that one option alone has: they stand beside its module, which is not imported."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from pydoc import locate
@@ -45,7 +43,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return keys
 
 
-def test_the_keys_of_a_class_are_the_fields_of_the_class_of_keys_with_its_name(mine: Path) -> None:
+def test_the_keys_of_a_class_are_the_fields_of_the_class_of_keys_with_its_name(mine):
     keys = of_class("mine_to_read.Mine")
     defaults = {name: key.default for name, key in keys.items()}
     assert defaults == {"depth": 3, "share": BY_OPTION, "silent": 1}
@@ -53,14 +51,11 @@ def test_the_keys_of_a_class_are_the_fields_of_the_class_of_keys_with_its_name(m
     assert keys["silent"].meaning == ""
 
 
-def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(mine: Path) -> None:
+def test_a_job_is_checked_against_the_keys_of_its_own_class_which_is_not_run(mine):
     job = {"dataset": {"_target_": "mine_to_read.Mine", "depth": 0, "share": 2}}
-    assert [str(problem) for problem in problems(job, job)] == [
-        "error: dataset.depth=0: not allowed; a whole number of at least 1 is allowed; correct "
-        "dataset.depth",
-        "error: dataset.share=2: not allowed; a number above 0 and of at most 1 is allowed; "
-        "correct dataset.share",
-    ]
+    depth, share = map(str, problems(job, job))
+    assert depth.startswith("error: dataset.depth=0: not allowed; a whole number of at least 1 is ")
+    assert share.startswith("error: dataset.share=2: not allowed; a number above 0 and of at most")
 
 
 KINDS = """
@@ -74,9 +69,7 @@ class MineKeys(Section):
     ("text", "said"),
     [("import", "SyntaxError"), ("\nx = WORD", ":2, NameError"), (KINDS, "TypeError")],
 )
-def test_keys_that_cannot_be_read_are_one_line_with_the_users_line(
-    mine: Path, text: str, said: str
-) -> None:
+def test_keys_that_cannot_be_read_are_one_line_with_the_users_line(mine, text, said):
     mine.write_text(text)
     with pytest.raises(ConfigError) as caught:
         of_class("mine_to_read.Mine")
@@ -85,11 +78,11 @@ def test_keys_that_cannot_be_read_are_one_line_with_the_users_line(
 
 
 @pytest.mark.parametrize("target", ["no_such_module.Mine", "Mine", "", ".", "torch.optim.AdamW"])
-def test_a_class_that_is_not_found_or_not_ours_has_no_keys(target: str) -> None:
+def test_a_class_that_is_not_found_or_not_ours_has_no_keys(target):
     assert of_class(target) == {}
 
 
-def test_a_class_has_the_defaults_of_its_keys() -> None:
+def test_a_class_has_the_defaults_of_its_keys():
     for path in CONF.glob("*/*.yaml"):
         target = read_tree(path).get("_target_", "")
         keys = of_class(target)
@@ -107,7 +100,7 @@ REFUSED = [
 """
 
 
-def test_what_an_option_refuses_is_read_beside_its_module_which_is_not_run(mine: Path) -> None:
+def test_what_an_option_refuses_is_read_beside_its_module_which_is_not_run(mine):
     mine.write_text(ROWS.replace("WORD", "lambda _: 4"))
     job = {"epochs": 2, "parallel": {"_target_": "mine_to_read.Mine"}, "mine": {"depth": 4}}
     (failure,) = problems(job, job)

@@ -1,10 +1,7 @@
 """The words of a command: what is refused before it is composed, quotes, the last of each key."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ def line(arguments: list[str]) -> str:
     return str(found)
 
 
-def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set() -> None:
+def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set():
     word = os.fsencode("dataset.root=/dé").decode("ascii", "surrogateescape")
     other = b"dataset.root=/d\xff".decode("utf-8", "surrogateescape")
     for each in (word, other):
@@ -25,9 +22,7 @@ def test_an_argument_that_this_locale_cannot_decode_is_refused_with_what_to_set(
         assert line([each]).endswith("set LC_ALL=C.UTF-8 or PYTHONUTF8=1")
 
 
-def test_a_working_directory_that_is_gone_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_directory_that_is_gone_is_told(tmp_path, monkeypatch):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -36,12 +31,12 @@ def test_a_working_directory_that_is_gone_is_told(
 
 
 @pytest.mark.parametrize("path", ["/data/dé/x", "/数据", "/data/a é", "~/å=b"])
-def test_a_path_with_letters_outside_ascii_needs_no_quotes(path: str) -> None:
+def test_a_path_with_letters_outside_ascii_needs_no_quotes(path):
     (override,) = parsed(quoted([f"hydra.run.dir={path}"]))
     assert str(override.value()) == path
 
 
-def test_values_that_hydra_reads_as_they_are_are_left_alone() -> None:
+def test_values_that_hydra_reads_as_they_are_are_left_alone():
     words = ["-m", "seed=0,1", "model.x='é'", "a=[é,ü]", "b=é,ü", "--config-dir=dé", "c=/plain"]
     assert quoted(words) == words
 
@@ -58,5 +53,5 @@ def test_values_that_hydra_reads_as_they_are_are_left_alone() -> None:
         ("a=(,  a=1", "a=1"),
     ],
 )
-def test_of_several_values_of_a_key_the_last_wins(given: str, kept: str) -> None:
+def test_of_several_values_of_a_key_the_last_wins(given, kept):
     assert last_of_each(given.split()) == kept.split()

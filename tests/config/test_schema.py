@@ -1,7 +1,5 @@
 """The schema agrees with conf/: each key once, with the same default."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,7 @@ from omegaconf import OmegaConf
 from ninefold.config import schema
 from ninefold.config.options import find, marked, option_keys
 from ninefold.config.rules import breach
-from ninefold.config.schema import (
-    BY_OPTION,
-    GROUPS,
-)
+from ninefold.config.schema import BY_OPTION, GROUPS
 from ninefold.places import option_files
 from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts
 
@@ -31,7 +26,7 @@ def tree(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name} {path.stem}")
-def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> None:
+def test_an_option_has_keys_of_the_schema_with_their_defaults(path):
     group = path.parent.name
     for name, value in tree(path).items():
         key = find(f"{group}.{name}")
@@ -44,28 +39,19 @@ def test_an_option_has_keys_of_the_schema_with_their_defaults(path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name: str) -> None:
+def test_a_key_has_a_default_that_it_accepts_and_a_sentence(name):
     key = EVERY[name]
     assert key.is_section or key.default is BY_OPTION or accepts(key.kind, key.default)
     assert key.meaning[0] in key.meaning[0].upper() + "dt"  # dtype, torch.compile
     assert key.meaning.endswith(".")
 
 
-def test_a_mark_on_a_section_holds_for_all_of_its_keys() -> None:
+def test_a_mark_on_a_section_holds_for_all_of_its_keys():
     for name in ("checkpoint.every", "launch.grace", "parallel.replicas", "epochs"):
         assert schema.is_any_of(name, marked(MAY_CHANGE))
     for name in ("seed", "epochs_", "dataset.limit", "amp.dtype", "compile.mode"):
         assert not schema.is_any_of(name, marked(MAY_CHANGE))
-    without = set(marked(NO_EFFECT))
-    assert without == {
-        "resume",
-        "logger",
-        "checkpoint",
-        "dataset.cache_dir",
-        "dataset.download",
-        "launch.grace",
-        "launch.max_restarts",
-        "launch.timeout",
-        "parallel.checkpoint",
-        "parallel.timeout",
-    }
+    assert set(marked(NO_EFFECT)) == {
+        "resume", "logger", "checkpoint", "dataset.cache_dir", "dataset.download", "launch.grace",
+        "launch.max_restarts", "launch.timeout", "parallel.checkpoint", "parallel.timeout",
+    }  # fmt: skip

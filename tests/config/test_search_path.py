@@ -1,7 +1,5 @@
 """Options of the user's own are used, or the command is refused: never left out silently."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -35,18 +33,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 OURS = ("model/convnet", "logger/quiet", "train", "experiments/nine_way", "hydra/sweeper/study")
-WAYS = (
-    "--config-dir={}",
-    "hydra.searchpath=['file://{}']",
-    "hydra.searchpath=[pkg://mine.conf]",
-)
+WAYS = ("--config-dir={}", "hydra.searchpath=['file://{}']", "hydra.searchpath=[pkg://mine.conf]")
 
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("how", [*WAYS, "NINEFOLD_CONFIG_DIR"])
-def test_an_option_with_the_name_of_one_of_ours_is_refused_with_both_paths(
-    own: Path, name: str, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_option_named_as_one_of_ours_is_refused_with_both_paths(own, name, how, monkeypatch):
     file = own / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("net: {_target_: mine.Net}\n")
@@ -60,21 +52,19 @@ def test_an_option_with_the_name_of_one_of_ours_is_refused_with_both_paths(
     assert lines(*words, command="evaluate") == [line]
 
 
-def test_options_of_other_names_and_copies_of_ours_are_fine(own: Path) -> None:
+def test_options_of_other_names_and_copies_of_ours_are_fine(own):
     (own / "model" / "convnet.yaml").write_bytes((CONF / "model/convnet.yaml").read_bytes())
     assert lines("--config-dir", str(own), "model=mine") == []
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_folder_of_ones_own_leaves_the_studies_where_they_are(own: Path, how: str) -> None:
+def test_a_folder_of_ones_own_leaves_the_studies_where_they_are(own, how):
     found = compose("train", flags_of([how.format(own), "experiments=nine_way", "model=mine"]))
     assert found.sweeps
     assert found.config.model.net._target_ == "mine.Net"
 
 
-def test_folders_of_the_environment_are_searched_by_every_command(
-    own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_the_environment_are_searched_by_every_command(own, monkeypatch):
     more = own.parent / "more" / "amp"
     more.mkdir(parents=True)
     (more / "half.yaml").write_text("autocast: true\n")
@@ -84,7 +74,7 @@ def test_folders_of_the_environment_are_searched_by_every_command(
     assert (found.model.net._target_, found.amp.autocast) == ("mine.Net", True)
 
 
-def test_no_other_program_with_hydra_sees_our_folders(tmp_path: Path) -> None:
+def test_no_other_program_with_hydra_sees_our_folders(tmp_path):
     resolvers.register()
     paths = [each.path for each in create_config_search_path(str(tmp_path)).get_path()]
     assert paths == ["pkg://hydra.conf", str(tmp_path), "structured://"]

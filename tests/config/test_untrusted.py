@@ -1,7 +1,5 @@
 """A stored configuration is compared with the job that a checkpoint holds."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
@@ -39,14 +37,12 @@ choices: {parallel: none}
         ("seed: 0", "seed: 0\nresume: auto", []),
     ],
 )
-def test_of_an_edited_job_the_keys_that_may_not_change_are_named_with_both_values(
-    before: str, after: str, told: list[str]
-) -> None:
+def test_of_an_edited_job_keys_that_may_not_change_are_named_with_both_values(before, after, told):
     assert sorted(edited(JOB, JOB.replace(before, after))) == told
 
 
 @pytest.mark.parametrize("saved", [None, 5, "- a list", "{"])
-def test_a_checkpoint_without_a_job_is_resumed(saved: object) -> None:
+def test_a_checkpoint_without_a_job_is_resumed(saved):
     assert edited(saved, JOB) == []
 
 
@@ -62,7 +58,7 @@ STRANGE = (
 )
 
 
-def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_checkpoint() -> None:
+def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_checkpoint():
     chosen = {"parallel": {"_target_": "x.Y"}, "amp": {"_target_": "x.Z"}}
     assert set(for_evaluation(STRANGE, Path("x.pt"), chosen)) == {"choices"}
     for group in chosen:
@@ -71,9 +67,7 @@ def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_c
             for_evaluation(STRANGE, Path("x.pt"), others)
 
 
-def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_nothing_else() -> (
-    None
-):
+def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_nothing_else():
     text = STRANGE.replace("mine.Own,", "mine.Own, path: '${oc.env:HOME}/x',")
     taken = for_evaluation(text, Path("x.pt"), {}, trusted=True)
     assert taken["parallel"]["_target_"] == "mine.Own"
@@ -125,9 +119,7 @@ def found(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None =
         ("optimizer", {**ADAMW, "betas": [0.9, 0.95]}, "betas"),
     ],
 )
-def test_what_conf_does_not_name_is_told_by_its_place(
-    place: str, node: Mapping[str, Any], key: str
-) -> None:
+def test_what_conf_does_not_name_is_told_by_its_place(place, node, key):
     assert found(place, node) == [f"{place}.{key}"]
 
 
@@ -145,7 +137,7 @@ def test_what_conf_does_not_name_is_told_by_its_place(
         ("optimizer", {**ADAMW, "lr": 0.3, "groups": [{"match": "*.bias", "weight_decay": 0}]}),
     ],
 )
-def test_other_values_of_the_keys_in_conf_need_no_word(place: str, node: Mapping[str, Any]) -> None:
+def test_other_values_of_the_keys_in_conf_need_no_word(place, node):
     assert found(place, node) == []
 
 
@@ -156,10 +148,10 @@ def test_other_values_of_the_keys_in_conf_need_no_word(place: str, node: Mapping
         ("model.net", {**CONVNET, "plain": True}),
     ],
 )
-def test_what_the_command_has_itself_needs_no_word(place: str, node: Mapping[str, Any]) -> None:
+def test_what_the_command_has_itself_needs_no_word(place, node):
     assert found(place, node) != []
     assert found(place, node, tree_of(place, node)) == []
 
 
-def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run() -> None:
+def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run():
     assert found("model.net", {"_target_": "mine.Net", "depth": 3}) == []

@@ -1,7 +1,5 @@
 """A small set of NIfTI files: bright balls in noise, and where their centers or voxels are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

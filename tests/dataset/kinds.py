@@ -1,7 +1,5 @@
 """Networks and losses of users, of anything but single images with classes."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,8 +13,7 @@ class Features(nn.Module):
         self.embed, self.layer = nn.Embedding(5, 3), nn.Linear(12, 3)
 
     def forward(self, x_cont: Tensor, x_cat: Tensor) -> Tensor:
-        found: Tensor = self.layer(torch.cat([x_cont, self.embed(x_cat).flatten(1)], 1))
-        return found
+        return self.layer(torch.cat([x_cont, self.embed(x_cat).flatten(1)], 1))
 
 
 class Pair(nn.Module):
@@ -45,8 +42,7 @@ class Joined(nn.Module):
         self.layer = nn.Linear(198, 5)
 
     def forward(self, image: Tensor, row: Tensor) -> Tensor:
-        found: Tensor = self.layer(torch.cat([image.flatten(1), row], 1))
-        return found
+        return self.layer(torch.cat([image.flatten(1), row], 1))
 
 
 class Words(nn.Module):
@@ -57,8 +53,7 @@ class Words(nn.Module):
         self.embed, self.head = nn.Embedding(11, 4), nn.Linear(4, 2)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        found: Tensor = self.head((self.embed(ids) * mask[..., None]).sum(1))
-        return found
+        return self.head((self.embed(ids) * mask[..., None]).sum(1))
 
 
 class Decoder(nn.Module):
@@ -97,5 +92,4 @@ class ImageAndRow(nn.Module):
     def forward(self, image: Tensor, row: Tensor) -> Tensor:
         assert image.dtype == torch.float32
         assert image.max() <= 1
-        found: Tensor = self.head(torch.cat([self.conv(image).mean((2, 3)), row], 1))
-        return found
+        return self.head(torch.cat([self.conv(image).mean((2, 3)), row], 1))

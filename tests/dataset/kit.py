@@ -1,7 +1,5 @@
 """What tests of datasets share: batches of an epoch, rows that are read, folders of images."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Map-style datasets as users write them, right and wrong; named by dataset=mapped in the tests."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

@@ -1,7 +1,5 @@
 """A small segmentation set as files: colored boxes on a background, and masks of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

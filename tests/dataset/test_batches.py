@@ -1,7 +1,5 @@
 """Batches: what a process trains on is a function of seed, epoch and example alone."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -42,15 +40,13 @@ def evaluated(count: int, size: int, context: RankContext) -> list[Any]:
     return list(shard(HostSource(numbered(count)), size, prepare, context))
 
 
-def test_no_two_seeds_or_epochs_share_an_order() -> None:
+def test_no_two_seeds_or_epochs_share_an_order():
     orders = {tuple(epoch_order(seed, number, 50)) for seed in range(6) for number in range(6)}
     assert len(orders) == 36  # seed + epoch, for one, would give 11
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(
-    world_size: int,
-) -> None:
+def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(world_size):
     examples = numbered(43, channels=3)
     augment = {"flip": True, "crop": 2}
     alone = epoch(examples, epoch=3, **augment)
@@ -60,21 +56,21 @@ def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(
         assert same(epoch(examples, context, epoch=3, **augment), expected)
 
 
-def test_starting_at_a_batch_is_skipping_those_before() -> None:
+def test_starting_at_a_batch_is_skipping_those_before():
     examples = numbered(43)
     whole = epoch(examples, flip=True, crop=1)
     for start in range(6):
         assert same(epoch(examples, start=start, flip=True, crop=1), whole[start:])
 
 
-def test_the_examples_that_fill_no_batch_wait_for_another_order() -> None:
+def test_the_examples_that_fill_no_batch_wait_for_another_order():
     batches = epoch(numbered(43))
     seen = torch.cat([targets for _, targets in batches])
     assert [len(targets) for _, targets in batches] == [8] * 5
     assert len(seen.unique()) == 40
 
 
-def test_a_batch_reports_its_phases_in_order() -> None:
+def test_a_batch_reports_its_phases_in_order():
     said: list[str] = []
     batches = Batches(HostSource(numbered(16)), 8, 0, ImagePreparation(1), ALONE)
     for _ in batches.epoch(0, 0, lambda: said.append("begin"), said.append):
@@ -82,19 +78,19 @@ def test_a_batch_reports_its_phases_in_order() -> None:
     assert said == ["begin", "data", "transfer", "data", "step"] * 2
 
 
-def test_a_set_smaller_than_a_batch_is_refused() -> None:
+def test_a_set_smaller_than_a_batch_is_refused():
     with pytest.raises(DataError, match=r"batch_size=8: larger than the training set; 7 examples"):
         Batches(HostSource(numbered(7)), 8, 0, ImagePreparation(1), ALONE)
     assert Batches(HostSource(numbered(8)), 8, 0, ImagePreparation(1), ALONE).steps_per_epoch == 1
 
 
-def test_no_two_seeds_epochs_or_examples_share_their_draws() -> None:
+def test_no_two_seeds_epochs_or_examples_share_their_draws():
     cases = itertools.product(range(5), range(5))
     bits = np.concatenate([random_bits(seed, number, np.arange(200)) for seed, number in cases])
     assert len(np.unique(bits)) == 5 * 5 * 200
 
 
-def test_every_bit_of_the_draws_is_set_for_half_of_the_examples() -> None:
+def test_every_bit_of_the_draws_is_set_for_half_of_the_examples():
     bits = random_bits(0, 0, np.arange(4096))
     shares = [(bits >> np.uint64(context) & np.uint64(1)).mean() for context in range(64)]
     assert np.allclose(shares, 0.5, atol=0.05)  # 6 standard deviations
@@ -121,7 +117,7 @@ def augment(prepare: ImagePreparation, images: Tensor, rows: npt.NDArray[np.int6
 
 
 @pytest.mark.parametrize(("flip", "crop"), [(False, 0), (True, 0), (False, 2), (True, 2)], ids=str)
-def test_augmentation_equals_a_loop_over_pixels(flip: bool, crop: int) -> None:
+def test_augmentation_equals_a_loop_over_pixels(flip, crop):
     images = np.random.default_rng(1).integers(1, 256, (40, 3, 6, 9), dtype=np.uint8)
     bits = random_bits(0, 0, np.arange(40))
     prepare = ImagePreparation(3, flip=flip, crop=crop)
@@ -131,7 +127,7 @@ def test_augmentation_equals_a_loop_over_pixels(flip: bool, crop: int) -> None:
     assert np.array_equal(result.numpy(), np.stack(expected))
 
 
-def test_an_example_is_augmented_anew_in_each_epoch() -> None:
+def test_an_example_is_augmented_anew_in_each_epoch():
     examples = Examples(numbered(1).inputs.repeat(16, 0), np.arange(16))
     looks = {
         tuple(inputs[targets == 3].flatten().tolist())
@@ -143,7 +139,7 @@ def test_an_example_is_augmented_anew_in_each_epoch() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_without_resizing_pixels_are_scaled_exactly_as_by_to_tensor(channels: int) -> None:
+def test_without_resizing_pixels_are_scaled_exactly_as_by_to_tensor(channels):
     pixels = np.arange(256, dtype=np.uint8).repeat(channels).reshape(16, 16, channels)
     ours = ImagePreparation(channels).scaled(torch.from_numpy(pixels).permute(2, 0, 1)[None])
     assert torch.equal(ours[0], ToTensor()(pixels))
@@ -151,9 +147,7 @@ def test_without_resizing_pixels_are_scaled_exactly_as_by_to_tensor(channels: in
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("side", "size"), [(8, 227), (32, 227), (227, 227), (227, 32), (33, 32)])
-def test_a_resized_pixel_is_pils_bilinear_one_within_a_gray_level(
-    side: int, size: int, memory_format: torch.memory_format
-) -> None:
+def test_a_resized_pixel_is_pils_bilinear_one_within_a_gray_level(side, size, memory_format):
     pixels = np.random.default_rng(2).integers(0, 256, (side, side, 3), dtype=np.uint8)
     prepare = ImagePreparation(3, size=size, memory_format=memory_format)
     ours = prepare.scaled(torch.from_numpy(pixels).permute(2, 0, 1)[None])
@@ -163,7 +157,7 @@ def test_a_resized_pixel_is_pils_bilinear_one_within_a_gray_level(
     assert (ours[0] - theirs).abs().mean() * 255 < 0.05  # nearly all of them are the same
 
 
-def test_a_prepared_example_is_the_same_in_any_batch() -> None:
+def test_a_prepared_example_is_the_same_in_any_batch():
     images = torch.from_numpy(numbered(20, channels=3).inputs)
     prepare = ImagePreparation(3, 31, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4])
     together = prepare.scaled(images)
@@ -172,7 +166,7 @@ def test_a_prepared_example_is_the_same_in_any_batch() -> None:
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_pixels_are_normalized_per_channel(memory_format: torch.memory_format) -> None:
+def test_pixels_are_normalized_per_channel(memory_format):
     images = torch.from_numpy(numbered(4, channels=3).inputs)
     mean, std = [0.1, 0.2, 0.3], [0.2, 0.5, 2.0]
     ours = ImagePreparation(3, mean=mean, std=std, memory_format=memory_format).scaled(images)
@@ -181,7 +175,7 @@ def test_pixels_are_normalized_per_channel(memory_format: torch.memory_format) -
         assert torch.allclose(ours[:, channel].double(), expected, atol=1e-6)
 
 
-def test_a_gray_image_is_repeated_to_the_channels_of_the_model() -> None:
+def test_a_gray_image_is_repeated_to_the_channels_of_the_model():
     gray = torch.from_numpy(numbered(4).inputs)
     ours = ImagePreparation(3, size=12, mean=[0.3], std=[0.4]).scaled(gray)
     assert ours.shape == (4, 3, 12, 12)
@@ -193,9 +187,7 @@ def test_a_gray_image_is_repeated_to_the_channels_of_the_model() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_the_memory_format_asked_for_is_delivered(
-    memory_format: torch.memory_format, channels: int
-) -> None:
+def test_the_memory_format_asked_for_is_delivered(memory_format, channels):
     images = torch.from_numpy(numbered(4, channels).inputs)
     plain = ImagePreparation(3).scaled(images)
     ours = ImagePreparation(3, memory_format=memory_format).scaled(images)
@@ -206,9 +198,7 @@ def test_the_memory_format_asked_for_is_delivered(
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("count", [1, 2, 5, 10, 33])
-def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(
-    count: int, world_size: int
-) -> None:
+def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(count, world_size):
     examples, seen = numbered(count), []
     for context in ranks(world_size):
         for inputs, targets in evaluated(count, 4, context):
@@ -217,17 +207,13 @@ def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(
     assert sorted(seen) == list(range(count))
 
 
-def test_the_batch_size_of_an_evaluation_is_global() -> None:
+def test_the_batch_size_of_an_evaluation_is_global():
     assert [len(targets) for _, targets in evaluated(20, 8, ranks(2)[1])] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
-def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
-    mean: tuple[float, ...] | None,
-    memory_format: torch.memory_format,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_converted_in_pieces_are_bitwise_those_of_one(mean, memory_format, monkeypatch):
     random = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (7, 3, 9, 11), dtype=torch.uint8, generator=random)
     prepare = ImagePreparation(3, None, mean, mean, memory_format=memory_format)
@@ -242,9 +228,7 @@ def test_images_converted_in_pieces_are_bitwise_those_converted_at_once(
 @pytest.mark.parametrize(("channels", "given"), [(3, 3), (3, 1)])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("mean", [None, (0.4, 0.5, 0.6)])
-def test_one_kernel_scales_images_as_several_do_up_to_their_last_bit(
-    mean: tuple[float, ...] | None, memory_format: torch.memory_format, channels: int, given: int
-) -> None:
+def test_one_kernel_scales_images_as_several_up_to_a_bit(mean, memory_format, channels, given):
     levels = torch.arange(256, dtype=torch.uint8).view(4, 1, 8, 8).repeat(1, given, 1, 1)
     prepare = ImagePreparation(channels, None, mean, mean, memory_format=memory_format)
     expected = prepare.scaled(levels)

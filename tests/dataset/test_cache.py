@@ -1,7 +1,5 @@
 """dataset.cache: cached examples are the decoded ones, made again when anything changes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -61,9 +59,7 @@ def left(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [None, 11])
-def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
-    root: Path, limit: int | None
-) -> None:
+def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(root, limit):
     plain, cached = folder(root, limit=limit), folder(root, limit=limit, cache="disk")
     load = reader(cached, made(cached))
     for split in SPLITS:
@@ -78,7 +74,7 @@ def test_cached_examples_are_bitwise_the_decoded_ones_in_any_order(
         assert np.array_equal(other.select(rows).first(7).inputs[few], one.inputs[rows[:7]][few])
 
 
-def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path) -> None:
+def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root):
     dataset = folder(root, cache="disk")
     files = made(dataset)
     above = root.parent / "cache" / key_of(dataset, node(dataset))
@@ -95,7 +91,7 @@ def test_a_cache_on_disk_is_readable_by_numpy_and_says_what_it_holds(root: Path)
     assert not mapped(files["train.inputs.npy"]).flags.writeable
 
 
-def test_the_same_source_gives_the_same_bytes_whatever_the_number_of_threads(root: Path) -> None:
+def test_the_same_source_gives_the_same_bytes_whatever_the_number_of_threads(root):
     big = {"shape": [3, 1200, 1400], "limit": 5}  # one to a chunk
     one = contents(made(folder(root, cache="disk", **big), 1))
     for threads in (2, 3):
@@ -112,20 +108,18 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_source_file_gives_a_new_key(root: Path, change: str) -> None:
+def test_a_changed_source_file_gives_a_new_key(root, change):
     dataset = folder(root, cache="disk")
     before = key_of(dataset, node(dataset))
     CHANGES[change](root / "train" / "dog" / "03.png")
     assert key_of(dataset, node(dataset)) != before
 
 
-def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_are_not(
-    root: Path,
-) -> None:
+def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_are_not(root):
     dataset = folder(root, cache="disk")
     before = key_of(dataset, node(dataset))
     for same in ({"flip": False}, {"crop": 3}, {"val": 0.2}, {"mean": [0.5]}, {"cache": None}):
-        other = replace(dataset, **same)  # type: ignore[arg-type]
+        other = replace(dataset, **same)
         assert key_of(other, node(other)) == before
     for new in ({"limit": 5}, {"shape": [3, 9, 8]}, {"classes": 3}):
         assert key_of(dataset, {**node(dataset), **new}) != before
@@ -133,9 +127,7 @@ def test_arguments_that_change_the_decoded_examples_are_in_the_key_and_others_ar
     assert key_of(other, node(other)) == before
 
 
-def test_a_change_of_the_code_that_decodes_gives_a_new_key(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_of_the_code_that_decodes_gives_a_new_key(root, monkeypatch):
     dataset = folder(root, cache="disk")
     copied = root.parent / "code"
     shutil.copytree(Path(cache.__file__).parent, copied)
@@ -158,9 +150,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("wrong", DAMAGES)
-def test_a_damaged_cache_is_made_again_with_a_warning(
-    root: Path, wrong: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_cache_is_made_again_with_a_warning(root, wrong, capfd):
     dataset = folder(root, cache="disk")
     files = made(dataset)
     before = contents(files)
@@ -173,9 +163,7 @@ def test_a_damaged_cache_is_made_again_with_a_warning(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(
-    root: Path, threads: int
-) -> None:
+def test_a_bad_file_is_the_line_that_it_is_without_a_cache_and_leaves_nothing(root, threads):
     (root / "train" / "dog" / "07.png").write_bytes(b"no image")
     plain = folder(root, shape=[3, 1200, 1400])
     with pytest.raises(DataError) as uncached:
@@ -212,8 +200,6 @@ class Odd:
     ],
     ids=["exception", "shape", "dtype"],
 )
-def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(
-    tmp_path: Path, batch: Any, line: str
-) -> None:
+def test_a_dataset_that_fails_while_it_is_decoded_is_one_line(tmp_path, batch, line):
     with pytest.raises(DataError, match=rf"error: dataset.cache=odd.npy: .*{line}"):
-        write(tmp_path / "cache", {"odd.npy": Odd(batch)}, {"source": "x"}, 1)  # type: ignore[dict-item]
+        write(tmp_path / "cache", {"odd.npy": Odd(batch)}, {"source": "x"}, 1)

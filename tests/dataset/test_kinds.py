@@ -1,7 +1,5 @@
 """dataset=mapped: items of several inputs and targets, of any shape and dtype, and bad ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -43,7 +41,7 @@ def evaluated(dataset: Mapped, count: int = 2) -> tuple[Any, Any]:
     return next(shard(source, count, ImagePreparation(channels=None), ALONE))
 
 
-def test_inputs_keep_their_structure_shape_and_dtype() -> None:
+def test_inputs_keep_their_structure_shape_and_dtype():
     rows = np.array([3, 1])
     found = items("image and row").load("train")
     assert {k: (v[rows].dtype, v.shape) for k, v in found.inputs.items()} == {
@@ -63,20 +61,20 @@ def test_inputs_keep_their_structure_shape_and_dtype() -> None:
     assert pair.targets["sum"].shape == (48,)
 
 
-def test_the_order_of_keys_in_an_item_does_not_matter() -> None:
+def test_the_order_of_keys_in_an_item_does_not_matter():
     one, other = (batches(items("features", kind)) for kind in (None, "other order"))
     for (some, _), (more, _) in zip(one, other, strict=True):
         assert list(more) == ["x_cont", "x_cat"]
         assert all(torch.equal(some[key], more[key]) for key in some)
 
 
-def test_an_item_alone_is_its_own_target() -> None:
+def test_an_item_alone_is_its_own_target():
     for inputs, targets in batches(items("alone")):
         assert targets is inputs
         assert inputs.shape == (12, 6)
 
 
-def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes() -> None:
+def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes():
     job = {"_target_": "ninefold.dataset.mapped.Mapped", "_recursive_": False, "classes": None,
            "train": items("pair").train, "test": items("pair").train, "shape": None}  # fmt: skip
     *_, found = data.prepare(job, "mapped", None)
@@ -96,13 +94,11 @@ def test_the_first_item_says_the_shape_and_the_class_its_number_of_classes() -> 
         ("next tokens", None), ("points", None), ("table", None),
     ],
 )  # fmt: skip
-def test_a_target_of_several_labels_or_numbers_says_how_many_and_one_of_tokens_does_not(
-    kind: str, count: int | None
-) -> None:
+def test_a_target_of_labels_or_numbers_says_how_many_and_one_of_tokens_does_not(kind, count):
     assert items(kind).count_classes() == count
 
 
-def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples() -> None:
+def test_keys_count_the_places_of_inputs_and_target_in_longer_tuples():
     first, second, total = made("three in a row", 5)
     both = items("three in a row", keys=[[1, 0], 2]).load("train")
     row = np.array([5])
@@ -140,7 +136,7 @@ ODD: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "odd", "expected"), ODD, ids=lambda text: text[:20])
-def test_an_item_unlike_the_first_is_named(kind: str, odd: str, expected: str) -> None:
+def test_an_item_unlike_the_first_is_named(kind, odd, expected):
     keys = {"words": WORDS, "mapping": ["image", "label"]}.get(kind)
     found = items(kind, odd, keys=keys, **(IMAGE if kind in ("hwc", "mapping") else {}))
     with pytest.raises(Failure) as caught:
@@ -171,24 +167,21 @@ def test_an_item_unlike_the_first_is_named(kind: str, odd: str, expected: str) -
         ("in itself", {}, "item 0 is nested more than 32 deep, or contains itself"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_with_the_items_is_one_line(
-    kind: str, more: dict[str, Any], expected: str
-) -> None:
+def test_what_does_not_go_with_the_items_is_one_line(kind, more, expected):
     with pytest.raises((ConfigError, DataError), match=expected):
         items(kind, **more).prepare()
 
 
-def test_a_set_with_more_items_than_can_be_shuffled_is_one_line() -> None:
+def test_a_set_with_more_items_than_can_be_shuffled_is_one_line():
     node = {"_target_": "tests.dataset.mine.Endless", "kind": "table"}
     with pytest.raises(DataError, match=rf"it has {2**62} items; 1 to {2**32} can be shuffled;"):
         Mapped(train=node, test=node).prepare()
 
 
-def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path: Any) -> None:
+def test_several_arrays_are_cached_on_disk_and_kept_on_a_device(tmp_path):
     dataset = items("features", cache="disk", cache_dir=str(tmp_path), shape=None)
     node = {"_target_": "x", "train": dataset.train, "test": dataset.test, "cache": "disk"}
     files = make(dataset, node, 1)
-    assert files is not None
     assert {"train.inputs.npy", "train.inputs1.npy", "train.targets.npy"} <= files.keys()
     cached, rows = reader(dataset, files)("train"), np.array([5, 2])
     expected = dataset.load("train")

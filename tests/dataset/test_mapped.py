@@ -1,7 +1,5 @@
 """dataset=mapped: items of any Dataset class, the same draws for the same seed, epoch and item."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any
@@ -41,9 +39,7 @@ def prepared(dataset: Mapped, count: int = 2, **options: Any) -> tuple[Any, Any]
     return next(shard(HostSource(dataset.load("train").first(count)), count, prepare, ALONE))
 
 
-def test_the_class_of_a_configuration_is_built_once_for_each_split_of_all_runs_of_a_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_configured_class_is_built_once_for_each_split_of_a_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # another command's data would be another
     built: list[int] = []
     build = mine.Item.__init__
@@ -61,7 +57,7 @@ def test_the_class_of_a_configuration_is_built_once_for_each_split_of_all_runs_o
 
 
 @pytest.mark.parametrize("kind", ["hwc", "chw", "pil", "tensor", "mapping"])
-def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> None:
+def test_images_of_every_kind_become_bytes_with_channels_first(kind):
     dataset = item(kind, keys=["image", "label"] if kind == "mapping" else None)
     dataset.prepare()
     found = dataset.load("train")
@@ -73,7 +69,7 @@ def test_images_of_every_kind_become_bytes_with_channels_first(kind: str) -> Non
     assert (targets.dtype, targets.tolist()) == (np.int64, [2, 3])
 
 
-def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
+def test_floats_are_taken_as_they_are_with_mean_and_std_alone():
     inputs, _ = prepared(item("floats"), mean=(0.5, 0.4, 0.3), std=(2.0, 1.0, 0.5))
     plain, _ = prepared(item("floats"))
     expected = np.stack([made("floats", n)[0].transpose(2, 0, 1) for n in (0, 1)])
@@ -83,7 +79,7 @@ def test_floats_are_taken_as_they_are_with_mean_and_std_alone() -> None:
     np.testing.assert_allclose(inputs.numpy(), (expected - mean) / std, rtol=1e-6, atol=1e-6)
 
 
-def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
+def test_masks_are_bytes_and_points_floats_that_stay_as_they_are():
     masks = item("mask", classes=5).load("train")
     assert masks.targets[np.array([4])].dtype == np.uint8
     assert masks.targets.shape == (48, 6, 4)
@@ -93,7 +89,7 @@ def test_masks_are_bytes_and_points_floats_that_stay_as_they_are() -> None:
     assert targets.tolist() == np.stack([np.full((2, 2), n) for n in (0, 1)]).tolist()
 
 
-def test_a_mask_may_hold_class_numbers_and_the_number_of_void() -> None:
+def test_a_mask_may_hold_class_numbers_and_the_number_of_void():
     rows = np.arange(40)
     expected = np.stack([made("void mask", n)[1] for n in rows.tolist()])
     assert set(np.unique(expected)) == {0, 1, 2, 255}
@@ -104,7 +100,7 @@ def test_a_mask_may_hold_class_numbers_and_the_number_of_void() -> None:
         item("void mask", classes=3, ignore=None).prepare()
 
 
-def test_black_and_white_masks_are_not_taken_for_void() -> None:
+def test_black_and_white_masks_are_not_taken_for_void():
     said = r"7 masks hold the values 0, 255 only; 255 is ignored .*; divide black and white masks"
     with pytest.raises(DataError, match=said):
         item("black and white", classes=2).prepare()
@@ -112,7 +108,7 @@ def test_black_and_white_masks_are_not_taken_for_void() -> None:
         item("black and white", classes=2, ignore=None).prepare()
 
 
-def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_next() -> None:
+def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_next():
     found, rows = noise().load("train"), np.arange(50)
     assert len({tuple(words) for words in items.seeds(0, 1, rows)}) == 50  # each has its own
     first = found.in_epoch(0, 1).inputs[rows]
@@ -126,7 +122,7 @@ def test_an_item_has_the_same_draws_for_one_seed_and_epoch_and_others_in_the_nex
     assert any((inside == image).all() for image in first)
 
 
-def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> None:
+def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch):
     seen: list[int] = []
     read_item = mine.Digits.__getitem__
     monkeypatch.setattr(
@@ -138,7 +134,7 @@ def test_an_item_is_read_once_for_its_input_and_its_target(monkeypatch: Any) -> 
     assert sorted(seen) == list(range(50))
 
 
-def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
+def test_reading_leaves_the_generators_of_the_process_as_they_were():
     torch.manual_seed(5), np.random.seed(5), random.seed(5)
     expected = torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()
     torch.manual_seed(5), np.random.seed(5), random.seed(5)
@@ -146,7 +142,7 @@ def test_reading_leaves_the_generators_of_the_process_as_they_were() -> None:
     assert (torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random()) == expected
 
 
-def test_a_class_with_random_transforms_is_not_cached() -> None:
+def test_a_class_with_random_transforms_is_not_cached():
     with pytest.raises(
         DataError, match=r"dataset.cache=disk, but item 0 is another when it is rea"
     ):
@@ -154,11 +150,11 @@ def test_a_class_with_random_transforms_is_not_cached() -> None:
     item("hwc", cache="disk").prepare()
 
 
-def test_the_sources_of_a_split_are_the_file_of_its_class() -> None:
+def test_the_sources_of_a_split_are_the_file_of_its_class():
     assert [Path(path).name for path in item("hwc").sources("train")] == ["mine.py"]
 
 
-def test_volumes_are_normalized_and_neither_moved_nor_resized() -> None:
+def test_volumes_are_normalized_and_neither_moved_nor_resized():
     prepare = ImagePreparation(
         channels=1, mean=(1.0,), std=(2.0,), memory_format=torch.channels_last
     )

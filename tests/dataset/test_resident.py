@@ -3,8 +3,6 @@
 What is done on a GPU is done here on the tensors of a CPU.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from ninefold.dataset.preparation import ImagePreparation, to_device
 from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import shard
 from ninefold.engine.parallel import RankContext
-from tests.conftest import Shell, result
+from tests.conftest import result
 from tests.dataset.kit import ALONE, CPU, Lazy, epoch, labeled, ranks, same
 
 GPU = torch.device("cuda", 0)
@@ -46,9 +44,7 @@ def of(kind: str, moved: str) -> tuple[Examples, ImagePreparation]:
 
 @pytest.mark.parametrize("moved", MOVES)
 @pytest.mark.parametrize("kind", SETS)
-def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
-    kind: str, moved: str
-) -> None:
+def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(kind, moved):
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, CPU)
     for context in (ALONE, *ranks(2), ranks(4)[3]):
@@ -59,7 +55,7 @@ def test_batches_of_a_set_on_the_device_are_bitwise_those_that_the_host_reads(
 
 
 @pytest.mark.parametrize("kind", SETS)
-def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind: str) -> None:
+def test_a_set_on_the_device_is_evaluated_as_one_that_the_host_reads(kind):
     examples, prepare = of(kind, "both")
     on_device = Resident.copied(examples, CPU)
     for context in (ALONE, *ranks(2), ranks(7)[6]):
@@ -87,13 +83,11 @@ SET, FILES = labeled(), Examples(Lazy(labeled().inputs), labeled().targets)
         (True, [SET], GPU, (2 * BYTES, 4 * BYTES), BYTES),
     ],
 )
-def test_a_set_is_put_on_a_gpu_if_it_is_in_memory_and_takes_a_sixteenth_of_that_of_the_gpu(
-    asked: object, sets: list[Examples], device: torch.device, memory: tuple[int, int], size: int
-) -> None:
+def test_a_set_in_memory_goes_on_a_gpu_16_times_as_large(asked, sets, device, memory, size):
     assert resident_bytes(asked, sets, device, memory) == size
 
 
-def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu() -> None:
+def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu():
     text = ours.job("dataset.resident=true").text
     assert "resident: true" in text
     assert "resident" not in untrusted.for_evaluation(text, Path("x.pt"), {})["dataset"]
@@ -102,9 +96,7 @@ def test_an_evaluation_elsewhere_is_not_held_to_what_the_run_required_of_its_gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("moved", MOVES)
 @pytest.mark.parametrize("kind", SETS)
-def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host_reads(
-    kind: str, moved: str
-) -> None:
+def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host_reads(kind, moved):
     context = RankContext(0, 1, GPU)
     examples, prepare = of(kind, moved)
     on_device = Resident.copied(examples, GPU)
@@ -115,7 +107,7 @@ def test_on_a_gpu_batches_of_a_set_that_is_there_are_bitwise_those_that_the_host
 
 
 @pytest.mark.gpu
-def test_the_host_does_not_wait_for_the_rows_that_it_copies_to_a_gpu() -> None:
+def test_the_host_does_not_wait_for_the_rows_that_it_copies_to_a_gpu():
     rows = torch.arange(512)
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -126,11 +118,10 @@ def test_the_host_does_not_wait_for_the_rows_that_it_copies_to_a_gpu() -> None:
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_run_says_that_its_set_is_there(shell: Shell) -> None:
+def test_on_a_gpu_a_run_says_that_its_set_is_there(shell):
     options = ("device=cuda", "max_steps=2", "logger=quiet")
     for asked, line in (("auto", True), ("true", True), ("false", False)):
         folder = f"hydra.run.dir=run-{asked}"
-        done = shell.train(*options, f"dataset.resident={asked}", folder)
-        assert done.returncode == 0, done.stderr
+        done = shell.train(*options, f"dataset.resident={asked}", folder, code=0)
         assert ("of examples are copied to the GPU once" in done.stdout) == line
         assert (result(shell.folder / f"run-{asked}")["resident_bytes"] > 0) == line

@@ -1,7 +1,5 @@
 """What all tests of faults use."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The namespaces have no names and belong to processes that die with the test's, s
 when a test is killed, and several laboratories do not meet.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -69,7 +67,6 @@ class Hosts:
             env={**os.environ, "PATH": path()}, start_new_session=True,
         )  # fmt: skip
         self._holders[host] = holder
-        assert holder.stdout is not None
         with holder.stdout:
             assert holder.stdout.readline() == "ready\n"
 

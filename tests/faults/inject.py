@@ -8,13 +8,11 @@ classification. FAULT_MARK is a file that grows by a byte each time a fault fire
     validation  the number-th batch of an evaluation, counted from 1
     write       the number-th file forced to disk by rank 0 while it writes checkpoints
 
-SLOW is the least number of seconds that a training step takes. FORGETFUL takes a safeguard away.
+SLOW is the least number of seconds that a training step takes.
 
 Each step waits for the write before it: no checkpoint is left out because a write takes long, so
 that the steps are known at which a fault comes and from which a run goes on.
 """
-
-from __future__ import annotations
 
 import ctypes
 import gc
@@ -22,13 +20,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ninefold.engine.batches import Batches
 from ninefold.process import poll_until
 from ninefold.ranks import found
 from ninefold.signals import Stop
@@ -128,26 +124,6 @@ class Task(Classification):
 
 def injected(*_: object) -> Any:
     raise RuntimeError("injected")
-
-
-def forget_position() -> None:
-    """Have a resumed epoch begin with its first batch."""
-    epoch = Batches.epoch
-
-    def from_the_first(
-        self: Batches, number: int, start: int = 0, *rest: Any
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        whole = epoch(self, number, 0, *rest)
-        for taken, batch in enumerate(whole):
-            if taken == self.steps_per_epoch - start:
-                return
-            yield batch
-
-    Batches.epoch = from_the_first  # type: ignore[assignment, method-assign]
-
-
-if "FORGETFUL" in os.environ:
-    forget_position()
 
 
 def own_rank() -> int:

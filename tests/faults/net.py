@@ -1,7 +1,5 @@
 """A network with everything that a resume can forget: BatchNorm's buffers, dropout's draws."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 
@@ -16,5 +14,4 @@ class Net(nn.Module):
         self.last = nn.Linear(width, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        output: Tensor = self.last(self.drop(self.norm(self.first(inputs.flatten(1))).relu()))
-        return output
+        return self.last(self.drop(self.norm(self.first(inputs.flatten(1))).relu()))

@@ -1,7 +1,5 @@
 """What cannot be trained on is refused in one line: how such lines and commands are checked."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The run that tests of faults stop, break and resume, and the hash of where it ends."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess
@@ -20,25 +18,11 @@ STEPS, PER_EPOCH = 18, 6
 # Not of conf/: a resumed run builds them only if its own command names them again.
 TARGETS = ["model.net._target_=tests.faults.net.Net", "task._target_=tests.faults.inject.Task"]
 RUN = [
-    *TARGETS,
-    "dataset=synthetic",
-    "dataset.train_count=96",
-    "dataset.test_count=40",
-    "dataset.shape=[1,8,8]",
-    "dataset.flip=true",
-    "dataset.crop=1",
-    "batch_size=16",
-    "epochs=3",
-    "optimizer=sgd",
-    "scheduler=cosine",
-    "clock.warmup=0",
-    "clock.sample=0",
-    "log_every=4",
-    "logger=quiet",
-    "deterministic=true",
-    "checkpoint.every=2",
-    "device=cpu",
-]
+    *TARGETS, "dataset=synthetic", "dataset.train_count=96", "dataset.test_count=40",
+    "dataset.shape=[1,8,8]", "dataset.flip=true", "dataset.crop=1", "batch_size=16", "epochs=3",
+    "optimizer=sgd", "scheduler=cosine", "clock.warmup=0", "clock.sample=0", "log_every=4",
+    "logger=quiet", "deterministic=true", "checkpoint.every=2", "device=cpu",
+]  # fmt: skip
 STRATEGY = {
     "none": ["parallel=none", "threads=1"],
     "ddp2": ["parallel=ddp", "parallel.processes=2", "threads=2"],

@@ -1,7 +1,5 @@
 """A Slurm of two nodes on this machine: real daemons on two hosts, see tests.faults.hosts."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Compiled runs at length: all nine cells, and the compiler at work when a run ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial
@@ -9,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, Shell, result, wait_until
+from tests.conftest import ROOT, result, wait_until
 
 
 def compiles(cache: Path) -> bool:
@@ -17,9 +15,7 @@ def compiles(cache: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_compiling_saves_and_a_kill_leaves_no_process_for_long(
-    shell: Shell, tmp_path: Path
-) -> None:
+def test_ctrl_c_while_compiling_saves_and_a_kill_leaves_no_process_for_long(shell, tmp_path):
     for number, end in enumerate((signal.SIGINT, signal.SIGKILL)):
         cache = tmp_path / f"cache{number}"
         process = shell.start(

@@ -1,7 +1,5 @@
 """A run that was stopped and resumed ends bitwise where the uninterrupted run does."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -57,9 +55,7 @@ def interrupt(shell: Shell, options: list[str], strategy: str, phase: str, numbe
     ("strategy", "precision", "point", "workers"),
     [*(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:-1]), CASES[-1]],
 )
-def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
-    shell: Shell, references: Path, strategy: str, precision: str, point: str, workers: int
-) -> None:
+def test_a_stopped_run_ends_as_without_it(shell, references, strategy, precision, point, workers):
     options = job(strategy, precision, *(["accumulate=2"] if point == "accumulation" else []))
     phase, number = POINTS[point]
     run = shell.folder / "run"
@@ -76,30 +72,13 @@ def test_a_stopped_run_ends_where_the_uninterrupted_one_does(
 
 
 @pytest.mark.slow
-def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(
-    shell: Shell, references: Path
-) -> None:
+def test_a_run_stopped_twice_in_an_epoch_ends_where_the_uninterrupted_one_does(shell, references):
     options, run = job("ddp2", "fp16"), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], "ddp2", "step", 7)
     first = last_step(run)
     interrupt(shell, again(run), "ddp2", "step", 2)  # the second of this launch
     assert first < last_step(run) < 2 * PER_EPOCH
-    assert shell.train(*again(run)).returncode == 0
-    assert state_hash(run) == state_hash(reference(references, options))
-
-
-@pytest.mark.slow
-def test_an_evaluation_that_was_logged_but_not_saved_is_in_the_metrics_once(
-    shell: Shell, references: Path
-) -> None:
-    options, run = job("none", "fp32"), shell.folder / "run"
-    interrupt(shell, [*options, f"hydra.run.dir={run}"], "none", "step", PER_EPOCH)
-    assert last_step(run) == PER_EPOCH  # trained, not measured yet
-    mark = shell.folder / "mark"
-    done = shell.train(*again(run), env=fault("kill_rank0", "write", 0, 3, mark))
-    assert (done.returncode, fired(mark)) == (5, 1)
-    assert len(metrics(run, "test_loss")) == 1
-    assert shell.train(*again(run)).returncode == 0
+    shell.train(*again(run), code=0)
     assert state_hash(run) == state_hash(reference(references, options))
 
 
@@ -113,13 +92,11 @@ EXTRAS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXTRAS)
-def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
-    shell: Shell, references: Path, name: str
-) -> None:
+def test_what_goes_along_with_the_weights_is_resumed_as_exactly(shell, references, name):
     strategy, extra, number = EXTRAS[name]
     options, run = job(strategy, "fp32", *extra), shell.folder / "run"
     interrupt(shell, [*options, f"hydra.run.dir={run}"], strategy, "step", number)
-    assert shell.train(*again(run)).returncode == 0
+    shell.train(*again(run), code=0)
     whole = reference(references, options)
     assert state_hash(run) == state_hash(whole)
     if name.startswith("patience"):
@@ -135,16 +112,14 @@ def test_what_goes_along_with_the_weights_is_resumed_as_exactly(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "precision"), [(1, 2, "fp32"), (2, 1, "bf16")])
-def test_another_number_of_processes_goes_on_with_the_same_examples(
-    shell: Shell, references: Path, before: int, after: int, precision: str
-) -> None:
+def test_other_processes_go_on_with_the_same_examples(shell, references, before, after, precision):
     """The sums differ in their order: losses agree within 1e-5 (fp32) and 3e-2 (bfloat16)."""
     changes = ["+model.net.plain=true", "checkpoint.every=0", "log_every=1"]
     options = job("ddp2", precision, *changes)
     run = shell.folder / "run"
     whole = shell.folder / "whole"
     seen = {"SEEN": str(shell.folder / "seen")}
-    assert shell.train(*options, f"hydra.run.dir={whole}", env=seen).returncode == 0
+    shell.train(*options, f"hydra.run.dir={whole}", env=seen, code=0)
     expected = examples(shell.folder, "seen", 2)
     env = fault(f"usr1_rank{before - 1}", "step", before - 1, 8, shell.folder / "mark")
     env["SEEN"] = str(shell.folder / "first")
@@ -172,14 +147,3 @@ def examples(folder: Path, name: str, processes: int) -> list[list[str]]:
         [label for together in zip(*parts, strict=True) for label in together]
         for parts in zip(*shards, strict=True)
     ]
-
-
-# A check that would not see a mistake proves nothing
-
-
-@pytest.mark.slow
-def test_a_part_of_the_state_that_is_missing_is_seen(shell: Shell, references: Path) -> None:
-    options, run = job("none", "fp32"), shell.folder / "run"
-    interrupt(shell, [*options, f"hydra.run.dir={run}"], "none", "step", 9)
-    shell.train(*again(run), env={"FORGETFUL": "1"}, code=0)
-    assert state_hash(run) != state_hash(reference(references, options))

@@ -3,8 +3,6 @@
 Most cases try to make `touch canary` happen, or leave a file where none should be.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -28,13 +26,12 @@ from omegaconf import OmegaConf
 
 from ninefold import secrets
 from ninefold.checkpoint.store import read
-from ninefold.config import untrusted
 from ninefold.dataset import Examples
 from ninefold.places import CONF
 from ninefold.report.__main__ import main as report
 from ninefold.task.counts import named
 from ninefold.train.evaluate import class_names
-from tests.conftest import Shell, result
+from tests.conftest import result
 from tests.faults.runs import one_after_another
 from tests.launch.test_run import TRAIN, wait_for
 
@@ -408,7 +405,7 @@ TRIED = {
     "name",
     [pytest.param(name, marks=[] if name in TRIED else [pytest.mark.slow]) for name in CASES],
 )
-def test_it_does_nothing_but_say_so(name: str, shell: Shell, trained: Path) -> None:
+def test_it_does_nothing_but_say_so(name, shell, trained):
     folder = shell.folder / name
     folder.mkdir()
     expected = CASES[name](folder, trained)
@@ -428,7 +425,7 @@ def test_it_does_nothing_but_say_so(name: str, shell: Shell, trained: Path) -> N
         assert not list(folder.iterdir()), "a folder was made"
 
 
-def test_class_names_are_text_and_as_many_as_classes() -> None:
+def test_class_names_are_text_and_as_many_as_classes():
     examples = Examples(np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0, np.int64))
     for given, shown in (
         (["\x1b]0;x\x07", "$\\frac$"], ["]0;x", "$\\frac$"]),
@@ -439,17 +436,6 @@ def test_class_names_are_text_and_as_many_as_classes() -> None:
     ):
         job = OmegaConf.create({"dataset": {"class_names": given}})
         assert named(class_names(job, examples), 2) == shown
-
-
-def test_only_what_conf_names_is_allowed() -> None:
-    assert set(untrusted.allowed()["model.net"]) == {
-        "ninefold.model.convnet.ConvNet", "ninefold.model.resnet18.resnet18",
-        "ninefold.model.unet.UNet", "torchvision.models.alexnet",
-        "ninefold.extensions.torchvision_segmentation.network",
-        "ninefold.extensions.timm.network", "ninefold.model.torchvision.network",
-        "ninefold.extensions.language.gpt.GPT", "ninefold.model.mlp.MLP",
-    }  # fmt: skip
-    assert set(untrusted.allowed()["optimizer"]) == {"torch.optim.AdamW", "torch.optim.SGD"}
 
 
 # What the environment holds
@@ -479,7 +465,7 @@ def require_absent(folder: Path, *texts: str) -> None:
     assert not any(SECRET in text for text in texts)
 
 
-def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell: Shell) -> None:
+def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell):
     """Some data is there, so that the launcher is content, and not all, so that a worker is not."""
     data = shell.folder / SECRET / "cifar-10-batches-bin"
     data.mkdir(parents=True)
@@ -496,7 +482,7 @@ def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell: Sh
     assert result(shell.folder / "out" / "run")["error"] == done.stderr.strip()
 
 
-def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell: Shell) -> None:
+def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell):
     """One cell is ok and one diverges, at a learning rate from the environment."""
     env = {"WHICH": "WHERE", "WHERE": SECRET, "RATE": "1e30"}
     sweep = [
@@ -522,9 +508,7 @@ def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell:
     require_absent(shell.folder / "evaluation", evaluated.stdout, evaluated.stderr)
 
 
-def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatch):
     monkeypatch.setattr(secrets, "_KNOWN", {})
     monkeypatch.setenv("HOME", "/home/ann")
     secrets.note("A", "~/deep/place")
@@ -552,9 +536,7 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(
 # Sockets
 
 
-def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
-    shell: Shell, trained: Path
-) -> None:
+def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(shell, trained):
     shutil.copytree(trained, shell.folder / "run")
     path = shell.folder / "run" / "config.yaml"
     tree = OmegaConf.load(path)
@@ -585,7 +567,7 @@ def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(
             server.accept()
 
 
-def test_a_one_host_job_listens_on_loopback_only(shell: Shell) -> None:
+def test_a_one_host_job_listens_on_loopback_only(shell):
     process = shell.start(TRAIN, "parallel=ddp", "launch.cpu_processes=2", "epochs=100000",
                           "hydra.run.dir=run")  # fmt: skip
     wait_for(shell.folder / "run" / "metrics.jsonl", process)
@@ -658,9 +640,7 @@ READ = {
     "what",
     [pytest.param(what, marks=[] if what in READ else [pytest.mark.slow]) for what in HOSTILE],
 )
-def test_a_report_of_a_hostile_result_is_a_report(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_of_a_hostile_result_is_a_report(what, tmp_path, capsys):
     for name, content in (("a", HOSTILE[what]), ("b", GOOD)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(json.dumps(content))
@@ -678,9 +658,7 @@ def test_a_report_of_a_hostile_result_is_a_report(
     assert (tmp_path / "report" / "report.html").is_file()
 
 
-def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds(
-    tmp_path: Path,
-) -> None:
+def test_a_report_writes_where_it_should_whatever_links_and_pipes_a_folder_holds(tmp_path):
     sweep, outside = tmp_path / "sweep", tmp_path / "outside"
     outside.mkdir()
     for name in ("report.md", "runs.csv", "x"):

@@ -5,8 +5,6 @@ network namespaces of this machine (root, iproute2), see `tests.faults.hosts`. T
 shown without hosts in tests/launch/test_per_rank.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -187,9 +185,7 @@ def check(ended: dict[str, Ended], *said: str, run: Path | None = None) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_two_hosts_train_what_one_does(
-    hosts: Hosts, shell: Shell, references: Path, processes: int
-) -> None:
+def test_two_hosts_train_what_one_does(hosts, shell, references, processes):
     ended = Pair(hosts, shell, *options(), processes=processes).wait(300)
     assert [end.code for end in ended.values()] == [0, 0], ended
     folder, count = shell.folder / "run", 2 * processes
@@ -203,9 +199,7 @@ def test_two_hosts_train_what_one_does(
 
 
 @pytest.mark.parametrize(("host", "victim"), [("nodea", "agent"), ("nodeb", "worker")])
-def test_a_killed_process_ends_both_hosts(
-    hosts: Hosts, shell: Shell, host: str, victim: str
-) -> None:
+def test_a_killed_process_ends_both_hosts(hosts, shell, host, victim):
     pair = Pair(hosts, shell, *options(*FOREVER))
     folder = training(pair)
     if victim == "worker":
@@ -222,7 +216,7 @@ def test_a_killed_process_ends_both_hosts(
         assert not leftovers(folder)  # set A has writers that are killed, and resumed
 
 
-def test_a_hung_process_ends_the_run_after_launch_timeout(hosts: Hosts, shell: Shell) -> None:
+def test_a_hung_process_ends_the_run_after_launch_timeout(hosts, shell):
     pair = Pair(hosts, shell, *options(*FOREVER))
     folder = training(pair)
     pair.kill("nodeb", signal.SIGSTOP)
@@ -232,7 +226,7 @@ def test_a_hung_process_ends_the_run_after_launch_timeout(hosts: Hosts, shell: S
     assert result(folder)["exit_code"] == 7
 
 
-def test_other_code_of_one_host_is_refused_on_both(hosts: Hosts, shell: Shell) -> None:
+def test_other_code_of_one_host_is_refused_on_both(hosts, shell):
     other = shell.folder / "other"
     shutil.copytree(ROOT / "ninefold", other)
     with (other / "task" / "classification.py").open("a") as file:
@@ -243,7 +237,7 @@ def test_other_code_of_one_host_is_refused_on_both(hosts: Hosts, shell: Shell) -
     assert not (shell.folder / "run").exists()
 
 
-def test_other_data_of_one_host_are_told_before_the_first_step(hosts: Hosts, shell: Shell) -> None:
+def test_other_data_of_one_host_are_told_before_the_first_step(hosts, shell):
     root, other = photos(shell.folder / "photos"), shell.folder / "others"
     shutil.copytree(root, other)
     (other / "train" / "cat" / "05.png").unlink()
@@ -258,7 +252,7 @@ def test_other_data_of_one_host_are_told_before_the_first_step(hosts: Hosts, she
     assert not last_step(shell.folder / "run")
 
 
-def test_hosts_without_common_files_train_and_evaluate(hosts: Hosts, shell: Shell) -> None:
+def test_hosts_without_common_files_train_and_evaluate(hosts, shell):
     other = shell.folder.parent / f"{shell.folder.name}-b"
     other.mkdir()
     mounts = {shell.folder: other}
@@ -281,9 +275,7 @@ def test_hosts_without_common_files_train_and_evaluate(hosts: Hosts, shell: Shel
 @pytest.mark.parametrize(
     ("name", "host", "code"), [("SIGINT", "nodea", 130), ("SIGUSR1", "nodeb", 75)]
 )
-def test_a_signal_to_one_agent_saves_the_run_of_both_hosts(
-    hosts: Hosts, shell: Shell, name: str, host: str, code: int
-) -> None:
+def test_a_signal_to_one_agent_saves_the_run_of_both_hosts(hosts, shell, name, host, code):
     pair = Pair(hosts, shell, *options(*FOREVER), options=SIGNALS)
     folder = training(pair)
     pair.agents[host].send_signal(signal.Signals[name])

@@ -1,7 +1,5 @@
 """A study of nine cells that is killed at random moments and resumed ends the same."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess
@@ -14,15 +12,9 @@ from tests.faults.runs import RUN, state_hash
 
 KILLS = 3
 STUDY = [
-    "-m",
-    *RUN,
-    "parallel=none,dp,ddp",
-    "amp=fp32,autocast,scaler",
-    "seed=0",
-    "threads=2",
-    "launch.cpu_processes=2",
-    "study.ask=[accuracy]",
-]
+    "-m", *RUN, "parallel=none,dp,ddp", "amp=fp32,autocast,scaler", "seed=0", "threads=2",
+    "launch.cpu_processes=2", "study.ask=[accuracy]",
+]  # fmt: skip
 
 
 def begun(shell: Shell, where: str) -> subprocess.Popen[str]:
@@ -31,7 +23,7 @@ def begun(shell: Shell, where: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(shell: Shell) -> None:
+def test_a_study_killed_three_times_at_random_moments_equals_one_that_was_not(shell):
     began = time.monotonic()
     assert begun(shell, "hydra.sweep.dir=whole").wait(timeout=900) == 0
     each = (time.monotonic() - began) / (KILLS + 1)

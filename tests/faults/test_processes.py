@@ -3,8 +3,6 @@
 Disks are filled and made read-only for real, which takes root.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time
@@ -55,10 +53,7 @@ FAULTS = {
     "full": (5, "error: checkpoint=", ("start", "write", "last step")),
     "readonly": (5, "error: checkpoint=", ("start", "write", "last step")),
 }
-QUICK = {
-    ("none", "term_group", "validation"),
-    ("ddp2", "kill_launcher", "write"),
-}
+QUICK = {("none", "term_group", "validation"), ("ddp2", "kill_launcher", "write")}
 
 
 @pytest.fixture
@@ -85,14 +80,7 @@ def cases() -> list[object]:
 
 
 @pytest.mark.parametrize(("strategy", "name", "phase"), cases())
-def test_a_broken_run_ends_as_promised_and_goes_on_as_if_nothing_had_been(
-    shell: Shell,
-    references: Path,
-    request: pytest.FixtureRequest,
-    strategy: str,
-    name: str,
-    phase: str,
-) -> None:
+def test_a_broken_run_ends_as_told_and_goes_on(shell, references, request, strategy, name, phase):
     code, line, _ = FAULTS[name]
     if (name, phase) == ("exception", "validation"):  # a mistake in a user's own `measure`
         code, line = 2, "error: task=Task: its `measure` failed in an evaluation"
@@ -151,7 +139,7 @@ def check_line(stderr: str, line: str | None, phase: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
+def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell):
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("freeze_rank1", "step", 0, 9, mark)
     train = str(ROOT / "train.py")
@@ -165,9 +153,7 @@ def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell: Shell) -> None:
     assert process.returncode == 75
 
 
-def test_crashed_workers_are_restarted_from_the_last_checkpoint(
-    shell: Shell, references: Path
-) -> None:
+def test_crashed_workers_are_restarted_from_the_last_checkpoint(shell, references):
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("kill_rank1", "step", 0, 9, mark)
     # the fault would fire again in the second attempt, which counts its steps anew: 9 of 10
@@ -193,7 +179,7 @@ class Net(ConvNet):
 """
 
 
-def test_the_error_of_a_run_that_was_restarted_is_that_of_its_last_attempt(shell: Shell) -> None:
+def test_the_error_of_a_run_that_was_restarted_is_that_of_its_last_attempt(shell):
     (shell.folder / "own.py").write_text(KILLED_AFTER_A_RESTART)
     done = shell.train(
         *("model.net._target_=own.Net", "launch.max_restarts=1"),
@@ -204,7 +190,7 @@ def test_the_error_of_a_run_that_was_restarted_is_that_of_its_last_attempt(shell
 
 
 @pytest.mark.slow
-def test_a_failure_that_would_come_again_is_not_tried_again(shell: Shell) -> None:
+def test_a_failure_that_would_come_again_is_not_tried_again(shell):
     began = time.monotonic()
     done = shell.train(*job("none", "fp32", "launch.max_restarts=5", "optimizer.lr=1e30"))
     assert done.returncode == 6
@@ -252,13 +238,11 @@ def check_told(run: Path, done: subprocess.CompletedProcess[str]) -> None:
     assert result(run)["status"] == "diverged"
 
 
-def test_a_loss_that_is_not_finite_is_told_with_its_step_and_the_cause(
-    numbers: dict[str, Ended],
-) -> None:
+def test_a_loss_that_is_not_finite_is_told_with_its_step_and_the_cause(numbers):
     check_told(*numbers["told"])
 
 
-def test_a_loss_that_is_not_finite_on_one_of_two_processes_is_told_as_well(shell: Shell) -> None:
+def test_a_loss_that_is_not_finite_on_one_of_two_processes_is_told_as_well(shell):
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("poison_nan", "step", 1, 9, mark)
     done = shell.train(*job("ddp2", "fp32", "log_every=5"), f"hydra.run.dir={run}", env=env)
@@ -267,16 +251,14 @@ def test_a_loss_that_is_not_finite_on_one_of_two_processes_is_told_as_well(shell
 
 
 @pytest.mark.parametrize("amp", ["fp32", "scaler"])
-def test_a_step_that_is_not_finite_can_be_skipped(numbers: dict[str, Ended], amp: str) -> None:
+def test_a_step_that_is_not_finite_can_be_skipped(numbers, amp):
     run, done = numbers[f"skipped {amp}"]
     assert done.returncode == 0, done.stderr
     assert result(run)["skipped_steps"] == 1
     assert result(run)["grad_scaler"] is (amp == "scaler")
 
 
-def test_a_test_loss_that_is_not_finite_is_an_error_and_never_the_best(
-    numbers: dict[str, Ended],
-) -> None:
+def test_a_test_loss_that_is_not_finite_is_an_error_and_never_the_best(numbers):
     run, done = numbers["test loss"]
     assert done.returncode == 6, done.stderr
     assert done.stderr.startswith("error: test_loss=inf: not finite after step 6;")
@@ -284,7 +266,7 @@ def test_a_test_loss_that_is_not_finite_is_an_error_and_never_the_best(
 
 
 @pytest.mark.parametrize("amp", ["fp32", "scaler"])
-def test_gradients_that_overflow_forever_are_an_error(numbers: dict[str, Ended], amp: str) -> None:
+def test_gradients_that_overflow_forever_are_an_error(numbers, amp):
     run, done = numbers[f"overflow {amp}"]
     assert done.returncode == 6, done.stderr
     said = {

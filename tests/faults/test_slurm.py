@@ -1,7 +1,5 @@
 """Set F: runs that Slurm starts, on one node or two, its requeues, and sweeps by submitit."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
@@ -112,14 +110,12 @@ def own_lines(stderr: str) -> list[str]:
     ],
     ids=["two nodes", "two tasks of a node", "torchrun on each of two nodes"],
 )
-def test_runs_are_bitwise_equal_however_slurm_starts_them(
-    login: Login, references: Path, options: str, script: str
-) -> None:
+def test_runs_are_bitwise_equal_however_slurm_starts_them(login, references, options, script):
     login.ended(login.sbatch(options, script))
     assert equal(login.folder / "run", references)
 
 
-def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(login: Login) -> None:
+def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(login):
     done = login.type("salloc", "-Q", "-N2", "-n4", *TRAIN, *TWO)
     assert done.returncode == 0, done.stderr
     assert result(login.folder / "run")["processes"] == 2
@@ -129,9 +125,7 @@ def test_a_shell_of_salloc_is_one_command_which_starts_its_processes_itself(logi
 @pytest.mark.parametrize(
     ("code", "overrides", "fault"), [(2, ["epohcs=3"], ""), (6, [], "poison_nan@step:1:3")]
 )
-def test_exit_codes_come_to_srun_unchanged(
-    login: Login, code: int, overrides: list[str], fault: str
-) -> None:
+def test_exit_codes_come_to_srun_unchanged(login, code, overrides, fault):
     env = {"FAULT": fault, "FAULT_MARK": str(login.folder / "mark")} if fault else {}
     srun = ["srun", "-N2", "-n2", "--kill-on-bad-exit=0"]
     done = login.type(*srun, *TRAIN, *TWO, *overrides, env=env)
@@ -139,7 +133,7 @@ def test_exit_codes_come_to_srun_unchanged(
     assert len(set(own_lines(done.stderr))) == 1, done.stderr
 
 
-def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> None:
+def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login):
     process = login.spawn(["srun", "-N2", "-n2", *TRAIN, *TWO], env=SLOW)
     wait_until(lambda: login.saved, process=process)
     login.cluster.run("scancel", "--signal=USR1", login.cluster.run("squeue", "-ho%A").strip())
@@ -150,7 +144,7 @@ def test_a_signal_to_a_step_saves_and_is_the_exit_code_of_srun(login: Login) -> 
     assert result(login.folder / "run")["exit_code"] == 75
 
 
-def test_a_task_that_never_comes_ends_the_others_with_7_after_launch_timeout(login: Login) -> None:
+def test_a_task_that_never_comes_ends_the_others_with_7_after_launch_timeout(login):
     one = f"[ $SLURM_PROCID = 1 ] || exec {shlex.join([*TRAIN, *TWO, 'launch.timeout=5'])}"
     done = login.type("srun", "-N2", "-n2", "sh", "-c", one)
     assert done.returncode == 7, done.stderr
@@ -178,9 +172,7 @@ while kill -0 $! 2>/dev/null; do wait $!; code=$?; done
     ],
     ids=["signal to the steps", "by an administrator", "signal to the batch script"],
 )
-def test_a_job_that_is_requeued_goes_on_to_the_same_end(
-    login: Login, references: Path, options: str, script: str, tells: list[str]
-) -> None:
+def test_a_job_that_is_requeued_goes_on_to_the_same_end(login, references, options, script, tells):
     job = login.sbatch(f"--requeue {options}", script, env=SLOW)
     wait_until(lambda: login.saved, said=login.said)
     login.cluster.run(*tells, job)
@@ -194,7 +186,7 @@ SUBMITIT = [
 ]
 
 
-def test_submitit_runs_a_sweep_whose_jobs_have_several_tasks(login: Login) -> None:
+def test_submitit_runs_a_sweep_whose_jobs_have_several_tasks(login):
     done = login.type(*SUBMITIT, "parallel.processes=2", "amp=fp32,autocast", "max_steps=4")
     assert done.returncode == 0, done.stderr
     runs = [result(path.parent) for path in login.folder.glob("sweep/[0-9]*/result.json")]
@@ -202,7 +194,7 @@ def test_submitit_runs_a_sweep_whose_jobs_have_several_tasks(login: Login) -> No
     assert (login.folder / "sweep" / "report" / "report.md").exists()
 
 
-def test_a_job_that_submitit_requeues_goes_on(login: Login, references: Path) -> None:
+def test_a_job_that_submitit_requeues_goes_on(login, references):
     process = login.spawn([*SUBMITIT, "parallel.processes=2", "seed=0"], env=SLOW)
     wait_until(lambda: login.saved, process=process)
     (job,) = login.cluster.run("squeue", "--noheader", "--array", "--format=%i").split()

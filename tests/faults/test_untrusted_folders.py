@@ -3,8 +3,6 @@
 A command either works or ends with one line, soon; and no file outside of the folder is changed.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable
@@ -114,9 +112,7 @@ QUICK = 3  # of these `make test` tries the first; the others are for `make faul
         for number, case in enumerate(CASES)
     ],
 )  # fmt: skip
-def test_what_somebody_left_in_a_folder_is_neither_followed_nor_waited_for(
-    shell: Shell, made: Path, what: str, of: str, name: str, command: Callable[..., Done], code: int
-) -> None:
+def test_what_was_left_is_not_followed_or_waited_for(shell, made, what, of, name, command, code):
     folder, victim = foreign(shell, made, of)
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     PLANTS[what](folder / name, victim)
@@ -131,9 +127,7 @@ def test_what_somebody_left_in_a_folder_is_neither_followed_nor_waited_for(
 
 
 @pytest.mark.slow
-def test_a_folder_of_checkpoints_that_is_a_link_to_another_disk_is_written_to(
-    shell: Shell, made: Path
-) -> None:
+def test_a_folder_of_checkpoints_that_is_a_link_to_another_disk_is_written_to(shell, made):
     folder, _ = foreign(shell, made, "run")
     (folder / "checkpoints").rename(shell.folder / "large")
     (folder / "checkpoints").symlink_to(shell.folder / "large")

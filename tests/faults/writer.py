@@ -3,8 +3,6 @@
 The test process is the zygote: torch is imported once, every writer is a fork that saves once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import io
 import os
@@ -134,7 +132,6 @@ def traced(writer: Writer, log: Path, inject: str | None = None) -> Iterator[Non
     if inject is not None:
         command += ["-e", f"inject={inject}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
-        assert strace.stderr is not None
         said = strace.stderr.readline()
         assert "attached" in said, said
         yield

@@ -7,8 +7,6 @@ ended: {"code": ..., "stdout": ..., "stderr": ..., "seconds": ...}.
 Rank 0 serves the store, as after TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

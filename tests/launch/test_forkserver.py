@@ -1,7 +1,5 @@
 """The forkserver dies with its launcher, whenever that is killed."""
 
-from __future__ import annotations
-
 import pytest
 
 from ninefold.launch.forkserver import preloadable
@@ -23,7 +21,7 @@ time.sleep(60)
 """
 
 
-def test_a_launcher_that_is_killed_before_its_forkserver_begins_leaves_none(shell: Shell) -> None:
+def test_a_launcher_that_is_killed_before_its_forkserver_begins_leaves_none(shell):
     (shell.folder / "sitecustomize.py").write_text(LATE)
     (shell.folder / "slow.py").write_text(SLOW)
     path = f"{shell.folder}:{ROOT}"
@@ -67,22 +65,17 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[str],
     (shell.folder / "misses.py").write_text("import nowhere")
     (shell.folder / "fine.py").write_text("print('imported', flush=True)")
     (shell.folder / "start.py").write_text(RESTARTED)
-    done = shell.run("start.py", forked=True, env={"PYTHONPATH": f"{ROOT}:{shell.folder}"})
-    assert done.returncode == 0, done.stderr
+    done = shell.run("start.py", forked=True, env={"PYTHONPATH": f"{ROOT}:{shell.folder}"}, code=0)
     before, after = done.stdout.split("it is killed")
     return done.stderr, before.splitlines(), after.splitlines()
 
 
-def test_a_module_that_cannot_be_imported_is_left_to_who_needs_it(
-    restarted: tuple[str, list[str], list[str]],
-) -> None:
+def test_a_module_that_cannot_be_imported_is_left_to_who_needs_it(restarted):
     stderr, before, _ = restarted
     assert (stderr, sorted(before)) == ("", ["imported", "the worker runs"])
 
 
-def test_workers_can_be_started_again_after_the_forkserver_was_killed(
-    restarted: tuple[str, list[str], list[str]],
-) -> None:
+def test_workers_can_be_started_again_after_the_forkserver_was_killed(restarted):
     assert "the worker runs" in restarted[2]
 
 
@@ -104,9 +97,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_imported(
-    shell: Shell,
-) -> None:
+def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_imported(shell):
     (shell.folder / "asks.py").write_text(ASKS)
     (shell.folder / "forked.py").write_text(FORKED)
     path = f"{shell.folder}:{ROOT}"
@@ -114,7 +105,7 @@ def test_workers_can_use_cuda_though_a_users_module_asks_for_it_while_it_is_impo
     assert done.stdout.split() == ["False", "True"], done.stderr
 
 
-def test_users_modules_are_imported_before_workers_are_forked_where_there_is_no_gpu() -> None:
+def test_users_modules_are_imported_before_workers_are_forked_where_there_is_no_gpu():
     targets = ["asks", "ninefold.model.unet", "torchvision.models"]
     assert set(targets) <= set(preloadable(targets, gpus=False))
     assert "asks" not in preloadable(targets, gpus=True)
@@ -129,13 +120,12 @@ def net(**options):
 """
 
 
-def test_a_worker_does_not_load_nvml_each_time_that_torch_asks_for_a_gpu(shell: Shell) -> None:
+def test_a_worker_does_not_load_nvml_each_time_that_torch_asks_for_a_gpu(shell):
     """As Adam does in each step; only the forkserver needs torch to ask NVML in place of CUDA."""
     (shell.folder / "mine.py").write_text(ASKED)
     done = shell.train(
         "model.net._target_=mine.net", "max_steps=1", "logger=quiet",
-        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"},
+        env={"PYTHONPATH": f"{shell.folder}:{ROOT}"}, code=0,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
     assert "False" in done.stdout.split()
     assert "True" not in done.stdout.split()

@@ -1,7 +1,5 @@
 """How many processes one command has on a host: all that are alive at once count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -20,9 +18,7 @@ def one_core() -> Iterator[None]:
     machine.share_cores(None)
 
 
-def test_configurations_are_alive_together_as_far_as_their_processes_and_readers_allow(
-    one_core: None,
-) -> None:
+def test_configurations_are_alive_together_as_far_as_their_processes_and_readers_allow(one_core):
     readers, auto, ranks = (
         ours.job("device=cpu", *words)
         for words in (
@@ -39,9 +35,7 @@ def test_configurations_are_alive_together_as_far_as_their_processes_and_readers
         require_few_processes(33 * [ranks])
 
 
-def test_the_readers_of_all_ranks_that_torchrun_started_on_a_host_are_counted_together(
-    one_core: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_readers_of_all_ranks_of_torchrun_on_a_host_count_together(one_core, monkeypatch):
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
     require_few_processes([ours.job("parallel=ddp", "loader.workers=32")])

@@ -1,18 +1,11 @@
 """How runs are started, and that nothing is left of them."""
 
-from __future__ import annotations
-
-import fcntl
 import os
-import pty
-import shlex
 import shutil
 import signal
-import struct
 import subprocess
-import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +15,7 @@ from benchmarks import ours
 from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell, metrics, only_run, result, wait_until
 from tests.faults.runs import last_step
+from tests.terminal import in_terminal, shown
 
 TRAIN = str(ROOT / "train.py")
 NINEFOLD = str(ROOT / "ninefold" / "__main__.py")
@@ -91,9 +85,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shell, Done]:
         return shell, done
 
 
-def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
-    whole: tuple[Shell, Done],
-) -> None:
+def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(whole):
     shell, done = whole
     assert (done.returncode, done.stderr) == (0, "")
     run = only_run(shell.folder)
@@ -121,15 +113,7 @@ def test_a_run_folder_holds_what_was_promised_and_learns_the_digits(
     assert found["environment"]["versions"]["torch"]
 
 
-def test_a_run_under_nohup_outlives_its_terminal(whole: tuple[Shell, Done]) -> None:
-    shell, done = whole
-    assert (done.returncode, done.stderr) == (0, "")
-    assert result(only_run(shell.folder))["status"] == "ok"
-
-
-def test_environment_references_are_resolved_in_the_worker_and_written_nowhere(
-    whole: tuple[Shell, Done],
-) -> None:
+def test_environment_references_are_resolved_in_the_worker_and_written_nowhere(whole):
     shell, done = whole
     assert done.returncode == 0, done.stderr
     run = only_run(shell.folder)
@@ -152,18 +136,10 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
     """
     with launched(tmp_path_factory.mktemp("cells")) as shell:
         process = shell.start(
-            TRAIN,
-            "-m",
-            "launch.inline=false,true",
-            "launch.cpu_processes=1",
-            "dataset.limit=200,10,100",
-            *BARE,
-            "threads=1",
-            "parallel=ddp",
-            "max_steps=5",
+            TRAIN, "-m", "launch.inline=false,true", "launch.cpu_processes=1",
+            "dataset.limit=200,10,100", *BARE, "threads=1", "parallel=ddp", "max_steps=5",
             "hydra.sweep.dir=s",
-        )
-        assert process.stderr is not None
+        )  # fmt: skip
         line = process.stderr.readline()
         third = shell.folder / "s" / "2_ddp_fp32_seed0" / "result.json"
         assert not third.exists(), "the error came only after the next cell had run"
@@ -171,9 +147,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Done, s
         return sorted((shell.folder / "s").glob("*_ddp_*")), done, line
 
 
-def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(cells):
     runs, done, line = cells
     assert line.startswith("error: batch_size=64: larger than the training set; 10 examples found")
     assert done.stderr.count("\n") == 1, "the line of the cell that fails in the launcher"
@@ -183,9 +157,7 @@ def test_a_failed_cell_says_so_at_once_and_the_other_cells_run_on(
     assert (runs[0].parent / "report" / "report.md").is_file()
 
 
-def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_group(cells):
     runs, done, line = cells
     again = f"error: batch_size=64: the same as above; in {runs[4].name}; see above\n"
     assert done.stderr == again
@@ -193,9 +165,7 @@ def test_a_cell_that_fails_inside_the_launcher_leaves_the_next_a_clean_process_g
     assert [result(run)["status"] for run in runs[3:]] == ["ok", "failed", "ok"]
 
 
-def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
-    cells: tuple[list[Path], Done, str],
-) -> None:
+def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(cells):
     runs, _, _ = cells
     for outside, inline in ((runs[0], runs[3]), (runs[2], runs[5])):
         assert metrics(outside, "test_loss")
@@ -207,20 +177,7 @@ def test_a_process_in_the_launcher_trains_the_same_weights_as_one_outside(
 # What ends a run
 
 
-def test_a_killed_worker_is_one_line_and_the_exit_code_of_a_lost_resource(shell: Shell) -> None:
-    process = shell.start(TRAIN, *ONE, "epochs=100000", "hydra.run.dir=run")
-    wait_for(shell.folder / "run/metrics.jsonl", process)
-    os.kill(max(shell.processes()), signal.SIGKILL)  # the youngest is the worker
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 5
-    assert stderr.startswith("error: rank=0: its process was killed (SIGKILL);")
-    assert stderr.count("\n") == 1
-    assert result(shell.folder / "run")["status"] == "failed"
-
-
-def test_under_torchrun_the_strategy_must_take_its_processes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_under_torchrun_the_strategy_must_take_its_processes(monkeypatch):
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=r"^error: parallel.processes=1: torchrun started 2"):
@@ -236,14 +193,9 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, str, 
     """
     with launched(tmp_path_factory.mktemp("resumed")) as shell:
         process = shell.start(
-            TRAIN,
-            *TWO,
-            "amp=scaler",
-            "seed=3",
-            "epochs=100000",
-            "checkpoint.every=5",
+            TRAIN, *TWO, "amp=scaler", "seed=3", "epochs=100000", "checkpoint.every=5",
             "hydra.run.dir=run",
-        )
+        )  # fmt: skip
         wait_for(shell.folder / "run/checkpoints/last.pt", process)
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does: every process gets it
         first = end(process)
@@ -253,9 +205,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done, str, 
         return run, first, status, shell.train("resume=run", "epochs=1")
 
 
-def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(
-    resumed: tuple[Path, Done, str, Done],
-) -> None:
+def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(resumed):
     run, first, status, second = resumed
     assert first.returncode == 130
     assert first.stderr.startswith("error: signal=SIGINT: the run was stopped;")
@@ -265,32 +215,7 @@ def test_ctrl_c_ends_the_run_with_130_and_it_can_be_resumed(
     assert result(run)["status"] == "ok"
 
 
-LATE = """
-import os
-from hydra.experimental.callback import Callback
-
-class Late(Callback):
-    def on_run_end(self, **given):
-        os.kill(os.getpid(), 15)
-"""
-
-
-def test_a_signal_after_the_end_of_a_run_changes_nothing_about_how_its_command_ends(
-    shell: Shell,
-) -> None:
-    (shell.folder / "late.py").write_text(LATE)
-    done = shell.train(
-        "max_steps=1",
-        "+hydra.callbacks.late._target_=late.Late",
-        env={"PYTHONPATH": str(shell.folder)},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert result(only_run(shell.folder))["status"] == "ok"
-
-
-def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
-    shell: Shell, resumed: tuple[Path, Done, str, Done]
-) -> None:
+def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(shell, resumed):
     run = shell.folder / "run"
     shutil.copytree(resumed[0], run)
     assert result(run)["status"] == "ok"
@@ -304,35 +229,7 @@ def test_a_resumed_run_that_fails_does_not_keep_the_result_of_before(
     assert (found["status"], found["amp"], found["seed"]) == ("preempted", "scaler", 3)
 
 
-@pytest.mark.slow
-def test_ctrl_c_between_two_cells_ends_the_sweep_which_can_go_on_as_is_told(shell: Shell) -> None:
-    seeds = ",".join(map(str, range(4)))
-    process = shell.start(
-        TRAIN,
-        "-m",
-        f"seed={seeds}",
-        *ONE,
-        "study.ask=[accuracy]",
-        "max_steps=1",
-        "hydra.sweep.dir=s",
-    )
-    wait_for(shell.folder / "s/1_none_fp32_seed1/result.json", process)
-    os.killpg(process.pid, signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert stderr.startswith("error: signal=SIGINT:")
-    assert stderr.count("\n") == 1
-    told, runs = stdout.splitlines()[-1], shell.folder / "s"
-    assert stderr.endswith("; resume the study\n")
-    assert told.startswith("resume the study with: python train.py -m ")
-    assert len(list(runs.glob("*_none_*"))) < 4
-    assert (runs / "report" / "report.md").is_file()
-    done = shell.train(*shlex.split(told.partition("train.py")[2]))
-    assert done.returncode == 0, done.stderr
-    assert len(list(runs.glob("*_none_*/result.json"))) == 4
-
-
-def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell: Shell) -> None:
+def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell):
     process = shell.start(TRAIN, *ONE, "epochs=100000", "hydra.run.dir=run")
     wait_for(shell.folder / "run/checkpoints/last.pt", process)
     worker = max(shell.processes())
@@ -357,7 +254,7 @@ def test_a_forkserver_that_is_killed_takes_its_workers_along_and_is_named(shell:
         [TRAIN, "epohcs=1"],
     ],
 )
-def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: list[str]) -> None:
+def test_looking_at_a_configuration_imports_no_torch(shell, arguments):
     program = (
         "import atexit, runpy, sys\n"
         "atexit.register(lambda: print('torch' if 'torch' in sys.modules else 'clean'))\n"
@@ -369,61 +266,18 @@ def test_looking_at_a_configuration_imports_no_torch(shell: Shell, arguments: li
 
 
 @pytest.mark.parametrize("words", [["max_steps=1"], ["-m", "seed=0,1", "max_steps=1"]])
-def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_torch(
-    shell: Shell, words: list[str]
-) -> None:
+def test_who_waits_at_a_terminal_sees_that_a_command_works_before_it_imports_torch(shell, words):
     (shell.folder / "torch.py").write_text("raise SystemExit(9)  # found before the real one")
-    master, slave = pty.openpty()
     env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
-    process = shell.start(TRAIN, *words, stdin=slave, stdout=slave, stderr=slave, env=env)
-    os.close(slave)
-    try:
-        assert os.read(master, 4096).startswith(b"starting, in outputs/")
-    finally:
-        os.close(master)
-        process.wait(timeout=60)
+    process, master = in_terminal(shell, *words, typed=True, env=env)
+    assert shown(master).startswith("starting, in outputs/")
+    process.wait(timeout=60)
 
 
-def test_the_folder_that_a_terminal_is_told_at_the_start_is_that_of_the_run(shell: Shell) -> None:
-    master, slave = pty.openpty()
-    words = ["max_steps=1", "~logger.tensorboard", "launch.inline=true"]
-    process = shell.start(TRAIN, *words, stdin=slave, stdout=slave, stderr=slave)
-    os.close(slave)
-    shown = b""
-    with suppress(OSError):  # the terminal's other side is closed
-        while block := os.read(master, 4096):
-            shown += block
+def test_a_terminal_shows_the_folder_of_the_run_its_loss_speed_and_time_left(shell):
+    process, master = in_terminal(shell, "epochs=3", "~logger.tensorboard", typed=True)
+    text = shown(master)
     assert process.wait(timeout=60) == 0
-    told = shown.decode().partition("starting, in ")[2].split()[0]
-    assert (shell.folder / told / "result.json").exists()
-
-
-def test_a_terminal_shows_loss_speed_and_time_left(shell: Shell) -> None:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    process = shell.start(TRAIN, "epochs=3", "~logger.tensorboard", stdout=slave, stderr=slave)
-    os.close(slave)
-    shown = b""
-    try:
-        while block := os.read(master, 4096):
-            shown += block
-    except OSError:  # the terminal's other side is closed
-        pass
-    assert process.wait(timeout=60) == 0
-    text = shown.decode()
-    assert "images/s" in text
-    assert "loss " in text
-    assert "<00:0" in text  # the time left
-
-
-def test_the_workers_of_a_command_keep_their_sockets_on_this_host(shell: Shell) -> None:
-    (shell.folder / "mine.py").write_text(
-        "import os\n"
-        "from torch import nn\n"
-        "def net(**options):\n"
-        "    print('through', os.environ['GLOO_SOCKET_IFNAME'], os.environ['NCCL_SOCKET_IFNAME'])\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
-    )
-    env = {"PYTHONPATH": f"{shell.folder}:{ROOT}"}
-    done = shell.train("max_steps=1", "model.net._target_=mine.net", env=env)
-    assert "through lo lo\n" in done.stdout, done.stderr
+    assert (shell.folder / text.partition("starting, in ")[2].split()[0] / "result.json").exists()
+    for words in ("images/s", "loss ", "<00:0"):  # the time left
+        assert words in text

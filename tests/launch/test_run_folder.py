@@ -1,10 +1,7 @@
 """The lock of a run folder."""
 
-from __future__ import annotations
-
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +10,14 @@ from ninefold.launch import run_folder
 from ninefold.launch.run_folder import exclusive
 
 
-def test_a_lock_changes_nothing_in_its_file(tmp_path: Path) -> None:
+def test_a_lock_changes_nothing_in_its_file(tmp_path):
     (tmp_path / ".lock").write_text("precious")
     with exclusive(tmp_path, 0):
         pass
     assert (tmp_path / ".lock").read_text() == "precious"
 
 
-def test_a_folder_has_one_writer_until_the_block_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_has_one_writer_until_the_block_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "LOCK_WAIT_SECONDS", 0.0)
     with exclusive(tmp_path, 0), pytest.raises(FolderInUse), exclusive(tmp_path, 0):
         pass
@@ -30,9 +25,7 @@ def test_a_folder_has_one_writer_until_the_block_ends(
         pass
 
 
-def test_a_process_that_was_forked_under_the_lock_does_not_keep_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_was_forked_under_the_lock_does_not_keep_it(tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "LOCK_WAIT_SECONDS", 0.0)
     with exclusive(tmp_path, 0):
         child = os.fork()

@@ -1,18 +1,14 @@
 """A worker process, from its fork to its end."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 
-from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
+from ninefold.errors import ConfigError, PeerError, ResourceError
 from ninefold.launch.failures import Raised, failure_of
-from tests.conftest import ROOT, Shell, wait_until
+from tests.conftest import ROOT, wait_until
 
 
-def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shell) -> None:
+def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell):
     options = ("epochs=100000", "threads=1", "logger=quiet")
     script = str(ROOT / "tests/launch/slow_start.py")
     process = shell.start(script, *options, env={"PYTHONPATH": str(ROOT)})
@@ -20,65 +16,32 @@ def test_a_launcher_that_is_killed_while_a_worker_starts_leaves_none(shell: Shel
     shell.kill(process)
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "line"),
-    [
-        (
-            RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with ..."),
-            ConfigError,
-            "error: CUDA=initialized: a module that was imported before",
-        ),
-        (
-            torch.distributed.DistBackendError(
-                "NCCL error in: x.cpp\nLast error:\nError: failed to extend /dev/shm/nccl-8 to 9 "
-                "bytes, error: No space left on device (28)"
-            ),
-            ResourceError,
-            "error: file=/dev/shm: NCCL found no room there (",
-        ),
-        (
-            torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
-            ResourceError,
-            "error: device=cuda: the GPU reports an error (CUDA error: uncorrectable ECC error",
-        ),
-        (
-            torch.AcceleratorError("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
-            ResourceError,
-            "error: device=cuda: the GPU reports an error (CUDA error: CUDA-capable device(s) is/"
-            "are busy or unavailable); traceback in LOG; see dmesg and nvidia-smi, which also says "
-            "whether it takes one process only",
-        ),
-        (
-            torch.distributed.DistBackendError(
-                "NCCL error in: x.cpp, invalid usage\nLast error:\nDuplicate GPU detected : rank 1 "
-                "and rank 0 both on CUDA device 1b000"
-            ),
-            ConfigError,
-            "error: CUDA_VISIBLE_DEVICES=",
-        ),
-        (
-            torch.distributed.DistBackendError("NCCL error\nLast error:\nsocket closed"),
-            PeerError,
-            "error: rank=1: a peer went away or did not answer (socket closed)",
-        ),
-        (
-            RuntimeError(
-                "Caught RuntimeError in replica 0\nRuntimeError: pool_backward_cuda does "
-                "not have a deterministic implementation, but you set 'torch.use_"
-            ),
-            ConfigError,
-            "error: deterministic=true: an operation has no deterministic kernel (RuntimeError: p",
-        ),
-        (
-            OSError(28, "No space left on device", "last.pt"),
-            ResourceError,
-            "error: file=last.pt: No space left on device; traceback in ",
-        ),
-    ],
-)
-def test_an_error_of_a_library_is_one_line_that_names_what_a_user_can_change(
-    error: Exception, kind: type[Failure], line: str, tmp_path: Path
-) -> None:
+NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
+
+
+@pytest.mark.parametrize(("error", "kind", "line"), [
+    (RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with ..."),
+     ConfigError, "error: CUDA=initialized: a module that was imported before"),
+    (NCCL("NCCL error in: x.cpp\nLast error:\nError: failed to extend /dev/shm/nccl-8 to 9 bytes, "
+          "error: No space left on device (28)"),
+     ResourceError, "error: file=/dev/shm: NCCL found no room there ("),
+    (CUDA("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
+     ResourceError, "error: device=cuda: the GPU reports an error (CUDA error: uncorrectable ECC "),
+    (CUDA("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+     ResourceError, "error: device=cuda: the GPU reports an error (CUDA error: CUDA-capable "
+     "device(s) is/are busy or unavailable); traceback in LOG; see dmesg and nvidia-smi, which "
+     "also says whether it takes one process only"),
+    (NCCL("NCCL error in: x.cpp, invalid usage\nLast error:\nDuplicate GPU detected : rank 1 and "
+          "rank 0 both on CUDA device 1b000"), ConfigError, "error: CUDA_VISIBLE_DEVICES="),
+    (NCCL("NCCL error\nLast error:\nsocket closed"),
+     PeerError, "error: rank=1: a peer went away or did not answer (socket closed)"),
+    (RuntimeError("Caught RuntimeError in replica 0\nRuntimeError: pool_backward_cuda does not "
+                  "have a deterministic implementation, but you set 'torch.use_"), ConfigError,
+     "error: deterministic=true: an operation has no deterministic kernel (RuntimeError: p"),
+    (OSError(28, "No space left on device", "last.pt"),
+     ResourceError, "error: file=last.pt: No space left on device; traceback in "),
+])  # fmt: skip
+def test_an_error_of_a_library_is_one_line_with_what_a_user_can_do(error, kind, line, tmp_path):
     failure = failure_of(Raised(error, tmp_path / "run.rank1.log", rank=1))
     assert type(failure) is kind
     assert str(failure).replace(str(tmp_path / "run.rank1.log"), "LOG").startswith(line)

@@ -1,17 +1,11 @@
 """Worker processes: those that do not end when a peer has failed, and those that take turns."""
 
-from __future__ import annotations
-
 import os
 import time
-from pathlib import Path
 
 import pytest
 
-from ninefold.config.spec import RunSpec
-from ninefold.errors import PeerError
-from ninefold.launch import turns
-from tests.conftest import ROOT, Shell
+from tests.conftest import ROOT
 
 # Rank 1 ends up in a call that no signal to its Python code interrupts, as a rank that waits for
 # NCCL does: it keeps Python's lock.
@@ -32,9 +26,7 @@ class Stuck(Classification):
 """
 
 
-def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(
-    shell: Shell,
-) -> None:
+def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(shell):
     (shell.folder / "stuck.py").write_text(STUCK)
     done = shell.train(
         *("parallel=ddp", "parallel.processes=2", "task._target_=stuck.Stuck", "clock.warmup=0"),
@@ -49,9 +41,7 @@ def test_a_rank_that_fails_beside_one_stuck_in_a_c_call_ends_the_command_soon(
 
 
 @pytest.mark.parametrize("inline", ["false", "true"])
-def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
-    shell: Shell, inline: str
-) -> None:
+def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(shell, inline):
     done = shell.train(
         *("optimizer.lr=1e30", "epochs=1", "logger=quiet"),
         *(f"launch.inline={inline}", "hydra.run.dir=run"),
@@ -62,18 +52,6 @@ def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
     assert line.startswith("error: ")
     assert bool(traceback) == (inline == "true")
     assert "Traceback" in (shell.folder / "run" / "run.log").read_text()
-
-
-@pytest.mark.slow
-def test_a_process_that_is_not_ready_in_time_is_given_up_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "LONGEST_SECONDS", 0.0)
-    folder = tmp_path / "ddp-fp32"
-    folder.mkdir()
-    named = pytest.raises(PeerError, match="ddp-fp32 did not answer in 0 s")
-    with turns.TurnTakers() as alive, named:
-        alive.start(RunSpec("time", "threads: 1", folder, started=0.0), 1)
 
 
 HUNG = """
@@ -109,9 +87,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(
-    shell: Shell,
-) -> None:
+def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(shell):
     (shell.folder / "hung.py").write_text(HUNG)
     path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = shell.run("hung.py", forked=True, env={"PYTHONPATH": path})
@@ -181,9 +157,7 @@ if __name__ == "__main__":
         pytest.param(["ddp", "1", "device=cuda"], 3, marks=pytest.mark.gpu),
     ],
 )
-def test_between_turns_all_processes_of_a_run_are_stopped_and_nothing_is_read_ahead(
-    shell: Shell, given: list[str], count: int
-) -> None:
+def test_between_turns_all_processes_are_stopped_and_nothing_is_read_ahead(shell, given, count):
     """Otherwise a turn would pay nothing for its data, and threads of OpenMP that wait would spin
     on the cores that another cell computes on.
     """
@@ -191,62 +165,3 @@ def test_between_turns_all_processes_of_a_run_are_stopped_and_nothing_is_read_ah
     path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = shell.run("stopped.py", *given, forked=True, env={"PYTHONPATH": path})
     assert done.stderr.splitlines() == [f"({count}, {{'T'}}) ({count}, {{'T'}}) 0"]
-
-
-# A row is worked on in short parts: a sleep goes on while its process is stopped.
-PAID = """
-import sys, time
-from pathlib import Path
-from statistics import median
-import torch
-from torch.utils.data import Dataset
-from benchmarks import ours
-from ninefold.config.spec import RunSpec
-from ninefold.launch import forkserver
-from ninefold.launch.turns import TurnTakers
-from ninefold.tournament.plan import Turn
-
-class Rows(Dataset):
-    def __len__(self):
-        return 10000
-
-    def __getitem__(self, number):
-        for _ in range(20):
-            time.sleep(0.001)
-        return torch.zeros(1, 8, 8), number % 10
-
-if __name__ == "__main__":
-    rows = "{_target_: paid.Rows}"
-    job = ours.job(
-        "clock.warmup=1", "logger=quiet", "dataset=mapped", "dataset.classes=10", "threads=1",
-        f"dataset.train={rows}", f"dataset.test={rows}", "loader.workers=4", "batch_size=1",
-        "model.net.width=8",
-    )
-    forkserver.start(job.resolved)
-    folder = Path("run")
-    folder.mkdir()
-    with TurnTakers() as turns:
-        run = turns.start(RunSpec("time", job.text, folder, started=time.time()), 1)
-        run.turn(Turn("", 3, 5))
-        for _ in range(3):  # where other programs disturb
-            found, long = [], []
-            for _ in range(40):
-                time.sleep(1)
-                found.append(run.turn(Turn("", 2, 4)))
-                long.append(run.turn(Turn("", 20, 40)))
-            if abs(median(found) / median(long) - 1) <= 0.05:
-                break
-        print(median(found), median(long), file=sys.stderr)
-"""
-
-
-@pytest.mark.slow
-def test_in_turns_a_cell_pays_for_its_data_as_in_a_long_run(shell: Shell) -> None:
-    """Four readers take 20 ms for a row, and a step of a row takes far less than their 5 ms."""
-    (shell.folder / "paid.py").write_text(PAID)
-    path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    done = shell.run("paid.py", forked=True, env={"PYTHONPATH": path})
-    assert done.returncode == 0, done.stderr
-    in_turns, in_a_long_run = map(float, done.stderr.split())
-    assert in_a_long_run > 0.005
-    assert in_turns == pytest.approx(in_a_long_run, rel=0.05)

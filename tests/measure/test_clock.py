@@ -1,7 +1,5 @@
 """The clock: training steps alone, and where their time goes."""
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 
@@ -25,7 +23,7 @@ def nap() -> float:
     return elapsed(since)
 
 
-def test_paused_time_does_not_count() -> None:
+def test_paused_time_does_not_count():
     clock = Clock(CPU, sample=0)
     since = time.perf_counter()
     clock.start()
@@ -38,7 +36,7 @@ def test_paused_time_does_not_count() -> None:
     assert running <= clock.seconds <= whole - paused
 
 
-def test_time_between_stop_and_start_does_not_count() -> None:
+def test_time_between_stop_and_start_does_not_count():
     clock = Clock(CPU, sample=0)
     clock.seconds = 100.0  # a resumed run goes on from what it had
     since = time.perf_counter()
@@ -66,7 +64,7 @@ def _phase(clock: Clock, phase: str) -> float:
     return took
 
 
-def test_the_phases_of_a_step_add_up_to_it() -> None:
+def test_the_phases_of_a_step_add_up_to_it():
     clock = Clock(CPU, sample=1)
     least, most = take_step(clock, PHASES)
     phases = clock.phase_seconds(steps=1)
@@ -75,7 +73,7 @@ def test_the_phases_of_a_step_add_up_to_it() -> None:
     assert least <= sum(phases.values()) <= most
 
 
-def test_one_step_in_so_many_is_sampled_and_stands_for_all() -> None:
+def test_one_step_in_so_many_is_sampled_and_stands_for_all():
     clock = Clock(CPU, sample=3)
     bounds = [take_step(clock, ("forward",)) for _ in range(7)]
     seconds = clock.phase_seconds(steps=7)["forward"]
@@ -86,7 +84,7 @@ def test_one_step_in_so_many_is_sampled_and_stands_for_all() -> None:
 
 
 @pytest.mark.parametrize(("sample", "steps"), [(0, 3), (5, 0)])
-def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -> None:
+def test_there_are_no_phases_while_no_step_is_sampled(sample, steps):
     clock = Clock(CPU, sample)
     for _ in range(steps):
         take_step(clock, ("forward",))
@@ -95,7 +93,7 @@ def test_there_are_no_phases_while_no_step_is_sampled(sample: int, steps: int) -
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued() -> None:
+def test_a_gpu_that_is_the_limit_still_works_when_all_steps_are_queued():
     clock = Clock(torch.device("cuda", 0), sample=2)
     work = torch.ones(8192, 8192, device="cuda")
     torch.mm(work, work)
@@ -136,9 +134,7 @@ class Stream:
 
 @pytest.mark.parametrize(("launch", "behind"), [(5e-6, 1.0), (20e-6, 0.0)])
 @pytest.mark.parametrize("kernels", [100, 1000])
-def test_a_gpu_is_behind_if_it_is_the_limit_however_many_kernels_a_step_has(
-    launch: float, behind: float, kernels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_behind_however_many_kernels_a_step_has(launch, behind, kernels, monkeypatch):
     stream = Stream(launch, kernel=10e-6)
     monkeypatch.setattr(torch.cuda, "Event", stream.event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda index: None)
@@ -156,7 +152,7 @@ def test_a_gpu_is_behind_if_it_is_the_limit_however_many_kernels_a_step_has(
     assert clock.behind == behind
 
 
-def test_both_ends_wait_for_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ends_wait_for_each_gpu(monkeypatch):
     waited: list[int] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     clock = Clock(CPU, sample=0, gpus=[0, 2])  # a network on the CPU and two GPUs

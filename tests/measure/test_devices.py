@@ -1,7 +1,5 @@
 """What a run says of the machine it ran on: how fast it was, and what it used."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -20,9 +18,7 @@ CPU = torch.device("cpu")
 MIB = 2**20
 
 
-def test_the_load_of_a_process_is_its_cpu_time_while_the_clock_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_load_of_a_process_is_its_cpu_time_while_the_clock_runs(monkeypatch):
     now, used = iter([0.0, 0.5, 7.0, 9.0]), iter([1.0, 1.5, 4.0, 6.5])  # begin, end, begin, end
     monkeypatch.setattr("time.perf_counter", lambda: next(now))
     monkeypatch.setattr("time.process_time", lambda: next(used))
@@ -35,11 +31,11 @@ def test_the_load_of_a_process_is_its_cpu_time_while_the_clock_runs(
     assert load.cpu == pytest.approx(3.0 / 2.5)
 
 
-def test_the_clock_tells_the_load_when_it_runs() -> None:
+def test_the_clock_tells_the_load_when_it_runs():
     told: list[str] = []
     load = Load()
-    load.begin = lambda: told.append("begin")  # type: ignore[method-assign]
-    load.end = lambda: told.append("end")  # type: ignore[method-assign]
+    load.begin = lambda: told.append("begin")
+    load.end = lambda: told.append("end")
     clock = Clock(CPU, sample=0, observers=[load])
     clock.start()
     with clock.paused():
@@ -48,9 +44,7 @@ def test_the_clock_tells_the_load_when_it_runs() -> None:
     assert told == ["begin", "end", "pause", "begin", "end"]
 
 
-def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(monkeypatch):
     said = iter([90.0, 50.0, 80.0, 40.0])
     monkeypatch.setattr(devices, "gpu_load", lambda index: next(said))
     now = iter([0.0, 0.9, 0.91, 1.5, 9.0, 9.5, 9.51, 10.1])  # begin, end, begin, ...
@@ -63,9 +57,7 @@ def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(
     assert all(map(math.isnan, Load([0]).gpus))
 
 
-def test_other_programs_on_a_gpu_and_clocks_that_are_held_down_are_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_programs_on_a_gpu_and_clocks_that_are_held_down_are_told(monkeypatch):
     others = subprocess.Popen(["sleep", "60"], start_new_session=True)
     pids, reasons = [os.getpid()], [0x1]
     nvml = SimpleNamespace(
@@ -87,7 +79,7 @@ def test_other_programs_on_a_gpu_and_clocks_that_are_held_down_are_told(
 
 
 @pytest.mark.gpu
-def test_what_an_evaluation_allocates_is_no_peak_of_the_training() -> None:
+def test_what_an_evaluation_allocates_is_no_peak_of_the_training():
     memory = PeakMemory([0])
     torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
     memory.start()

@@ -1,9 +1,6 @@
 """Models: input and output shapes, and logits that do not depend on other examples."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,16 +27,14 @@ def configured(name: str, shape: list[int], classes: int) -> tuple[nn.Module, Di
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("side", [8, 9, 16, 28, 32])
-def test_the_convnet_maps_images_of_8_to_32_pixels_to_logits(channels: int, side: int) -> None:
+def test_the_convnet_maps_images_of_8_to_32_pixels_to_logits(channels, side):
     logits = ConvNet(channels, classes=7, width=8)(torch.rand(2, channels, side, side))
     assert logits.shape == (2, 7)
     assert logits.isfinite().all()
 
 
 @pytest.mark.parametrize(("stem", "side"), [("small", 32), ("imagenet", 8)])
-def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(
-    stem: Any, side: int
-) -> None:
+def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(stem, side):
     entering: list[torch.Size] = []
     with torch.device("meta"):
         model = resnet18(classes=10, stem=stem)
@@ -58,9 +53,7 @@ def test_the_small_stem_keeps_32_pixels_and_the_imagenet_stem_makes_8_of_them(
         ("resnet18", [3, 32, 32], 10),
     ],
 )
-def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(
-    name: str, shape: list[int], classes: int
-) -> None:
+def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(name, shape, classes):
     model, config = configured(name, shape, classes)
     side = config.input_size or shape[-1]
     images = torch.empty(2, config.input_channels, side, side, device="meta")
@@ -68,9 +61,7 @@ def test_a_configured_model_maps_its_input_to_a_logit_for_each_class(
 
 
 @pytest.mark.parametrize(("dims", "sides"), [(2, (17, 30)), (2, (8, 8)), (3, (9, 12, 10))])
-def test_the_unet_maps_sides_of_any_length_to_logits_of_each_pixel(
-    dims: int, sides: tuple[int, ...]
-) -> None:
+def test_the_unet_maps_sides_of_any_length_to_logits_of_each_pixel(dims, sides):
     model = UNet(2, classes=5, width=4, depth=3, dims=dims)
     logits = model(torch.rand(2, 2, *sides))
     assert logits.shape == (2, 5, *sides)
@@ -80,6 +71,6 @@ def test_the_unet_maps_sides_of_any_length_to_logits_of_each_pixel(
 
 
 @pytest.mark.parametrize("side", [2, 7, 8])
-def test_the_convnet_pools_as_adaptive_pooling_to_2x2_does(side: int) -> None:
+def test_the_convnet_pools_as_adaptive_pooling_to_2x2_does(side):
     images = torch.rand(3, 4, side, side + 2).to(memory_format=torch.channels_last)
     assert torch.allclose(PoolToQuarters()(images), nn.AdaptiveAvgPool2d(2)(images), atol=1e-6)

@@ -1,7 +1,5 @@
 """Calls a function on several ranks of this machine, in processes forked from this one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """DataParallel's replicas have the loss and gradients of one pass, each from its own outputs."""
 
-from __future__ import annotations
-
 import copy
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -35,7 +33,7 @@ class OnCPU:
     """Mixed into DataParallel: as many threads as are asked for, all of them on the CPU."""
 
     def __init__(self, module: nn.Module, count: int) -> None:
-        nn.Module.__init__(self)  # type: ignore[arg-type]
+        nn.Module.__init__(self)
         self.module, self.dim, self.output_device = module, 0, 0
         self.device_ids, self.src_device_obj = list(range(count)), torch.device("cpu")
 
@@ -79,9 +77,7 @@ def gathered(objective: Objective) -> GatheredObjective:
 @pytest.mark.parametrize("loss_in_forward", [True, False])
 @pytest.mark.parametrize("count", [7, 2])  # 3, 3 and 1 for three threads, or 1, 1 and none
 @pytest.mark.parametrize("make", [classification, segmentation])
-def test_threads_with_unlike_numbers_of_examples_have_the_loss_and_gradients_of_one_pass(
-    make: Any, count: int, loss_in_forward: bool
-) -> None:
+def test_threads_with_unlike_counts_have_the_gradients_of_one_pass(make, count, loss_in_forward):
     torch.manual_seed(0)
     network, task, inputs, targets = make()
     inputs, targets = inputs[:count], targets[:count]
@@ -107,7 +103,7 @@ def test_threads_with_unlike_numbers_of_examples_have_the_loss_and_gradients_of_
 
 
 @pytest.mark.parametrize("wrap", [lambda o: Three(o, 3), gathered])
-def test_training_and_evaluation_modes_reach_the_network(wrap: Any) -> None:
+def test_training_and_evaluation_modes_reach_the_network(wrap):
     network = nn.Sequential(nn.Linear(4, 3), nn.Dropout())
     wrapped = wrap(Objective(network, Classification(3)))
     assert wrapped.eval() is wrapped
@@ -118,9 +114,7 @@ def test_training_and_evaluation_modes_reach_the_network(wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("gpus", [1, 4])
-def test_dp_on_a_cpu_leaves_the_gpus_of_the_machine_alone(
-    monkeypatch: pytest.MonkeyPatch, gpus: int
-) -> None:
+def test_dp_on_a_cpu_leaves_the_gpus_of_the_machine_alone(monkeypatch, gpus):
     torchs = import_module("torch.nn.parallel.data_parallel")
     monkeypatch.setattr(torchs, "_get_available_device_type", lambda: "cuda")
     monkeypatch.setattr(torchs, "_get_all_device_indices", lambda: list(range(gpus)))

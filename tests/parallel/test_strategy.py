@@ -1,11 +1,8 @@
 """What strategies tell of a run, and what they leave behind when it has ended."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +19,7 @@ from tests.parallel.ranks import on_ranks
 CPU = torch.device("cpu")
 
 
-def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
+def test_a_strategy_that_lacks_a_method_is_refused_in_one_line():
     from omegaconf import OmegaConf
 
     node = OmegaConf.create({"_target_": "ninefold.engine.parallel.Parallel"})
@@ -31,12 +28,12 @@ def test_a_strategy_that_lacks_a_method_is_refused_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(("threads", "shares"), [(4, [2, 1, 1]), (2, [1, 1, 1])])
-def test_the_threads_of_a_host_are_shared_out(threads: int, shares: list[int]) -> None:
+def test_the_threads_of_a_host_are_shared_out(threads, shares):
     places = [RankContext(r, 3, CPU, local_rank=r, local_size=3) for r in range(3)]
     assert [context.share_of(threads) for context in places] == shares
 
 
-def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
+def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins():
     """As in a sweep with launch.inline=true, where runs follow each other in one process."""
 
     def run() -> weakref.ref[nn.Module]:
@@ -56,9 +53,7 @@ def test_a_model_trained_with_ddp_is_freed_when_the_next_run_begins() -> None:
         gc.enable()
 
 
-def test_buffers_and_sums_that_are_not_contiguous_are_sent_in_a_form_that_nccl_takes(
-    tmp_path: Path,
-) -> None:
+def test_buffers_and_sums_that_are_not_contiguous_are_sent_in_a_form_that_nccl_takes(tmp_path):
     def as_nccl(call: Callable[..., Any]) -> Callable[..., Any]:
         def checked(tensor: Tensor, *rest: Any, **named: Any) -> Any:
             assert tensor.is_contiguous(), "Tensors must be contiguous"
@@ -84,7 +79,7 @@ def test_buffers_and_sums_that_are_not_contiguous_are_sent_in_a_form_that_nccl_t
         assert table.stride() == (1, 3)
 
 
-def test_what_ended_a_run_is_told_though_its_process_group_cannot_be_left() -> None:
+def test_what_ended_a_run_is_told_though_its_process_group_cannot_be_left():
     """As after an error of a GPU, which every later call of NCCL repeats."""
 
     def fail() -> None:

@@ -4,8 +4,6 @@
 gets a list of what is wrong with each, or null.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import re

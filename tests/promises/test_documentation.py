@@ -1,7 +1,5 @@
 """The documentation: links lead somewhere, tables are complete, pages are of today."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import signal
@@ -32,7 +30,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_link_leads_to_a_file_and_a_heading(page):
     for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         if "://" not in link:
             path, _, fragment = link.partition("#")
@@ -41,7 +39,7 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
             assert not fragment or fragment in anchors(target), link
 
 
-def test_every_exit_code_is_documented() -> None:
+def test_every_exit_code_is_documented():
     table = (DOCS / "reference" / "exit-codes.md").read_text()
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
     closed = 128 + signal.SIGPIPE
@@ -49,7 +47,7 @@ def test_every_exit_code_is_documented() -> None:
 
 
 @pytest.mark.parametrize("name", ["compare", "time_steps", "turns"])
-def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(name: str) -> None:
+def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(name):
     function = getattr(ninefold, name)
     lines = re.findall(r"^([a-z_, ]+): ", inspect.getdoc(function) or "", re.MULTILINE)
     described = {word for line in lines for word in line.split(", ")}
@@ -59,11 +57,11 @@ def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(n
     assert {*inspect.signature(function).parameters} - others <= described
 
 
-def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_of_it_is_a_page() -> None:
+def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_of_it_is_a_page():
     def pages(entry: object) -> list[str]:
         if isinstance(entry, dict):
             entry = list(entry.values())
-        return [entry] if isinstance(entry, str) else [p for e in entry for p in pages(e)]  # type: ignore[attr-defined]
+        return [entry] if isinstance(entry, str) else [p for e in entry for p in pages(e)]
 
     entries = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     home = "index.md"  # that the name of the site leads to
@@ -71,7 +69,7 @@ def test_every_page_is_in_the_navigation_of_the_site_and_every_entry_of_it_is_a_
 
 
 @pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page: Path) -> None:
+def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page):
     text = page.read_text()
     prose = re.sub(r"^( *)```.*?^\1```", "", text, flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", prose, re.MULTILINE)) == 1
@@ -80,29 +78,16 @@ def test_a_page_of_the_site_has_one_title_and_tells_what_holds_today(page: Path)
     assert not re.findall(r"was tried|since then|until 20\d\d|loaded machine|of ours", text)
 
 
-OUTPUT = re.compile(r"^<!-- output.*?^```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
+def test_the_home_page_links_to_each_of_the_twelve_guides():
+    home, guides = (DOCS / "index.md").read_text(), sorted((DOCS / "guides").glob("*.md"))
+    assert len(guides) == 12
+    assert [path.name for path in guides if f"(guides/{path.name})" not in home] == []
 
 
-@pytest.mark.parametrize("page", SITE, ids=lambda page: str(page.relative_to(DOCS)))
-def test_a_block_of_code_fits_a_page_of_1280_pixels(page: Path) -> None:
-    text = OUTPUT.sub("", page.read_text())  # its long lines wrap, as on a terminal
-    fenced = "".join(re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL))
-    indented = re.findall(r"^ {4}(\S.*)$", text, re.MULTILINE)
-    assert [line for line in (*fenced.splitlines(), *indented) if len(line) > 115] == []
-
-
-def test_the_status_page_and_the_readme_are_the_ones_to_say_that_nothing_ran_on_a_gpu() -> None:
-    pages = [
-        *SITE,
-        ROOT / "README.md",
-        *(page for page in READMES if "experiments" not in page.parts),
-    ]
-    said = re.compile(
-        r"\b(not|nothing|never)\b[^.|]*\b(run|used|measured) on (a )?GPU", re.IGNORECASE
-    )
-    found = [page for page in pages if said.search(" ".join(page.read_text().split()))]
-    status = DOCS / "reference" / "status.md"
-    assert [*found] == [status, ROOT / "README.md"]
-    banner = (DOCS / "theme" / "main.html").read_text()
-    assert "{% block announce %}" in banner
-    assert f"{{{{ '{status.relative_to(DOCS).with_suffix('')}/' | url }}}}" in banner
+def test_the_gallery_has_each_recording_with_its_answer():
+    page = (DOCS / "gallery.md").read_text()
+    for report in sorted(ROOT.glob("experiments/*/20*/report.md")):
+        (answer,) = re.findall(r"^\*\*(.*)\*\*$", report.read_text(), re.MULTILINE)
+        link = f"../{report.relative_to(ROOT)}"
+        assert f"[{answer}]({link})" in page
+        assert f"[plot]({link})" in page

@@ -4,8 +4,6 @@ A project is a row of PROJECTS: a task with its data set and network. One that c
 and one whose data set and task come from outside the package are rows like the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -117,14 +115,14 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     (killed,) = one_after_another(shell, ["train.py", *words, *alone], env={**env, "KILL": "1"})
     assert killed.returncode == 5, killed
     cells = [f"parallel={','.join(PARALLEL)}", f"amp={','.join(AMP)}"]
-    for done in one_after_another(
+    one_after_another(
         shell,
         ["train.py", "resume=killed", KILLING, "trust=true"],
         ["train.py", "-m", *words, *sweep, *cells],
         ["evaluate.py", "ckpt=killed", "hydra.run.dir=evaluation", "trust=true"],
         env=env,
-    ):
-        assert done.returncode == 0, done
+        code=0,
+    )
     return shell.folder
 
 
@@ -136,7 +134,7 @@ def cells(project: Path) -> Cells:
     return found
 
 
-def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells: Cells) -> None:
+def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells):
     for (parallel, amp), run in cells.items():
         for key in ("loss", "test_loss"):
             reference, found = (metrics(folder, key) for folder in (cells["none", amp], run))
@@ -145,7 +143,7 @@ def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells: Cells)
     assert len({tuple(metrics(run, "lr")) for run in cells.values()}) == 1
 
 
-def test_checkpoints_of_all_cells_have_the_plain_networks_keys(cells: Cells) -> None:
+def test_checkpoints_of_all_cells_have_the_plain_networks_keys(cells):
     saved = {cell: read(run / "checkpoints" / "last.pt") for cell, run in cells.items()}
     (keys,) = {tuple(content["model"]) for content in saved.values()}
     assert len({tuple(content["optimizer"]["state"]) for content in saved.values()}) == 1
@@ -157,7 +155,7 @@ def test_checkpoints_of_all_cells_have_the_plain_networks_keys(cells: Cells) -> 
         assert same(saved["dp", amp]["model"], saved["none", amp]["model"])
 
 
-def test_every_cell_says_what_was_in_force(cells: Cells) -> None:
+def test_every_cell_says_what_was_in_force(cells):
     for (parallel, amp), run in cells.items():
         found = result(run)
         assert (found["status"], found["steps"]) == ("ok", STEPS)
@@ -179,9 +177,7 @@ def test_every_cell_says_what_was_in_force(cells: Cells) -> None:
         assert (found["compile_seconds"] is not None) == ("compiled" in str(run))
 
 
-def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(
-    project: Path, cells: Cells
-) -> None:
+def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(project, cells):
     killed, whole = project / "killed", cells["ddp", "fp32"]
     for key in ("loss", "lr", "test_loss", "test_accuracy"):
         assert metrics(killed, key) == metrics(whole, key), key
@@ -190,9 +186,7 @@ def test_a_run_that_was_killed_and_resumed_is_bitwise_one_that_never_stopped(
         assert same(ours[key], theirs[key]), key
 
 
-def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(
-    project: Path,
-) -> None:
+def test_an_evaluation_of_one_process_finds_the_figures_of_a_run_of_two(project):
     found = json.loads((project / "evaluation" / "evaluation.json").read_text())
     trained = result(project / "killed")
     for key in ("score", "score_unit", "score_better", "figures"):

@@ -1,9 +1,5 @@
 """Runs that start with other weights than those drawn from their seed, and train a part of them."""
 
-from __future__ import annotations
-
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ from torchvision.models import ShuffleNet_V2_X0_5_Weights
 from ninefold.checkpoint.store import read
 from ninefold.model import hub
 from ninefold.train import build
-from tests.conftest import ROOT, Shell, metrics, result
+from tests.conftest import result
 from tests.faults.runs import one_after_another
 
 SMALL = ["batch_size=8", "dataset.limit=16", "threads=1", "clock.warmup=1",
@@ -33,9 +29,7 @@ DDP = ["parallel=ddp", "parallel.processes=2"]
 
 
 def model_of(run: Path) -> dict[str, Tensor]:
-    content = read(run / "checkpoints" / "last.pt")["model"]
-    assert isinstance(content, dict)
-    return content
+    return read(run / "checkpoints" / "last.pt")["model"]
 
 
 def drawn(run: Path) -> dict[str, Tensor]:
@@ -52,9 +46,7 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 # init
 
 
-def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
-    shell: Shell,
-) -> None:
+def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(shell):
     init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
     first, refused, kept, evaluated = one_after_another(
         shell,
@@ -83,32 +75,9 @@ def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(
     assert differing(ours, drawn(shell.folder / "kept")) == ours.keys() - heads
     assert evaluated.returncode == 0, evaluated.stderr
     (shell.folder / "digits").rename(shell.folder / "gone")
-    (resumed,) = one_after_another(shell, ["train.py", "resume=kept", "max_steps=2"])
-    assert resumed.returncode == 0, resumed.stderr
+    one_after_another(shell, ["train.py", "resume=kept", "max_steps=2"], code=0)
     later = result(shell.folder / "kept")["notes"]
     assert f"The initial weights are those of {file} (raw)." in later
-
-
-@pytest.mark.slow
-def test_weights_in_safetensors_can_be_evaluated_and_trained_further(shell: Shell) -> None:
-    from safetensors.torch import save_file
-
-    train = ["train.py", *SMALL, "ema=0.9", "max_steps=2", "hydra.run.dir=run"]
-    (done,) = one_after_another(shell, train)
-    assert done.returncode == 0, done.stderr
-    content = read(shell.folder / "run" / "checkpoints" / "last.pt")
-    whole = {name: value.contiguous() for name, value in content["model"].items()}
-    save_file(whole, shell.folder / "w.safetensors")
-    evaluated, started, averaged = one_after_another(
-        shell,
-        ["evaluate.py", "ckpt=w.safetensors", "model=convnet", "dataset=digits"],
-        ["train.py", *SMALL, *STILL, "init=w.safetensors", "hydra.run.dir=raw"],
-        ["train.py", *SMALL, *STILL, "init=run", "hydra.run.dir=averaged"],
-    )
-    for each in (evaluated, started, averaged):
-        assert each.returncode == 0, each.stderr
-    assert differing(model_of(shell.folder / "raw"), content["model"]) == set()
-    assert differing(model_of(shell.folder / "averaged"), content["average"]) == set()
 
 
 WRONG: list[tuple[list[str], int, str]] = [
@@ -119,7 +88,7 @@ WRONG: list[tuple[list[str], int, str]] = [
 ]  # fmt: skip
 
 
-def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
+def test_what_cannot_be_meant_is_one_line(shell):
     job = ["train.py", "model=torchvision", "model.input_size=32", *SMALL, "launch.inline=true"]
     outcomes = one_after_another(shell, *([*job, *given] for given, _, _ in WRONG))
     for done, (_, code, said) in zip(outcomes, WRONG, strict=True):
@@ -132,9 +101,7 @@ def test_what_cannot_be_meant_is_one_line(shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(
-    shell: Shell,
-) -> None:
+def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launcher(shell):
     here, empty = shell.folder / "here", shell.folder / "empty"
     file = here / "hub" / "checkpoints" / hub.cached(ShuffleNet_V2_X0_5_Weights.DEFAULT.url).name
     file.parent.mkdir(parents=True)
@@ -144,8 +111,7 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     body = "conv1,stage2,stage3,stage4,conv5"
     job = ["train.py", *TEN, *SHUFFLENET, "model.net.weights=DEFAULT", *SMALL, *DDP]
     still = [*job, *STILL, f"freeze=[{body}]", "hydra.run.dir=run"]
-    (started,) = one_after_another(shell, still, env={"TORCH_HOME": str(here)})
-    assert started.returncode == 0, started.stderr
+    one_after_another(shell, still, env={"TORCH_HOME": str(here)}, code=0)
     ours = model_of(shell.folder / "run")
     assert differing(ours, theirs | {n: ours[n] for n in ("fc.weight", "fc.bias")}) == set()
     notes = "\n".join(result(shell.folder / "run")["notes"])
@@ -168,26 +134,3 @@ def test_pretrained_weights_are_read_by_new_runs_only_and_fetched_by_the_launche
     assert error.startswith("error: model.net.weights=DEFAULT: it could not be fetched (")
     assert error.endswith("put it there, or give init=FILE")
     assert not (shell.folder / "refused").exists()
-
-
-@pytest.mark.slow
-def test_the_documented_groups_and_their_warm_up_train_as_printed(shell: Shell) -> None:
-    """The recipe in docs/how-to/fine-tuning.md, with a smaller network and few steps."""
-    page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()
-    (block,) = re.findall(
-        r"^ {4}python train\.py .*scheduler\.warmup=500 (?:.*\\\n)+.*", page, re.MULTILINE
-    )
-    printed = re.sub(r"^ {4}", "", block, flags=re.MULTILINE).removeprefix("python ")
-    small = ["model.net.name=resnet18", "model.input_size=32", *SMALL, "max_steps=4", "log_every=1"]
-    command = [*shlex.split(printed.replace("\\\n", "")), *small, "hydra.run.dir=run"]
-    (done,) = one_after_another(shell, command)
-    assert done.returncode == 0, done.stderr
-    run = shell.folder / "run"
-    assert metrics(run, "lr") == pytest.approx([1e-3 * step / 500 for step in (1, 2, 3, 4)])
-    saved = read(run / "checkpoints" / "last.pt")
-    groups = saved["optimizer"]["param_groups"]
-    assert [group["weight_decay"] for group in groups] == [0, 0.01, 0, 0, 0, 0.01]
-    assert [group["lr"] for group in groups] == pytest.approx(
-        [rate * 4 / 500 for rate in (1e-3, 1e-3, 1e-4, 1e-4, 1e-4, 1e-4)]
-    )
-    assert sum(len(group["params"]) for group in groups) == len(saved["optimizer"]["state"])

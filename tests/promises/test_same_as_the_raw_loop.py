@@ -1,13 +1,10 @@
 """A run trains what the plainest loop trains, and waits for the device no more than that does."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,9 +58,7 @@ LOOPS: dict[str, tuple[tuple[str, ...], Optimizer, Callable[[Tensor, Tensor], Te
 
 @pytest.mark.parametrize("kind", LOOPS)
 @pytest.mark.parametrize("amp", AMP)
-def test_the_final_weights_are_bitwise_those_of_the_raw_loop(
-    amp: str, kind: str, tmp_path: Path
-) -> None:
+def test_the_final_weights_are_bitwise_those_of_the_raw_loop(amp, kind, tmp_path):
     """The scale is a power of two, so that what is scaled and unscaled is what it was."""
     options, make, loss = LOOPS[kind]
     if options is MASKS:
@@ -82,7 +77,7 @@ def test_the_final_weights_are_bitwise_those_of_the_raw_loop(
         assert torch.equal(ours_, theirs)
 
 
-def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_without_one() -> None:
+def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_without_one():
     said = "~model.memory_format"
     with ours.training(*SMALL, said, "epochs=1") as run, ours.training(*SMALL, said) as other:
         model = other.state.model
@@ -98,7 +93,7 @@ def test_a_model_that_says_no_memory_format_is_trained_as_the_raw_loop_does_with
 
 
 @pytest.mark.parametrize("count", [10, 3])
-def test_a_batch_that_is_no_equal_micro_batches_is_no_step(count: int) -> None:
+def test_a_batch_that_is_no_equal_micro_batches_is_no_step(count):
     """Three of them would have no fourth, in which processes average their gradients."""
     with ours.training(*SMALL, "accumulate=4") as run:
         inputs, targets = next(iter(run.batches.epoch(0)))
@@ -107,7 +102,7 @@ def test_a_batch_that_is_no_equal_micro_batches_is_no_step(count: int) -> None:
 
 
 @pytest.mark.parametrize("warmup", [0, 2])
-def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warmup: int) -> None:
+def test_steps_that_are_skipped_at_the_start_leave_no_trace_in_the_momentum(warmup):
     """Memory that nobody has written to is NaN here, as deterministic=true fills it."""
     try:
         with ours.training(
@@ -174,7 +169,7 @@ def reads(amp: str, steps: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("amp", AMP)
-def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
+def test_between_log_points_no_step_reads_a_tensor(amp):
     """As on a GPU."""
     few = reads(amp, 3)
     assert few["_local_scalar_dense"] > 0  # of the evaluation at the end
@@ -184,7 +179,7 @@ def test_between_log_points_no_step_reads_a_tensor(amp: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", ["true", "false"])
 @pytest.mark.parametrize("amp", AMP)
-def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str, resident: str) -> None:
+def test_between_log_points_the_host_never_waits_for_the_gpu(amp, resident):
     with ours.training(*SMALL, f"amp={amp}", "device=cuda", "epochs=1", "log_every=1000",
                        "clock.warmup=0", "dataset.flip=true", "dataset.crop=2",
                        f"dataset.resident={resident}") as run:  # fmt: skip
@@ -199,7 +194,7 @@ def test_between_log_points_the_host_never_waits_for_the_gpu(amp: str, resident:
             finally:  # the loop ends at its last step, and does not ask for another batch
                 torch.cuda.set_sync_debug_mode("default")
 
-        run.batches.epoch = watched  # type: ignore[method-assign]
+        run.batches.epoch = watched
         try:
             train(run)
         finally:

@@ -1,7 +1,5 @@
 """task=regression and multilabel: what does not fit them is one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import ours
@@ -22,7 +20,7 @@ REGRESSION = ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=32
         (["dataset=shapes", "dataset.shape=[3,16,16]"], "dataset.shape=[3, 16, 16]: the images of"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_an_error_in_one_line(overrides: list[str], line: str | None) -> None:
+def test_what_does_not_fit_is_an_error_in_one_line(overrides, line):
     if line is None:  # one number is a label too, but these targets are none
         line = "dataset=targets: 353 values of the targets are no labels, the first"
     job = [*REGRESSION, *overrides, "epochs=1", "threads=1"]
@@ -34,7 +32,7 @@ def test_what_does_not_fit_is_an_error_in_one_line(overrides: list[str], line: s
     assert said[0].count(";") >= 2
 
 
-def test_scores_by_less_are_minimized_by_a_sweeper_that_maximizes() -> None:
+def test_scores_by_less_are_minimized_by_a_sweeper_that_maximizes():
     from omegaconf import OmegaConf
 
     from ninefold.plugins import objective

@@ -11,8 +11,6 @@ ninefold, or the command says dataset.download=true.
 Targets of make and extras of pip are looked up, benches by their names; reports are written.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -62,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     folder = tmp_path_factory.mktemp("shown")
     shell = Shell(folder)
     run = ("hydra.run.dir=outputs/runs/RUN", "max_steps=2", "dataset.limit=64", "batch_size=8")
-    assert shell.train(*run).returncode == 0
+    shell.train(*run, code=0)
     for name in ("examples", "experiments", "benchmarks"):
         (folder / name).symlink_to(ROOT / name)
     for name in ("FOLDER", "STUDY/report"):
@@ -144,9 +142,7 @@ def commands(place: Shell) -> dict[tuple[str, ...], Path]:
     return found
 
 
-def test_each_command_that_a_page_shows_could_start(
-    place: Shell, commands: dict[tuple[str, ...], Path]
-) -> None:
+def test_each_command_that_a_page_shows_could_start(place, commands):
     ours = [call for call in commands if call[1] in PROGRAMS]
     halves = {place.folder / "a.json": ours[::2], place.folder / "b.json": ours[1::2]}
     env = {"HOME": str(place.folder / "home"), "PYTHONPATH": f"{ROOT}:{place.folder / 'mine'}"}
@@ -168,9 +164,7 @@ def test_each_command_that_a_page_shows_could_start(
     assert not wrong, "\n".join(wrong)
 
 
-def test_each_target_of_make_and_each_extra_that_a_page_names_exists(
-    commands: dict[tuple[str, ...], Path],
-) -> None:
+def test_each_target_of_make_and_each_extra_that_a_page_names_exists(commands):
     for _, program, *words in commands:
         if program == "make":
             dry = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True)
@@ -183,11 +177,8 @@ def test_each_target_of_make_and_each_extra_that_a_page_names_exists(
                 assert {*extras.split(",")} <= {"", *EXTRAS}, what
 
 
-def test_each_report_that_a_page_asks_for_is_written(
-    place: Shell, commands: dict[tuple[str, ...], Path]
-) -> None:
+def test_each_report_that_a_page_asks_for_is_written(place, commands):
     lines = {" ".join(call[1:]).replace("ninefold report", REPORT) for call in commands}
     for line in lines:
         if line.startswith(f"{REPORT} "):
-            done = place.run(*line.split()[1:])
-            assert done.returncode == 0, done.stderr
+            place.run(*line.split()[1:], code=0)

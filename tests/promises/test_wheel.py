@@ -1,7 +1,5 @@
 """An installed ninefold does what a clone does: its commands, its runs, and what they print."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -110,9 +108,7 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_a_wheel_has_the_configuration_and_no_recording_and_that_of_an_sdist_has_the_same_files(
-    built: Path,
-) -> None:
+def test_a_wheel_has_the_configuration_and_no_recording_and_an_sdist_makes_the_same(built):
     (wheel,), (other,) = (built / "tree").glob("*.whl"), (built / "sdist").glob("*.whl")
     found = names(wheel)
     assert found == names(other)
@@ -131,9 +127,7 @@ def test_a_wheel_has_the_configuration_and_no_recording_and_that_of_an_sdist_has
         assert not [name for name in archive.getnames() if re.search(r"/20\d\d-|/tests/", name)]
 
 
-def test_an_editable_installation_has_no_copy_of_the_configuration(
-    built: Path, tmp_path: Path
-) -> None:
+def test_an_editable_installation_has_no_copy_of_the_configuration(built, tmp_path):
     shutil.copytree(built / "copy", tmp_path / "clone")
     before = {path for path in (tmp_path / "clone").rglob("*") if path.is_file()}
     how = ("--no-deps", "--no-index", "--ignore-installed", "--no-build-isolation", "--editable")
@@ -148,9 +142,7 @@ def test_an_editable_installation_has_no_copy_of_the_configuration(
     assert all("egg-info" in str(path) or "__pycache__" in str(path) for path in new)
 
 
-def test_the_commands_work_in_an_empty_folder_and_print_themselves(
-    shell: Shell, installed: Installed
-) -> None:
+def test_the_commands_work_in_an_empty_folder_and_print_themselves(shell, installed):
     bin = installed.bin
     done = typed(shell, bin, "ninefold", "train", "parallel=ddp", *SHORT)
     assert (done.code, done.err) == (0, "")
@@ -180,9 +172,7 @@ def test_the_commands_work_in_an_empty_folder_and_print_themselves(
     assert "type ninefold export ckpt=RUN format=onnx" in done.err
 
 
-def test_extensions_work_in_an_empty_folder_without_a_flag(
-    shell: Shell, installed: Installed
-) -> None:
+def test_extensions_work_in_an_empty_folder_without_a_flag(shell, installed):
     words = ("model=timm", "model.net.name=test_vit", "model.input_size=32", "batch_size=8",
              "parallel=fsdp", "parallel.checkpoint=sharded")  # fmt: skip
     done = typed(
@@ -194,9 +184,7 @@ def test_extensions_work_in_an_empty_folder_without_a_flag(
     assert (shell.folder / "run" / "export" / "model.safetensors").is_file()
 
 
-def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
-    shell: Shell, installed: Installed
-) -> None:
+def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(shell, installed):
     # dp does the work of none on a CPU, so that the answer is decided however busy the machine is.
     small = ("parallel=none,dp", "amp=fp32", "dataset.limit=256", "epochs=1")
     process = start(
@@ -223,19 +211,18 @@ def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(
     # A clone's report of it keeps the words; its console has those of who looks.
     report = shell.folder / "a study" / "report" / "report.md"
     before = report.read_text()
-    assert shell.run("-m", "ninefold.report", "a study").returncode == 0
+    shell.run("-m", "ninefold.report", "a study", code=0)
     assert report.read_text() == before
     assert "ninefold train " in before
 
 
-def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Installed) -> None:
+def test_a_clone_and_a_wheel_share_runs_and_studies(shell, installed):
     asked = "from ninefold.config.fingerprint import code; print(code())"
     done = typed(shell, installed.bin, "python", "-c", asked)
     assert done.out.strip() == fingerprint.code()
     words = ("amp=fp32,autocast", "seed=0,1", "max_steps=4", "dataset.limit=256")
     small = ("-m", *words, "study.ask=[accuracy]")
-    done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study")
-    assert done_here.returncode == 0
+    done_here = shell.train(*small, "study.budget=0.001", "hydra.sweep.dir=study", code=0)
     (line,) = re.findall("^resume the study with: (.*)$", done_here.stdout, re.MULTILINE)
     words = shlex.split(line)
     assert words[:2] == ["python", "train.py"]
@@ -250,9 +237,7 @@ def test_a_clone_and_a_wheel_share_runs_and_studies(shell: Shell, installed: Ins
 
 
 @pytest.mark.parametrize("name", ["mine", "with a space, a : and é"])
-def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
-    shell: Shell, installed: Installed, name: str
-) -> None:
+def test_code_and_options_of_the_working_folder_are_found_by_all_processes(shell, installed, name):
     folder = shell.folder = shell.folder / name
     (folder / "conf" / "model").mkdir(parents=True)
     (folder / "conf" / "model" / "mynet.yaml").write_text(MODEL)
@@ -271,7 +256,7 @@ def test_code_and_options_of_the_working_folder_are_found_by_all_processes(
     assert (done.code, done.err) == (0, "")
 
 
-def test_torchrun_starts_the_installed_command(shell: Shell, installed: Installed) -> None:
+def test_torchrun_starts_the_installed_command(shell, installed):
     run = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ninefold")
     words = ("train", "parallel=ddp", "max_steps=4", "dataset.limit=256")
     done = typed(shell, installed.bin, "python", "-m", *run, *words)
@@ -279,7 +264,7 @@ def test_torchrun_starts_the_installed_command(shell: Shell, installed: Installe
     assert result(only_run(shell.folder))["processes"] == 2
 
 
-def test_a_zip_archive_is_refused_in_one_line(shell: Shell, built: Path) -> None:
+def test_a_zip_archive_is_refused_in_one_line(shell, built):
     source = shell.folder / "source"
     (wheel,) = (built / "tree").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

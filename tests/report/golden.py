@@ -6,8 +6,6 @@ writes tests/report/golden/*.json anew: what a change does to a report is then r
 of those files. Numbers have nine digits, as the last ones are not the same on every machine.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

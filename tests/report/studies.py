@@ -1,7 +1,5 @@
 """Made-up studies, of which the truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,11 +1,8 @@
 """The matrix of a report: strategies down, precisions across, and first of all that is shown."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +26,7 @@ def cells_of(text: str) -> dict[str, list[str]]:
     return {name: cells for name, *cells in rows}
 
 
-def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path: Path) -> None:
+def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path):
     folder = tmp_path / "nine"
     shutil.copytree(NINE, folder)
     shown = report.write(folder)
@@ -52,9 +49,8 @@ def test_its_figures_are_those_of_report_json_and_it_is_the_first_table(tmp_path
     assert shown.index("\nnone  0.0823 s") < shown.index("\nconfiguration ")
 
 
-def test_a_configuration_that_repeats_another_says_of_which_and_why() -> None:
+def test_a_configuration_that_repeats_another_says_of_which_and_why():
     found = matrix(recording("nine_way").groups[0])
-    assert found is not None
     entries = {(name, column): entry for name, row in found.rows
                for column, entry in zip(AMPS, row, strict=True)}  # fmt: skip
     for amp in AMPS:
@@ -67,21 +63,20 @@ def test_a_configuration_that_repeats_another_says_of_which_and_why() -> None:
     assert entries["ddp", "fp32"].note == ""
 
 
-def test_one_that_was_not_timed_as_time_was_short_has_its_place(tmp_path: Path) -> None:
+def test_one_that_was_not_timed_as_time_was_short_has_its_place(tmp_path):
     runs = [result(way, amp, seed) for seed in (0, 1) for way in ("none", "ddp")
             for amp in ("fp32", "autocast")]  # fmt: skip
     planned = [{"parallel": way, "amp": amp} for way in ROWS for amp in ("fp32", "autocast")]
     untimed = {f"dp-{amp}": f"none-{amp}" for amp in ("fp32", "autocast")}
     folder = sweep(tmp_path, *runs, turns=True, untimed=untimed, planned_cells=planned)
     found = matrix(built(recorded(folder)).groups[0])
-    assert found is not None
     [(_, entries)] = [row for row in found.rows if row[0] == "dp"]
     notes = [entry.note for entry in entries]
     assert notes == ["as none, fp32: one device", "as none, autocast: one device"]
     assert [entry.figures for entry in entries] == [[], []]
 
 
-def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path: Path) -> None:
+def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path):
     same = {"study": "alexnet_cifar10", "dataset": "cifar10", "model": "alexnet", "epochs": 20}
     runs = [result(way, amp, seed, **same) for way in ROWS for amp in AMPS for seed in (0, 1)]
     folder = sweep(tmp_path, *runs, turns=True, study="alexnet_cifar10")
@@ -103,10 +98,9 @@ def test_what_was_published_stands_beside_the_figures_of_its_study(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("amps", "blocks"),
-    [(("fp32", "bf16"), 1), (("fp32", "autocast", "scaler", "tf32", "own"), 3)],
+    ("amps", "blocks"), [(("fp32", "bf16"), 1), (("fp32", "autocast", "scaler", "tf32", "own"), 3)]
 )
-def test_on_a_console_it_has_80_columns(tmp_path: Path, amps: tuple[str, ...], blocks: int) -> None:
+def test_on_a_console_it_has_80_columns(tmp_path, amps, blocks):
     ways = ("none", "dp", "ddp", "a_strategy_of_ones_own")
     runs = [result(way, amp, seed, train_seconds=1.234) for way in ways for amp in amps
             for seed in (0, 1)]  # fmt: skip
@@ -118,7 +112,7 @@ def test_on_a_console_it_has_80_columns(tmp_path: Path, amps: tuple[str, ...], b
     assert "(0.123 s 1.00× 90.00%)" in "\n".join(lines)
 
 
-def test_a_study_of_one_strategy_or_one_precision_has_none(tmp_path: Path) -> None:
+def test_a_study_of_one_strategy_or_one_precision_has_none(tmp_path):
     for name, cells in {"a": [("none", "fp32"), ("none", "bf16")],
                         "b": [("none", "fp32"), ("ddp", "fp32")]}.items():  # fmt: skip
         folder = sweep(tmp_path / name, *(result(*cell) for cell in cells))

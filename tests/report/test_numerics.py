@@ -1,7 +1,5 @@
 """Whether cells compute the same thing: how their first steps are read and judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +47,6 @@ def judged(folder: Path, run: Run, content: Arrays) -> dict[str, Any]:
     write_csv(folder / "numerics.csv", written)
     assert read_csv(folder / "numerics.csv") == written
     found = summarize(written, [RUN, run])
-    assert found is not None
     reference, entry = found["rows"]
     assert (str(reference["cell"]), reference["verdict"]) == ("none-fp32", SAME)
     assert entry["cell"] == run.cell
@@ -114,9 +111,7 @@ def half_infinite(content: Arrays) -> None:
         (CAST, underflown, OTHER, r"% of its gradient is zero where none-fp32's is not"),
     ],
 )
-def test_each_difference_is_told_from_the_others(
-    run: Run, change: Callable[[Arrays], None], verdict: str, sentence: str, tmp_path: Path
-) -> None:
+def test_each_difference_is_told_from_the_others(run, change, verdict, sentence, tmp_path):
     content = arrays()
     change(content)
     entry = judged(tmp_path, run, content)
@@ -126,23 +121,16 @@ def test_each_difference_is_told_from_the_others(
 
 @pytest.mark.parametrize(
     ("run", "size", "by_design"),
-    [
-        (DDP, 1, True),
-        (replace(DDP, replicas=1), 1, False),
-        (SPLIT, 1, True),
-        (SPLIT, 2, False),
-    ],
+    [(DDP, 1, True), (replace(DDP, replicas=1), 1, False), (SPLIT, 1, True), (SPLIT, 2, False)],
 )
-def test_batch_norm_of_parts_is_by_design_unless_something_else_is_wrong(
-    run: Run, size: float, by_design: bool, tmp_path: Path
-) -> None:
+def test_batch_norm_of_parts_is_by_design_unless_more_is_wrong(run, size, by_design, tmp_path):
     content = arrays()
     batch_norm(content)
     content["updates"] *= size
     assert judged(tmp_path, run, content)["by_design"] is by_design
 
 
-def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:
+def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path):
     runs = [replace(run, folder=f"{run.folder}{seed}", seed=seed)
             for seed in (0, 1) for run in (RUN, DDP)]  # fmt: skip
     for run in runs:
@@ -151,7 +139,6 @@ def test_a_cell_is_as_wrong_as_the_worst_of_its_runs(tmp_path: Path) -> None:
             other_rate(content)
         write(tmp_path, run, content)
     found = summarize(rows(tmp_path, runs), runs)
-    assert found is not None
     entry = found["rows"][1]
     assert (str(entry["cell"]), entry["verdict"]) == ("ddp-fp32", OTHER)
     assert entry["update_ratio"] == pytest.approx(2)
@@ -170,14 +157,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(damage: str, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_or_a_strangers_is_passed_over(damage, tmp_path):
     for run in (RUN, DDP):
         write(tmp_path, run, arrays())
     DAMAGES[damage](tmp_path / "ddp" / NUMERICS)
     assert {row["folder"] for row in rows(tmp_path, [RUN, DDP])} == {"none"}
 
 
-def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path) -> None:
+def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path):
     (tmp_path / "none").mkdir()
     content = {name: np.zeros((2, MAX_ELEMENTS + 1), np.float32)
                for name in ("gradients", "updates", "weights")}  # fmt: skip
@@ -185,7 +172,7 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_passed_over(tmp_path: Path)
     assert rows(tmp_path, [RUN]) == []
 
 
-def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path: Path) -> None:
+def test_a_precision_of_ones_own_is_judged_by_what_it_computes_in(tmp_path):
     own, content = replace(RUN, folder="own", amp="fast", tf32=True), arrays()
     content["loss"] *= 1.001
     entry = judged(tmp_path, own, content)

@@ -1,7 +1,5 @@
 """report.html in a real browser: it renders, and asks nobody for anything."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -90,9 +88,7 @@ def reader(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Reader
     return Reader(browser, tmp_path_factory.mktemp("pages"))
 
 
-def test_it_renders_without_an_error_and_asks_the_network_for_nothing(
-    reader: Reader,
-) -> None:
+def test_it_renders_without_an_error_and_asks_the_network_for_nothing(reader):
     usual = page(recording("nine_way"))
     visit = reader.open(usual)
     title = "convnet on digits, Intel(R) Xeon(R) Processor (2 cores), 2026-11-25"
@@ -123,9 +119,7 @@ ROWS = """() => {
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band(
-    reader: Reader, width: int
-) -> None:
+def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band(reader, width):
     visit = reader.open(page(recording("nine_way")), width=width)
     assert visit.page.locator(".forest .label:visible").count() == 6
     assert visit.page.evaluate(ROWS) == []
@@ -133,9 +127,7 @@ def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band
     assert visit.page.evaluate(SIDEWAYS) == 0
 
 
-def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentences(
-    reader: Reader,
-) -> None:
+def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentences(reader):
     visit = reader.open(page(recording("nine_way")))
     summaries = visit.page.locator("summary").all_inner_texts()
     assert summaries[0].endswith("the same work is 0.988 times as fast; noise floor 11.3 %")
@@ -149,7 +141,7 @@ def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentence
         assert len(said.split()) < 45, said
 
 
-def test_what_is_too_close_to_call_is_gray_and_hollow(reader: Reader) -> None:
+def test_what_is_too_close_to_call_is_gray_and_hollow(reader):
     visit = reader.open(page(recording("camvid_cpu", "*_turns")))
     found = visit.page.evaluate(
         """() => [...document.querySelectorAll(".forest .label")].map(label => {
@@ -163,7 +155,7 @@ def test_what_is_too_close_to_call_is_gray_and_hollow(reader: Reader) -> None:
     assert {(note, stroke) for note, stroke, _ in found[2:4]} == {("slower", "rgb(27, 29, 34)")}
 
 
-def test_text_from_outside_is_shown_and_does_nothing(reader: Reader) -> None:
+def test_text_from_outside_is_shown_and_does_nothing(reader):
     evil = "</title></script><script>hacked=1</script><img src=x onerror=hacked=1> $x^$ {{7*7}}"
     kept = {"less", "more", "seconds", "accuracy", "memory", "throughput", "named", "good", "open"}
     kept |= {"even", "bad"}
@@ -204,7 +196,7 @@ def shapes(folder: Path) -> Iterator[tuple[str, Report]]:
 
 
 @pytest.mark.slow
-def test_every_shape_of_report_renders_and_fits_a_phone(reader: Reader, tmp_path: Path) -> None:
+def test_every_shape_of_report_renders_and_fits_a_phone(reader, tmp_path):
     for name, report in shapes(tmp_path):
         visit = reader.open(page(report), width=360)
         assert (visit.said, visit.asked) == ([], []), name

@@ -1,7 +1,5 @@
 """Cells of several numbers of processes: their names, their batches, their groups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +51,7 @@ def evidence(folder: Path) -> Evidence:
     return found
 
 
-def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path) -> None:
+def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path):
     found = evidence(study(tmp_path))
     assert found.cells == CELLS
     assert found.group.title == "convnet on digits, batch 64, 10 epochs"
@@ -68,13 +66,13 @@ def test_cells_of_several_numbers_of_processes_stand_in_one_table(tmp_path: Path
     assert len(groups(apart)) == 2
 
 
-def test_where_scaling_is_weak_cells_share_the_batch_of_a_process(tmp_path: Path) -> None:
+def test_where_scaling_is_weak_cells_share_the_batch_of_a_process(tmp_path):
     found = evidence(study(tmp_path, weak=True))
     assert found.cells == CELLS
     assert found.group.title == "convnet on digits, batch 64 per process, 10 epochs"
 
 
-def test_where_processes_are_not_swept_they_are_no_part_of_a_cell(tmp_path: Path) -> None:
+def test_where_processes_are_not_swept_they_are_no_part_of_a_cell(tmp_path):
     facts = {**SWEPT, "swept": {"parallel": ["none", "ddp"]}, "planned_cells": []}
     two = result("ddp", processes=2, replicas=2, devices=["cpu", "cpu"])
     found = evidence(sweep(tmp_path, result(), two, **facts))

@@ -1,7 +1,5 @@
 """A recording rebuilds from its recorded files alone."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -55,9 +53,7 @@ ODD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("place", ODD)
-def test_a_recording_with_a_value_of_another_kind_is_no_bug(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recording_with_a_value_of_another_kind_is_no_bug(place, tmp_path, capsys):
     folder = sweep(tmp_path / "sweep", result(), question="which is faster?", **FACTS)
     report.write(folder)
     path = folder / "report" / "environment.json"
@@ -77,9 +73,7 @@ def test_a_recording_with_a_value_of_another_kind_is_no_bug(
 
 @pytest.mark.parametrize("name", ["runs.csv", "numerics.csv"])
 @pytest.mark.parametrize("what", ["huge", "a long line", "many rows"])
-def test_a_table_without_end_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, what: str
-) -> None:
+def test_a_table_without_end_is_one_line(tmp_path, capsys, name, what):
     folder = sweep(tmp_path / "sweep", result(), **FACTS)
     report.write(folder)
     with (folder / "report" / name).open("ab") as file:
@@ -95,7 +89,7 @@ def test_a_table_without_end_is_one_line(
     assert said.count("\n") == (name != "numerics.csv")
 
 
-def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path):
     folder = sweep(tmp_path / "sweep", result(), **FACTS)
     run = next(folder.rglob("result.json")).parent
     os.mkfifo(run / NUMERICS)
@@ -104,9 +98,7 @@ def test_a_pipe_among_the_first_steps_of_runs_is_not_waited_for(tmp_path: Path) 
     report.write(folder)
 
 
-def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(
-    tmp_path: Path,
-) -> None:
+def test_a_recording_rebuilds_to_the_same_files_without_conf_and_experiments(tmp_path):
     folder = sweep(tmp_path / "sweep", result(), question="which is faster?", **FACTS)
     report.write(folder)
     recording = (folder / "report").rename(tmp_path / "recording")
@@ -122,12 +114,12 @@ RECORDED = [path.parent for path in sorted((ROOT / "experiments").glob("*/*/runs
 
 
 @pytest.mark.parametrize("recording", RECORDED, ids=lambda path: "/".join(path.parts[-2:]))
-def test_the_text_of_each_recording_follows_from_its_recorded_files(recording: Path) -> None:
+def test_the_text_of_each_recording_follows_from_its_recorded_files(recording):
     text = (recording / "report.md").read_text(encoding="utf-8")
     assert table_of(read_recording(recording)) == text
 
 
-def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
+def test_a_run_is_a_result_and_comes_back_from_its_row():
     turns = {"turns": 2, "turn_seconds": [0.5, 0.75], "turn_others": [0.0, 0.25]}
     run = run_of(row_of(result(compile_seconds=1.5, round=1, **turns) | {"folder": "a"}))
     assert isinstance(run, Result)
@@ -139,9 +131,7 @@ def test_a_run_is_a_result_and_comes_back_from_its_row() -> None:
     assert run_of(row_of(vars(run))) == run
 
 
-def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(tmp_path, capsys):
     older = {key: value for key, value in result().items() if key != "no_op"}
     said = "an earlier version of ninefold wrote it, whose files are not read"
     run = run_of_result({**older, "folder": "a"})
@@ -162,7 +152,7 @@ def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(
     assert line.count("\n") == 1
 
 
-def test_planned_cells_may_be_fewer_than_all_combinations() -> None:
+def test_planned_cells_may_be_fewer_than_all_combinations():
     recorded = {
         "swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]},
         "rounds": [{"round": 0, "counted": True, "runs": ["a", "b"]}],

@@ -1,7 +1,5 @@
 """The command that trains with an answer is like its study, and says no more than it may."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +29,7 @@ def train_of(text: str) -> list[str]:
     return shlex.split(line.removeprefix("train with it: "))
 
 
-def test_the_command_names_the_study_and_a_report_that_was_moved_the_words_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_names_the_study_and_in_a_moved_report_the_words_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = study(tmp_path / "a study", timing_threads=1)
     assert train_of(report.write(Path("a study")))[2:] == ["like='a study'", *WORDS]
@@ -44,9 +40,7 @@ def test_the_command_names_the_study_and_a_report_that_was_moved_the_words_alone
     assert train_of(report.write(Path("published"))) == [*WORDS, "threads=1"]  # as all were timed
 
 
-def test_the_folder_of_a_study_elsewhere_is_on_the_console_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_a_study_elsewhere_is_on_the_console_alone(tmp_path, monkeypatch):
     folder = study(tmp_path / "annabel")
     assert train_of(report.write(folder))[2:] == [f"like={folder}", *WORDS]
     told = (folder / "report" / "report.md").read_text()
@@ -54,9 +48,7 @@ def test_the_folder_of_a_study_elsewhere_is_on_the_console_alone(
     assert "`parallel=none amp=fp32`" in told or "\nparallel=none amp=fp32\n" in told
 
 
-def test_only_the_command_that_made_a_study_says_that_it_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_command_that_made_a_study_says_that_it_is_trusted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "mine")
     study(tmp_path / "s", trust=True)
@@ -71,7 +63,7 @@ def test_only_the_command_that_made_a_study_says_that_it_is_trusted(
     ["model.net._target_=os.system", "dataset.root=/etc", "hydra.verbose=x", "a=b; rm x",
      "x='$(rm x)'", "logger={x: {_target_: a.B}}"],
 )  # fmt: skip
-def test_a_strangers_study_has_nobody_call_what_it_names(word: str) -> None:
+def test_a_strangers_study_has_nobody_call_what_it_names(word):
     key, _, value = word.partition("=")
     record = StudyRecord(planned_cells=[{**CELLS[0], key: value}], swept={key: [value, "other"]})
     runs = [replace(RUNS[0], overrides=[word])]
@@ -79,14 +71,14 @@ def test_a_strangers_study_has_nobody_call_what_it_names(word: str) -> None:
     assert words_of(runs, CELL, record, own=True) == [*WORDS, word]
 
 
-def test_the_value_of_a_swept_key_is_the_answers() -> None:
+def test_the_value_of_a_swept_key_is_the_answers():
     cells = [{"parallel": "none", "amp": "fp32", "optimizer.lr": "0.2"}]
     record = StudyRecord(planned_cells=cells, swept={"optimizer.lr": ["0.2", "0.4"]})
     runs = [replace(RUNS[0], overrides=["optimizer.lr=0.2"])]
     assert words_of(runs, CELL, record, own=False) == [*WORDS, "optimizer.lr=0.2"]
 
 
-def test_with_weak_scaling_the_batch_is_that_of_all_processes() -> None:
+def test_with_weak_scaling_the_batch_is_that_of_all_processes():
     cells = [{"parallel": "ddp", "amp": "fp32", "parallel.processes": "2"}]
     swept = {"parallel.processes": ["1", "2"]}
     settings = {"study": {"scaling": "weak"}}
@@ -96,9 +88,7 @@ def test_with_weak_scaling_the_batch_is_that_of_all_processes() -> None:
     assert found == ["parallel=ddp", "amp=fp32", "parallel.processes=2", "batch_size=32"]
 
 
-def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_makes_an_answer_surer_has_its_folders_on_the_console_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     facts: dict[str, Any] = {
         "rounds": [entry(0, ["runs/0_none_fp32", "runs/1_ddp_fp32"])], "planned_rounds": 2,

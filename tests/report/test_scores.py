@@ -1,7 +1,5 @@
 """Reports of any score: a share, an error of which less is better, a negative ELBO, in its unit."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
@@ -116,9 +114,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return study(tmp_path_factory.mktemp("errors") / "study", RMSE, 54.0, 0.02, lost=2.0)
 
 
-def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(
-    shares: Written,
-) -> None:
+def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(shares):
     for text in (shares.text("report.md"), shares.text("report.html"), shares.console):
         assert "accurac" not in text.replace("pixel accuracy", "").lower()
         assert "mean IoU" in text
@@ -127,7 +123,7 @@ def test_a_report_of_segmentation_speaks_of_mean_iou_and_nowhere_of_accuracy(
         assert shares.text(name).count(SELECTED_ON_TEST) == 1, name
 
 
-def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written) -> None:
+def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors):
     assert (errors.verdicts, errors.tree["answer"]["cell"]) == (VERDICTS, "ddp-fp32")
     known = {row["cell"]: row for row in errors.group["comparison"]["safety"]}
     assert known["none-autocast"]["difference"] == pytest.approx(2.0, abs=0.1)  # as measured
@@ -141,16 +137,14 @@ def test_a_larger_error_is_worse_and_never_in_percent_or_points(errors: Written)
         assert words in errors.text("report.md"), words
 
 
-def test_the_time_to_a_target_error_is_that_of_the_first_evaluation_at_or_below_it(
-    errors: Written,
-) -> None:
+def test_the_time_to_a_target_error_is_that_of_the_first_evaluation_at_or_below_it(errors):
     # Each evaluation is 0.1 m better than the one before; the last is at 54, the target at 54.5.
     [found] = [c["measures"]["to_target"] for c in errors.group["cells"] if c["cell"] == "ddp-fp32"]
     assert {round(value / SPEED[DDP]) for value in found["values"].values()} <= {4, 5, 6}
     assert errors.group["target"] == pytest.approx(54.5, abs=0.05)
 
 
-def test_a_negative_score_is_compared_by_its_margin(tmp_path: Path) -> None:
+def test_a_negative_score_is_compared_by_its_margin(tmp_path):
     elbos = study(tmp_path, ELBO, -48523.9, 2.0, lost=200.0)
     assert (elbos.verdicts, elbos.group["settings"]["margin"]) == (VERDICTS, 30.0)
     assert elbos.group["target"] == pytest.approx(-48554, abs=5)
@@ -164,17 +158,13 @@ def test_a_negative_score_is_compared_by_its_margin(tmp_path: Path) -> None:
         (None, None, {"ddp-fp32": "open"}, "report.margin sets that, in m."),
     ],
 )
-def test_the_margin_is_in_the_unit_of_the_score_and_without_one_nothing_may_be_lost(
-    tmp_path: Path, own: float | None, given: float | None, verdict: dict[str, str], said: str
-) -> None:
+def test_the_margin_is_in_the_scores_unit_and_0_without_one(tmp_path, own, given, verdict, said):
     found = study(tmp_path, replace(RMSE, margin=own), 54.0, 0.02, lost=2.0, margin=given)
     assert verdict.items() <= found.verdicts.items()
     assert said in found.text("report.md")
 
 
-def test_further_figures_have_the_unit_and_direction_that_their_task_gives(
-    errors: Written, shares: Written
-) -> None:
+def test_further_figures_have_the_unit_and_direction_that_their_task_gives(errors, shares):
     def further(group: dict[str, Any]) -> list[tuple[str, str, str, float]]:
         of_plain = group["cells"][0]["measures"]
         return [
@@ -187,7 +177,7 @@ def test_further_figures_have_the_unit_and_direction_that_their_task_gives(
     assert (Figure("MAE", 1.0, "m").key, Figure("R2", 1.0, "").key) == ("MAE m", "R2")
 
 
-def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> None:
+def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction():
     runs = runs_of({NONE: 5.0}, scores={"a": 2.0, "gone": None},
                    figures={"a": {"unit": "kg", "better": "up"}})  # fmt: skip
     found, gone = of_figures(runs)
@@ -195,7 +185,7 @@ def test_a_figure_of_unknown_kind_is_a_plain_number_without_a_direction() -> Non
     assert (gone.unit, gone.better, gone.value(runs[0])) == ("", "", None)
 
 
-def test_a_plain_number_is_none_in_a_recording_too(tmp_path: Path) -> None:
+def test_a_plain_number_is_none_in_a_recording_too(tmp_path):
     r2 = study(tmp_path / "r2", Score("R2", "", "more", 0.01), 0.5, 0.001, lost=0.2)
     assert r2.verdicts["none-autocast"] == "worse"
     recorded = r2.text("report.md")
@@ -209,7 +199,7 @@ def test_a_plain_number_is_none_in_a_recording_too(tmp_path: Path) -> None:
     assert (again / "report.md").read_text(encoding="utf-8") == recorded
 
 
-def test_runs_recorded_without_a_score_are_of_accuracy(shares: Written, tmp_path: Path) -> None:
+def test_runs_recorded_without_a_score_are_of_accuracy(shares, tmp_path):
     rows = list(csv.DictReader(shares.text("runs.csv").splitlines()))
     with (tmp_path / "runs.csv").open("w", newline="") as file:
         kept = [name for name in rows[0] if name not in ("score", "scores", "tf32")]
@@ -221,7 +211,7 @@ def test_runs_recorded_without_a_score_are_of_accuracy(shares: Written, tmp_path
     assert of_figures(runs) == []
 
 
-def test_runs_with_different_scores_are_never_averaged() -> None:
+def test_runs_with_different_scores_are_never_averaged():
     names = ("within 4 mm", "within 2 mm")
     runs = whole([run for name in names for run in runs_of({NONE: 5.0}, score=name)])
     found = groups([*runs, replace(runs[0], seed=99, status="failed", score=None)])
@@ -230,7 +220,7 @@ def test_runs_with_different_scores_are_never_averaged() -> None:
     ]  # fmt: skip
 
 
-def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
+def test_names_from_anybody_are_shown_as_text_only(tmp_path):
     score = replace(MIOU, name="<img src=x>|\n$a$" + "x" * 999)
     figures = {"<script>|$b$": ("<script>|$b$", "share", "more", 0.1)}
     written = study(tmp_path, score, 0.5, 0.001, lost=0, figures=figures)
@@ -240,14 +230,14 @@ def test_names_from_anybody_are_shown_as_text_only(tmp_path: Path) -> None:
     assert max(map(len, written.group["score"].split())) <= 64
 
 
-def test_groups_of_lower_error_come_first() -> None:
+def test_groups_of_lower_error_come_first():
     said = {"score": "RMSE", "score_unit": "m", "score_better": "less"}
     good = [replace(run, model="good") for run in runs_of({NONE: 5.0}, **said)]
     bad = [replace(run, model="bad") for run in runs_of({NONE: 5.0}, {NONE: 10.0}, **said)]
     assert [group.model for group in largest_first(groups([*bad, *good]))] == ["good", "bad"]
 
 
-def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
+def test_verdicts_of_errors_mirror_those_of_their_negatives():
     random_ = random.Random(1)
     cells = [NONE, DDP, NONE_AUTOCAST, Cell("dp", "fp32")]
     values = {
@@ -265,7 +255,7 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives() -> None:
     assert {pair.verdict for pair in less.accuracy} >= {"worse"}
 
 
-def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
+def test_a_target_of_a_share_that_is_no_share_is_not_used():
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
     assert gather_evidence(group, (), record, turns_of(())).target != 54.0
@@ -280,9 +270,7 @@ def test_a_target_of_a_share_that_is_no_share_is_not_used() -> None:
         (2.0, "RMSE: kept by 2, lost by 1 of 3 configurations."),
     ],
 )
-def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_the_scores(
-    tmp_path: Path, lost: float, said: str
-) -> None:
+def test_a_study_that_asked_for_scores_alone_is_answered_and_drawn_by_them(tmp_path, lost, said):
     found = study(tmp_path / "study", RMSE, 54.0, 0.02, lost=lost, ask=["accuracy"])
     assert found.tree["answer"]["lead"] == said
     assert "RMSE, difference to none, fp32, m ←" in found.text("figure.svg")

@@ -1,7 +1,5 @@
 """Timing in turns: what its rounds show, what is still measured, and what the report says."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping
@@ -110,17 +108,17 @@ def caveats(folder: Path) -> str:
     return " ".join(read(folder).answer.caveats)
 
 
-def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path: Path) -> None:
+def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path):
     state = report.timing(study(tmp_path), "best")
     assert (state.settled, state.left, state.named) == (True, [], "none-autocast")
 
 
-def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path: Path) -> None:
+def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path):
     state = report.timing(study(tmp_path, rounds=0), "best")
     assert state == Look(settled=False)
 
 
-def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path: Path) -> None:
+def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path):
     near = {**SECONDS, NONE_SCALER: 1.01, NONE: 1.01, DP: 1.01}
     state = report.timing(study(tmp_path, near, rounds=4, noise=0.02), "best")
     assert not state.settled
@@ -128,18 +126,14 @@ def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path: Path) -
     assert state.left == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
 
 
-def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(
-    tmp_path: Path,
-) -> None:
+def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(tmp_path):
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
     state = report.timing(study(tmp_path, near, noise=0.008), "all")
     assert {"ddp-fp32", "ddp-autocast"} <= set(state.left)
     assert (state.settled, "none-autocast" in state.left) == (False, False)
 
 
-def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again(
-    tmp_path: Path,
-) -> None:
+def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.3, DDP_AUTOCAST: 1.31}
     alone = report.timing(study(tmp_path / "time", close, rounds=4, noise=0.02), "best")
     assert (alone.named, alone.settled) == ("none-autocast", True)
@@ -153,7 +147,7 @@ def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again
     assert state.left == ["none-scaler", "ddp-autocast"]
 
 
-def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: Path) -> None:
+def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path):
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "far", far, rounds=1)).answer
     assert answer.lead == "Use one process in autocast: 2.02 times as fast as fp32."
@@ -163,7 +157,7 @@ def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path: P
     assert (answer.decided, answer.chance, answer.train) == (False, None, None)
 
 
-def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) -> None:
+def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path):
     folder = study(tmp_path, seeds=3, ask="[time, accuracy]", stays={DDP: 3})
     [group] = read(folder).groups
     of = {
@@ -177,9 +171,7 @@ def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path: Path) 
     assert means[0] / means[1] == pytest.approx(0.5, 0.02)
 
 
-def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
-    tmp_path: Path,
-) -> None:
+def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(tmp_path):
     folder = study(tmp_path)
     path = folder / "timing" / "5" / "none-autocast" / "result.json"
     content = {**json.loads(path.read_text()), "status": "failed", "error": "e", "turns": None}
@@ -189,7 +181,7 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(
     assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
 
 
-def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
+def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process():
     """Training pays for slow steps, too; `train_seconds` may be another mean of the turns."""
     run = run_of_result({
         "folder": "timing/0/ddp-fp32", "status": "ok", "turns": 4, "steps": 22, "epochs": 2.0,
@@ -202,9 +194,7 @@ def test_every_turn_that_counts_counts_alike_in_the_time_of_a_process() -> None:
     assert [turn.left_out for turn in run.taken] == [None, None, None, "other programs"]
 
 
-def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(
-    tmp_path: Path,
-) -> None:
+def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdict(tmp_path):
     near = {**SECONDS, NONE_SCALER: 1.08}
     as_is = read(study(tmp_path / "as is", near))
     turned = [pair.verdict for pair in as_is.groups[0].comparison.seconds]
@@ -214,7 +204,6 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     assert (first.cell, first.state) == (NONE, "passed")
     assert (second.cell, second.state, second.n) == (DDP, "failed", 6)
     assert second.speedup == pytest.approx(1 / 0.85, rel=0.02)
-    assert group.comparison.control is not None
     assert group.comparison.control.resolution is not None
     assert group.comparison.floor == pytest.approx(
         second.speedup * (1 + group.comparison.control.resolution) - 1
@@ -231,24 +220,19 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     ("others", "said"),
     [
         ([0.0, 0.05, 0.0, 0.02, 0.0], ""),
-        (
-            [0.3, 0.05, 0.0, 0.02, 0.0],
-            "20 % of the turns were left out: other programs used the",
-        ),
+        ([0.3, 0.05, 0.0, 0.02, 0.0], "20 % of the turns were left out: other programs used the"),
         ([0.3, 0.25, 0.4, 0.02, 0.0], "Other programs used 25 % of the CPU time throughout."),
         ([0.6, 0.65, 0.7, 0.62, 0.6], "Other programs used 62 % of the CPU time: this says little"),
     ],
 )
-def test_each_state_of_the_machine_has_its_sentence(
-    tmp_path: Path, others: list[float], said: str
-) -> None:
+def test_each_state_of_the_machine_has_its_sentence(tmp_path, others, said):
     answer = read(study(tmp_path, others=0.3, turn_others=others)).answer
     assert said in " ".join(answer.caveats)
     assert ("of the turns" in " ".join(answer.caveats)) == ("of the turns" in said)
     assert answer.lead.startswith("Under load: ") == ("says little" in said)
 
 
-def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_path: Path) -> None:
+def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_path):
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     busy = {"others": 0.7, "turn_others": [0.7] * 5}
     answer = read(study(tmp_path / "one", far, rounds=1, **busy)).answer
@@ -259,7 +243,7 @@ def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_p
 
 
 @pytest.mark.parametrize("pairs", ["best", "all"])
-def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path: Path, pairs: str) -> None:
+def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path, pairs):
     """Also if a command before has made them, so that this one's own log is empty."""
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
     busy = {"others": 0.7, "turn_others": [0.7] * 5}
@@ -268,14 +252,12 @@ def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path: Path, 
     assert report.timing(study(tmp_path / "quiet", far, rounds=2), "best").settled
 
 
-def test_an_answer_under_load_says_so_first(tmp_path: Path) -> None:
+def test_an_answer_under_load_says_so_first(tmp_path):
     busy = study(tmp_path, others=0.7, turn_others=[0.7] * 5)
     assert read(busy).answer.lead.startswith("Under load: Use one process in autocast: 2.0")
 
 
-def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(
-    tmp_path: Path,
-) -> None:
+def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(tmp_path):
     """A turn among slow ones of other batch sizes does not count: its own group has no others."""
     timing = []
     for number in range(2):
@@ -299,14 +281,12 @@ def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_cou
     assert "without 23 % of the turns, which were disturbed" in (found.picture or "")
 
 
-def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(
-    tmp_path: Path,
-) -> None:
+def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(tmp_path):
     shown = caveats(study(tmp_path, others=0.32))
     assert "Other programs used 32 % of the CPU time during the turns" in shown
 
 
-def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Path) -> None:
+def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path):
     one = {"turns": 1, "turn_seconds": [0.1]}
     folder = study(tmp_path, rounds=2, noise=0.2)
     for path in folder.glob("timing/*/*/result.json"):
@@ -317,14 +297,11 @@ def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path: Pat
     wide = [pair for pair in group.comparison.seconds if pair.verdict == "open"]
     assert any(pair.low is None for pair in wide)
     assert all(pair.low is None or pair.low > 0.01 for pair in group.comparison.seconds)
-    assert group.comparison.control is not None
     assert group.comparison.control.resolution is None
     assert "only speedups beyond 3 count as a difference." in group.check
 
 
-def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(
-    tmp_path: Path,
-) -> None:
+def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(tmp_path):
     near = {**SECONDS, NONE_SCALER: 0.9}
     for dtype, wanted in (("bfloat16", NONE_AUTOCAST), ("float16", NONE_SCALER)):
         answer = read(study(tmp_path / dtype, near, dtype=dtype, scaled=True)).answer
@@ -333,18 +310,14 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
         assert len(left_out) == (dtype == "bfloat16")
 
 
-def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(
-    tmp_path: Path,
-) -> None:
+def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
     folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
     assert not report.timing(folder, "best").settled
     assert report.settled(folder)
 
 
-def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(
-    tmp_path: Path,
-) -> None:
+def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
     assert report.settled(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
     lost = {NONE_SCALER: 0.005}
@@ -352,9 +325,7 @@ def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are
     assert not report.settled(open_)
 
 
-def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(
-    tmp_path: Path,
-) -> None:
+def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(tmp_path):
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
     folder = study(tmp_path, near, noise=0.008)
     before = report.timing(folder, "all").left

@@ -1,7 +1,5 @@
 """Made-up studies that are timed in turns, of which the truth is known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -50,8 +48,7 @@ class Noise:
 
         The number of a process is the mean of its turns, as in Run.
         """
-        found: Array = np.log(self.turns(rng, cells, turns).mean(axis=2))
-        return found
+        return np.log(self.turns(rng, cells, turns).mean(axis=2))
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], sd: float) -> Array:
         if self.tails is None:

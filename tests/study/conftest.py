@@ -1,7 +1,5 @@
 """A study whose runs take no time."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -82,9 +80,7 @@ class Sweep:
         ).write(folder)  # fmt: skip
 
     def file(self) -> dict[str, Any]:
-        found = json.loads((self.folder / "sweep.json").read_text())
-        assert isinstance(found, dict)
-        return found
+        return json.loads((self.folder / "sweep.json").read_text())
 
     def rounds(self, *keys: str) -> list[tuple[Any, ...]]:
         return [tuple(entry[key] for key in keys) for entry in self.file()["rounds"]]

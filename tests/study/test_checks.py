@@ -1,7 +1,5 @@
 """How many values a sweep gives to a key, before anything is listed."""
 
-from __future__ import annotations
-
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -16,7 +14,7 @@ class Loader:
 
 
 def problems(*texts: str, sweeper: str = "study") -> list[str]:
-    parser = OverridesParser.create(config_loader=Loader())  # type: ignore[arg-type]
+    parser = OverridesParser.create(config_loader=Loader())
     return list(map(str, checks.wrong_values(parser.parse_overrides(list(texts)), sweeper)))
 
 
@@ -38,12 +36,12 @@ def problems(*texts: str, sweeper: str = "study") -> list[str]:
         ("optimizer.lr=interval(0,1)", "an interval has no single values"),
     ],
 )
-def test_a_sweep_without_values_or_without_an_end_is_refused(text: str, wrong: str) -> None:
+def test_a_sweep_without_values_or_without_an_end_is_refused(text, wrong):
     (line,) = problems(text)
     assert line.startswith(f"error: {text}: {wrong}")
 
 
-def test_the_values_of_all_keys_together_are_counted() -> None:
+def test_the_values_of_all_keys_together_are_counted():
     (line,) = problems("seed=range(0,5000)", "epochs=range(1,5000)")
     assert line.startswith("error: epochs=range(1,5000): the sweep would have more than")
 
@@ -56,9 +54,9 @@ def test_the_values_of_all_keys_together_are_counted() -> None:
         ["seed=range(0)", "seed=0,1"],  # of a study, and of the command that runs it
     ],
 )
-def test_a_sweep_with_values_is_none_of_its_business(texts: list[str]) -> None:
+def test_a_sweep_with_values_is_none_of_its_business(texts):
     assert problems(*texts) == []
 
 
-def test_an_interval_is_for_sweepers_that_search() -> None:
+def test_an_interval_is_for_sweepers_that_search():
     assert problems("optimizer.lr=interval(0,1)", sweeper="optuna") == []

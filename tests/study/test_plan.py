@@ -1,10 +1,7 @@
 """A sweep becomes cells and rounds, in an order that only the seed of the study decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 from hydra import initialize_config_dir
@@ -20,28 +17,23 @@ from ninefold.errors import ConfigError
 from ninefold.study.checks import not_honored, odd_options, wrong_settings
 from ninefold.study.plan import Composer, Plan
 from tests.conftest import ROOT
-from tests.study.conftest import Sweep
 
 
-def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(
-    made: Sweep,
-) -> None:
+def test_the_order_of_a_round_depends_on_the_seed_of_the_study_and_on_nothing_else(made):
     one, same = made.plan(seeds=[5, 6]), made.plan(seeds=[0, 1, 2], rounds=9)
     other = made.plan(seed=1)
     orders = [[p.order(n, shuffled=True) for n in range(20)] for p in (one, same, other)]
     assert orders[0] == orders[1] != orders[2]
 
 
-def test_the_second_of_two_rounds_runs_the_cells_backwards(made: Sweep) -> None:
+def test_the_second_of_two_rounds_runs_the_cells_backwards(made):
     orders = [made.plan(seeds=[0, 1]).order(number, shuffled=True) for number in range(6)]
     assert [order[::-1] for order in orders[::2]] == orders[1::2]
     assert orders[0] == made.plan(seeds=[0, 1]).order(0, shuffled=True)
     assert len({tuple(cell.name for cell in order) for order in orders}) > 2
 
 
-def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(
-    made: Sweep,
-) -> None:
+def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(made):
     made.study(seeds=[7, 2], rounds=4).run()
     assert made.rounds("seed") == [(7,), (2,), (8,), (9,)]
     with pytest.raises(ConfigError, match=r"study.rounds=2: the sweep names 3 seeds"):
@@ -52,7 +44,7 @@ def test_rounds_continue_from_the_largest_seed_and_keep_all_named_seeds(
         Plan([["study.rounds=2"], ["++study.rounds=3"]], made.compose, made.settings())
 
 
-def test_seeds_that_are_named_by_options_alone_are_all_run(made: Sweep) -> None:
+def test_seeds_that_are_named_by_options_alone_are_all_run(made):
     def compose(overrides: Sequence[str]) -> DictConfig:
         config = made.compose(overrides)
         config.seed = 3 if "amp=fp32" in overrides else 7
@@ -63,7 +55,7 @@ def test_seeds_that_are_named_by_options_alone_are_all_run(made: Sweep) -> None:
 
 
 @pytest.mark.parametrize("key", ["logger", "profile", "dataset.root", "dataset.download"])
-def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str) -> None:
+def test_a_key_that_results_do_not_record_cannot_be_swept(made, key):
     with pytest.raises(ConfigError, match=f"{key}=a,b: it has several values; its runs would"):
         Plan([[f"{key}=a"], [f"{key}=b"]], made.compose, made.settings())
     for swept in (f"{key}=a,b", f"++{key}=choice(a,b)"):  # whichever sweeper it is for
@@ -71,12 +63,12 @@ def test_a_key_that_results_do_not_record_cannot_be_swept(made: Sweep, key: str)
         assert "its runs would be one configuration" in str(failure)
 
 
-def test_a_swept_mapping_is_recorded_in_the_results(made: Sweep) -> None:
+def test_a_swept_mapping_is_recorded_in_the_results(made):
     overrides = ["model=alexnet", "dataset={root: /a}"]
     assert variant(overrides) == overrides[1:]
 
 
-def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
+def test_a_key_is_the_same_with_a_plus_before_it(made):
     jobs = [[f"++seed={seed}", f"++optimizer.lr={lr}"] for seed in (0, 1) for lr in (0.1, 0.2)]
     planned = Plan(jobs, made.compose, made.settings())
     assert [cell.name for cell in planned.cells] == [
@@ -98,9 +90,7 @@ def test_a_key_is_the_same_with_a_plus_before_it(made: Sweep) -> None:
         ("${seed}-${hydra.runtime.choices.parallel}", {"seeds": [0]}, True),
     ],
 )
-def test_no_two_runs_of_a_study_are_in_one_folder(
-    made: Sweep, subdir: str, given: dict[str, Any], fine: bool
-) -> None:
+def test_no_two_runs_of_a_study_are_in_one_folder(made, subdir, given, fine):
     def compose(overrides: Sequence[str]) -> DictConfig:
         config = compose_before(overrides)
         with open_dict(config):
@@ -112,7 +102,7 @@ def test_no_two_runs_of_a_study_are_in_one_folder(
         made.plan(**given)
 
 
-def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
+def test_settings_of_a_study_are_refused_where_none_is_run(made):
     stored = ROOT / "conf" / "train.yaml"
     single = made.compose(["study.rounds=3"])
     (failure,) = not_honored(single, stored)
@@ -126,7 +116,7 @@ def test_settings_of_a_study_are_refused_where_none_is_run(made: Sweep) -> None:
     assert str(failure).startswith("error: study.rounds=3: hydra/sweeper=basic has no rounds;")
 
 
-def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
+def test_each_run_has_a_configuration_of_its_own(made):
     planned = made.plan()
     overrides = planned.overrides(planned.cells[0], 0)
     planned.folder_name(planned.cells[0], 0, 5)
@@ -136,7 +126,7 @@ def test_each_run_has_a_configuration_of_its_own(made: Sweep) -> None:
     assert (second.seed, second.hydra.job.num, of_another.hydra.job.num) == (0, 5, 6)
 
 
-def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made: Sweep) -> None:
+def test_lists_and_numbers_of_a_sweep_are_checked_as_they_are_composed(made):
     for ask in ("[time]", "[time,accuracy]", "null"):
         assert wrong_settings(made.compose([f"study.ask={ask}", "study.rounds=auto"])) == []
     (one,) = wrong_settings(made.compose(["study.ask=[accuracy,time]"]))
@@ -165,7 +155,7 @@ def loader() -> Iterator[ConfigLoader]:
 
 
 @pytest.mark.slow
-def test_a_run_is_composed_as_by_hydra(loader: ConfigLoader) -> None:
+def test_a_run_is_composed_as_by_hydra(loader):
     given = ["hydra.job.config.override_dirname.exclude_keys=[epochs]"]
     sweep = loader.load_configuration("train", given, RunMode.MULTIRUN)
     compose = Composer(loader, sweep)
@@ -177,9 +167,7 @@ def test_a_run_is_composed_as_by_hydra(loader: ConfigLoader) -> None:
             assert OmegaConf.is_struct(config)
 
 
-def test_runs_that_differ_in_values_are_composed_once(
-    loader: ConfigLoader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_that_differ_in_values_are_composed_once(loader, monkeypatch):
     sweep = loader.load_configuration("train", [], RunMode.MULTIRUN)
     composed: list[list[str]] = []
     real = loader.load_sweep_config

@@ -1,17 +1,14 @@
 """sweep.json holds what a study needs to be resumed and reported."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 
 from ninefold.errors import ConfigError
 from ninefold.study.record import StudyFolder
-from tests.study.conftest import Sweep
 
 
-def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
+def test_a_recording_is_read_back_as_it_was_written(made):
     made.name = "nine_way"
     made.study().run()
     before = made.file()
@@ -20,7 +17,7 @@ def test_a_recording_is_read_back_as_it_was_written(made: Sweep) -> None:
     assert {**after, "wall_seconds": 0} == {**before, "wall_seconds": 0}
 
 
-def test_the_question_and_the_planned_cells_are_recorded(made: Sweep) -> None:
+def test_the_question_and_the_planned_cells_are_recorded(made):
     made.name = "nine_way"
     made.study("+optimizer.more=1", budget=0).run()
     file = made.file()
@@ -35,7 +32,7 @@ def test_the_question_and_the_planned_cells_are_recorded(made: Sweep) -> None:
     assert folder != made.folder
 
 
-def test_a_study_that_an_earlier_version_began_is_refused_in_one_line(made: Sweep) -> None:
+def test_a_study_that_an_earlier_version_began_is_refused_in_one_line(made):
     made.statuses = ["ok"] * 4 + ["killed"]
     with pytest.raises(KeyboardInterrupt):
         made.study().run()

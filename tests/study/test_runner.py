@@ -1,19 +1,13 @@
 """A study runs all that is planned, and when resumed only what is missing."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.study.conftest import Sweep
 
-
-def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
-    made: Sweep,
-) -> None:
+def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     made.statuses = ["ok", "failed", "diverged", "preempted", "killed"]
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()
@@ -35,9 +29,7 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(
     assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
 
 
-def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_study_looks_after_the_same_rounds_as_planned(made, monkeypatch):
     looked = []
 
     def settled(folder: Path) -> bool:
@@ -52,7 +44,7 @@ def test_a_resumed_study_looks_after_the_same_rounds_as_planned(
     assert looked == [3, 5]
 
 
-def test_each_round_has_every_cell_once_in_a_random_order(made: Sweep) -> None:
+def test_each_round_has_every_cell_once_in_a_random_order(made):
     made.study(seeds=range(6)).run()
     cells = [[name.split("_")[1] for name in runs] for (runs,) in made.rounds("runs")]
     assert all(sorted(names) == ["ddp", "dp", "none"] for names in cells)
@@ -61,14 +53,12 @@ def test_each_round_has_every_cell_once_in_a_random_order(made: Sweep) -> None:
     assert [int(name.split("_")[0]) for name in made.names] == list(range(18))
 
 
-def test_a_sweep_without_rounds_keeps_the_order_of_the_command(made: Sweep) -> None:
+def test_a_sweep_without_rounds_keeps_the_order_of_the_command(made):
     made.study(seeds=[3]).run()
     assert made.names == ["0_none_fp32_seed3", "1_dp_fp32_seed3", "2_ddp_fp32_seed3"]
 
 
-def test_no_round_is_begun_that_would_pass_the_budget(
-    made: Sweep, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_round_is_begun_that_would_pass_the_budget(made, capsys):
     study = made.study(seeds=range(5), budget=2.9)  # a round is said to take three minutes
     study.run()
     assert len(made.file()["rounds"]) == 1
@@ -76,7 +66,7 @@ def test_no_round_is_begun_that_would_pass_the_budget(
     assert not study.finished
 
 
-def test_a_round_that_is_no_longer_planned_is_left_unchanged(made: Sweep) -> None:
+def test_a_round_that_is_no_longer_planned_is_left_unchanged(made):
     made.statuses = ["ok"] * 7 + ["killed"]
     with suppress(KeyboardInterrupt):
         made.study(seeds=[0], rounds=3).run()
@@ -86,7 +76,7 @@ def test_a_round_that_is_no_longer_planned_is_left_unchanged(made: Sweep) -> Non
     assert len(made.file()["rounds"]) == 3
 
 
-def test_a_finished_study_has_nothing_to_resume(made: Sweep) -> None:
+def test_a_finished_study_has_nothing_to_resume(made):
     made.study().run()
     before, made.names = made.file(), []
     made.study(resume=True).run()

@@ -1,56 +1,24 @@
 """A study shows a table in a terminal, elsewhere a line for each run; run.log has the rest."""
 
-from __future__ import annotations
-
-import fcntl
-import os
-import pty
 import re
 import signal
-import struct
-import subprocess
-import termios
 import time
 
-import pytest
-
 from ninefold.study import screen
-from tests.conftest import ROOT, Shell
+from tests.terminal import in_terminal, shown
 
 CELLS = [f"{parallel}-{amp}" for parallel in ("none", "ddp") for amp in ("fp32", "autocast")]
 STUDY = ["-m", "parallel=none,ddp", "threads=1", "launch.inline=true",
-         "launch.cpu_processes=1",          "hydra.sweep.dir=study"]  # fmt: skip
+         "launch.cpu_processes=1", "hydra.sweep.dir=study"]  # fmt: skip
 SHORT = ["amp=fp32,autocast", "max_steps=2"]
 OWN = ("CPU thread", "test loss", "images/s", "folder ")  # of what a run prints itself
-TRAIN = str(ROOT / "train.py")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 START = "\x1b[2K\x1b[1A"  # before a table is drawn again
 
 
-def in_terminal(shell: Shell, columns: int, *overrides: str) -> tuple[subprocess.Popen[str], int]:
-    """A study in a terminal of so many columns, and the terminal's other side."""
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    env = {"TERM": "xterm-256color"}
-    process = shell.start(TRAIN, *STUDY, *overrides, stdout=slave, stderr=slave, env=env)
-    os.close(slave)
-    return process, master
-
-
-def shown(master: int, until: str = "") -> str:
-    """What a terminal receives, to its end or until a text has come."""
-    found = b""
-    try:
-        while not until or until.encode() not in found:
-            found += os.read(master, 65536)
-    except OSError:  # its other side is closed
-        pass
-    return found.decode()
-
-
-def test_a_terminal_shows_one_table_of_all_cells(shell: Shell) -> None:
+def test_a_terminal_shows_one_table_of_all_cells(shell):
     columns = 80
-    process, master = in_terminal(shell, columns, *SHORT)
+    process, master = in_terminal(shell, *STUDY, *SHORT, columns=columns)
     text = shown(master)
     assert process.wait(timeout=60) == 0, text
     before, _, answer = text.rpartition("answer: ")
@@ -65,7 +33,7 @@ def test_a_terminal_shows_one_table_of_all_cells(shell: Shell) -> None:
     assert answer.count("\nreport ") == 1
 
 
-def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell) -> None:
+def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell):
     short = ["amp=fp32", "max_steps=2", "seed=0,1", "study.ask=[accuracy]"]
     done = shell.train(*STUDY, *short)
     assert (done.returncode, done.stderr) == (0, "")
@@ -82,9 +50,9 @@ def test_elsewhere_there_is_a_line_for_each_run_and_then_the_answer(shell: Shell
     assert log.count("CPU thread") == log.count("test loss") == 1
 
 
-def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell) -> None:
+def test_the_error_of_a_run_that_fails_is_shown_at_once(shell):
     bad = ["optimizer.lr=1e30", "log_every=1", "amp=fp32"]
-    process, master = in_terminal(shell, 100, *bad)
+    process, master = in_terminal(shell, *STUDY, *bad, columns=100)
     text = CONTROL.sub("", shown(master)).replace("\r", "")
     assert process.wait(timeout=60) == 6
     assert text.index("error: ") < text.index("run 2 of 2")
@@ -92,8 +60,8 @@ def test_the_error_of_a_run_that_fails_is_shown_at_once(shell: Shell) -> None:
     assert len([line for line in text.splitlines() if line.startswith("error: ")]) == 2
 
 
-def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shell) -> None:
-    process, master = in_terminal(shell, 80, "amp=fp32,autocast", "epochs=500")
+def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell):
+    process, master = in_terminal(shell, *STUDY, "amp=fp32,autocast", "epochs=500", columns=80)
     text = shown(master, until="run 1 of 4")
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
@@ -108,9 +76,7 @@ def test_ctrl_c_leaves_the_terminal_as_it_was_and_says_how_to_resume(shell: Shel
     assert all(cell in rows for cell in CELLS)
 
 
-def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(screen.time, "monotonic", lambda: now[0])
     lines = screen.Lines()
@@ -129,8 +95,7 @@ def test_elsewhere_what_begins_is_a_line_only_after_a_minute_without_one(
     ]
 
 
-def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell: Shell) -> None:
-    done = shell.train("-m", "seed=0,1", "max_steps=2", "launch.inline=true")
-    assert done.returncode == 0, done.stderr
+def test_a_sweep_with_one_cell_shows_what_its_runs_print(shell):
+    done = shell.train("-m", "seed=0,1", "max_steps=2", "launch.inline=true", code=0)
     assert done.stdout.count("test loss") == done.stdout.count("CPU thread") == 2
     assert "run 2 of 2  round 2  none-fp32 seed 1  |  about " in done.stdout

@@ -1,17 +1,12 @@
 """A study begins in an empty folder and is resumed only as the same study."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from ninefold.config.composition import compose, flags_of
 from ninefold.errors import ConfigError
 from ninefold.study import checks
-from tests.study.conftest import Sweep
 
 
 @pytest.mark.parametrize(
@@ -25,9 +20,7 @@ from tests.study.conftest import Sweep
         pytest.param(("auto", 10), 5, marks=pytest.mark.slow),
     ],
 )
-def test_adding_rounds_to_a_study_counts_as_another_look(
-    made: Sweep, rounds: Sequence[int | str], looks: int
-) -> None:
+def test_adding_rounds_to_a_study_counts_as_another_look(made, rounds, looks):
     for number, each in enumerate(rounds):
         made.study(seeds=[0], rounds=each, budget=0, resume=number > 0).run()
     assert made.file()["looks"] == looks
@@ -41,9 +34,7 @@ def test_adding_rounds_to_a_study_counts_as_another_look(
         ([], {"seed": 1}, r"study.seed=1 \(was 0\)"),
     ],
 )
-def test_a_study_cannot_be_resumed_with_another_configuration(
-    made: Sweep, overrides: list[str], given: dict[str, Any], wrong: str
-) -> None:
+def test_a_study_cannot_be_resumed_with_another_configuration(made, overrides, given, wrong):
     made.study().run()
     before = made.file()
     with pytest.raises(ConfigError, match=wrong):
@@ -53,7 +44,7 @@ def test_a_study_cannot_be_resumed_with_another_configuration(
 
 
 @pytest.mark.parametrize("key", ["code", pytest.param("launcher", marks=pytest.mark.slow), "torch"])
-def test_other_code_launcher_or_machine_is_refused(made: Sweep, key: str) -> None:
+def test_other_code_launcher_or_machine_is_refused(made, key):
     made.statuses = ["ok"] * 4 + ["killed"]
     with pytest.raises(KeyboardInterrupt):
         made.study(seeds=range(3)).run()
@@ -66,15 +57,13 @@ def test_other_code_launcher_or_machine_is_refused(made: Sweep, key: str) -> Non
     assert made.file() == content
 
 
-def test_a_folder_that_holds_a_study_takes_no_other(made: Sweep) -> None:
+def test_a_folder_that_holds_a_study_takes_no_other(made):
     made.study().run()
     with pytest.raises(ConfigError, match="a sweep has been run into it"):
         made.study()
 
 
-def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
-    made: Sweep,
-) -> None:
+def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(made):
     made.study(budget=0).run()
     before = (made.folder / "sweep.json").read_bytes()
     given = ["-m", "hydra/sweeper=basic", f"hydra.sweep.dir={made.folder}"]
@@ -84,9 +73,7 @@ def test_a_folder_that_holds_a_sweep_takes_none_of_another_sweeper(
     assert (made.folder / "sweep.json").read_bytes() == before
 
 
-def test_another_number_of_visible_gpus_is_another_machine(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_number_of_visible_gpus_is_another_machine(made, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     made.study(budget=0).run()
     made.study(resume=True)
@@ -104,6 +91,6 @@ def test_another_number_of_visible_gpus_is_another_machine(
             made.study(resume=True)
 
 
-def test_a_study_hashes_the_targets_of_its_cells(made: Sweep) -> None:
+def test_a_study_hashes_the_targets_of_its_cells(made):
     targets = made.plan("+optimizer.more._target_=my_code.Adam").targets()
     assert {"ninefold.engine.parallel.ddp.DDP", "my_code.Adam"} <= targets

@@ -1,22 +1,14 @@
 """A command runs its sweep as a study and prints how to resume it."""
 
-from __future__ import annotations
-
 import shlex
-
-import pytest
 
 from ninefold import main, secrets
 from ninefold.errors import FolderInUse
 from ninefold.launch.run_folder import exclusive
 from ninefold.study import sweep
-from tests.conftest import Shell
-from tests.study.conftest import Sweep
 
 
-def test_a_refused_command_changes_nothing_in_the_study_of_another(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_command_changes_nothing_in_the_study_of_another(made, monkeypatch):
     made.study().run()
     before = (made.folder / "sweep.json").read_bytes()
     cells = ["seed=0,1", "parallel=none,dp,ddp"]
@@ -30,9 +22,7 @@ def test_a_refused_command_changes_nothing_in_the_study_of_another(
     assert not (made.folder / "report").exists()
 
 
-def test_the_printed_resume_command_can_be_pasted(
-    made: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_printed_resume_command_can_be_pasted(made, monkeypatch):
     argv = ["-m", "seed=0,1", "study.budget=2.9", "hydra.sweep.dir=s", "optimizer.lr=${x}"]
     monkeypatch.setattr(secrets, "_KNOWN", {})
     secrets.note("DATA", "/the/data")
@@ -48,9 +38,7 @@ def test_the_printed_resume_command_can_be_pasted(
         )
 
 
-def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(
-    shell: Shell,
-) -> None:
+def test_a_study_none_of_whose_cells_can_run_says_each_reason_once_and_writes_nothing(shell):
     cells = ["-m", "parallel=none,dp", "amp=fp32,autocast", "seed=0,1,2"]
     done = shell.train(*cells, "dataset=cifar10", "dataset.root=nowhere")
     assert done.returncode == 4, done.stdout

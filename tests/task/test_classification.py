@@ -1,7 +1,5 @@
 """Classification and its evaluation: every example counted once, however they are spread."""
 
-from __future__ import annotations
-
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +23,7 @@ CPU = torch.device("cpu")
 ALONE = RankContext(0, 1, CPU)
 
 
-def test_the_measure_is_the_confusion_matrix() -> None:
+def test_the_measure_is_the_confusion_matrix():
     random = np.random.default_rng(0)
     output, target = random.normal(size=(200, 4)), random.integers(0, 4, 200)
     counts = Classification(4).measure(torch.from_numpy(output), torch.from_numpy(target))
@@ -36,7 +34,7 @@ def test_the_measure_is_the_confusion_matrix() -> None:
     assert np.array_equal(counts, expected)
 
 
-def test_a_prediction_outside_the_classes_is_counted_in_the_last_column() -> None:
+def test_a_prediction_outside_the_classes_is_counted_in_the_last_column():
     output = F.one_hot(torch.tensor([0, 2, 3, 6, 1]), 7).float()  # seven outputs, three classes
     counts = Classification(3).measure(output, torch.tensor([0, 2, 2, 0, 0]))
     assert counts.tolist() == [[1, 1, 0, 1], [0, 0, 0, 0], [0, 0, 1, 1]]
@@ -123,9 +121,7 @@ def evaluated(
         *((37, 8, 2), (37, 8, 3), (7, 8, 4), (4, 8, 4), (2, 8, 3)),
     ],
 )
-def test_an_evaluation_is_exact_for_any_size_of_batch_and_number_of_processes(
-    count: int, batch_size: int, size: int
-) -> None:
+def test_an_evaluation_is_exact_for_any_size_of_batch_and_processes(count, batch_size, size):
     model, found = network(), examples(count)
     loss, confusion = expectation(model, found)
     for evaluation in evaluated(model, found, batch_size, size):
@@ -135,7 +131,7 @@ def test_an_evaluation_is_exact_for_any_size_of_batch_and_number_of_processes(
         assert evaluation.accuracy == int(confusion.diagonal().sum()) / count
 
 
-def test_a_class_without_examples_has_no_accuracy() -> None:
+def test_a_class_without_examples_has_no_accuracy():
     confusion = torch.tensor([[3, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 1]])
     scores = Classification(3).scores(confusion, ["a", "b", "c"])
     assert scores.each == {"a": 0.75, "b": None, "c": 0.5}
@@ -143,7 +139,7 @@ def test_a_class_without_examples_has_no_accuracy() -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_an_evaluation_leaves_the_network_as_it_was(training: bool) -> None:
+def test_an_evaluation_leaves_the_network_as_it_was(training):
     model = network().train(training)
     before = copy.deepcopy(model.state_dict())
     evaluated(model, examples(20))
@@ -153,7 +149,7 @@ def test_an_evaluation_leaves_the_network_as_it_was(training: bool) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph() -> None:
+def test_an_evaluation_draws_no_random_numbers_and_keeps_no_graph():
     model, recorded = network(), []
     model.register_forward_hook(lambda _, __, output: recorded.append(output.requires_grad))
     before = torch.get_rng_state()

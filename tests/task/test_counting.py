@@ -1,7 +1,5 @@
 """What tasks measure is counted on a GPU as on a CPU, without waiting for it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -13,9 +11,7 @@ from ninefold.task.segmentation import Segmentation
 
 
 @pytest.mark.parametrize("shape", [(1000,), (1,), (0,), (7, 9, 11), (3, 4, 5, 6)])
-def test_numbers_are_counted_without_waiting_as_bincount_counts_them(
-    shape: tuple[int, ...],
-) -> None:
+def test_numbers_are_counted_without_waiting_as_bincount_counts_them(shape):
     cells = torch.randint(0, 12, shape, generator=torch.Generator().manual_seed(0))
     expected = torch.bincount(cells.flatten(), minlength=20)
     for count in (counted, added):
@@ -40,7 +36,7 @@ def cases() -> dict[str, tuple[Task, Tensor, Tensor]]:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["classes", "masks"])
-def test_a_task_measures_on_a_gpu_without_waiting_for_it(name: str) -> None:
+def test_a_task_measures_on_a_gpu_without_waiting_for_it(name):
     task, output, target = cases()[name]
     expected = task.measure(output, target)
     output, target = output.to("cuda"), target.to("cuda")

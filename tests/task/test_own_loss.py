@@ -1,10 +1,6 @@
 """task.loss: a loss of torch.nn or of the user's own, as a mean over examples."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ninefold.config import untrusted
-from ninefold.engine.task import Objective, Task
+from ninefold.engine.task import Objective
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
-from ninefold.task.loss import (
-    mean_over_examples,
-    require_untrained,
-)
+from ninefold.task.loss import mean_over_examples, require_untrained
 from ninefold.task.segmentation import Segmentation
 
 
@@ -28,13 +21,13 @@ def batch() -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("kind", [Classification, Segmentation])
-def test_the_tensors_of_a_loss_move_with_the_network(kind: Callable[..., Task]) -> None:
+def test_the_tensors_of_a_loss_move_with_the_network(kind):
     loss = nn.CrossEntropyLoss(weight=torch.ones(5))
     objective = Objective(nn.Linear(2, 2), kind(5, loss=loss)).to("meta")
     assert {tensor.device.type for tensor in objective.buffers()} == {"meta"}
 
 
-def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_was() -> None:
+def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_was():
     output, target = batch()
     expected = F.cross_entropy(output, target, label_smoothing=0.1)
     for reduction in ("mean", "sum", "none"):
@@ -43,7 +36,7 @@ def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_wa
         assert criterion.reduction == reduction  # it is not changed itself
 
 
-def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() -> None:
+def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split():
     output, target = batch()
     task = Classification(5, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9, 1, 1, 1])))
     whole = task.loss(output[:6], target[:6])
@@ -59,12 +52,12 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split() 
         (1.0, "task.loss=float: the loss returns no tensor"),
     ],
 )
-def test_a_loss_without_a_number_for_each_example_is_one_line(values: Any, found: str) -> None:
+def test_a_loss_without_a_number_for_each_example_is_one_line(values, found):
     with pytest.raises(ConfigError, match=found):
         mean_over_examples(values, 2)
 
 
-def test_a_task_whose_parameters_would_not_be_trained_is_refused() -> None:
+def test_a_task_whose_parameters_would_not_be_trained_is_refused():
     task = nn.Linear(2, 2)
     with pytest.raises(ConfigError, match=r"^error: task=a.b: .*not be trained; it has weight, b"):
         require_untrained("task", "a.b", task)
@@ -85,6 +78,6 @@ def stored(loss: str) -> str:
         "[{_target_: os.system}]",
     ],
 )
-def test_a_strangers_checkpoint_has_no_loss_called(loss: str) -> None:
+def test_a_strangers_checkpoint_has_no_loss_called(loss):
     with pytest.raises(CheckpointError):
         untrusted.for_evaluation(stored(loss), Path("x.pt"), {})

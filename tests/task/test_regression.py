@@ -1,9 +1,6 @@
 """Regression: losses, scores against scikit-learn's, and what it refuses."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ def scores_of(task: Regression, output: Tensor, target: Tensor, parts: int = 4) 
     return task.scores(torch.stack(sums).sum(dim=0), [])
 
 
-def test_scores_are_scikit_learns_however_the_set_is_split() -> None:
+def test_scores_are_scikit_learns_however_the_set_is_split():
     said, found = TARGETS.numpy(), OUTPUTS.numpy()
     rmse = math.sqrt(reference.mean_squared_error(said, found))
     mae, r2 = reference.mean_absolute_error(said, found), reference.r2_score(said, found)
@@ -45,7 +42,7 @@ def test_scores_are_scikit_learns_however_the_set_is_split() -> None:
     assert list(scores.each.values()) == pytest.approx(each, rel=1e-6)
 
 
-def test_r2_may_be_negative_and_is_undefined_for_targets_that_are_all_the_same() -> None:
+def test_r2_may_be_negative_and_is_undefined_for_targets_that_are_all_the_same():
     worse = scores_of(Regression("r2"), OUTPUTS[:, 0] + 1000, TARGETS[:, 0])
     assert worse.score < -100
     same = torch.full((8,), 3.0)
@@ -54,7 +51,7 @@ def test_r2_may_be_negative_and_is_undefined_for_targets_that_are_all_the_same()
         scores_of(Regression("r2"), torch.zeros(8), same)
 
 
-def test_each_metric_has_its_direction_unit_and_margin() -> None:
+def test_each_metric_has_its_direction_unit_and_margin():
     assert scoring(Regression("rmse", "m", 0.5)) == Score("RMSE", "m", "less", 0.5)
     assert scoring(Regression("mae")) == Score("MAE", "", "less", None)
     assert scoring(Regression("r2", "m")) == Score("R2", "", "more", 0.01)
@@ -71,8 +68,8 @@ def test_each_metric_has_its_direction_unit_and_margin() -> None:
         (nn.SmoothL1Loss(), nn.SmoothL1Loss()),
     ],
 )  # fmt: skip
-def test_losses_are_torchs(loss: object, theirs: Callable[[Tensor, Tensor], Tensor]) -> None:
-    found = Regression(loss=loss).loss(OUTPUTS, TARGETS)  # type: ignore[arg-type]
+def test_losses_are_torchs(loss, theirs):
+    found = Regression(loss=loss).loss(OUTPUTS, TARGETS)
     assert found.item() == pytest.approx(theirs(OUTPUTS, TARGETS).item(), rel=1e-6)
 
 
@@ -86,14 +83,12 @@ def test_losses_are_torchs(loss: object, theirs: Callable[[Tensor, Tensor], Tens
         (torch.zeros(4, 1), torch.zeros(4, 1, dtype=torch.complex64)),
     ],
 )
-def test_outputs_and_targets_that_do_not_fit_are_told_with_their_shapes(
-    output: Tensor, target: Tensor
-) -> None:
+def test_outputs_and_targets_that_do_not_fit_are_told_with_their_shapes(output, target):
     with pytest.raises(ConfigError, match=r"^error: task=regression: the model's output is \["):
         Regression().loss(output, target)
 
 
-def test_targets_that_are_no_numbers_are_named_before_the_run_and_after_an_evaluation() -> None:
+def test_targets_that_are_no_numbers_are_named_before_the_run_and_after_an_evaluation():
     bad = np.ones((5, 1), np.float32)
     bad[3:] = np.nan
     with pytest.raises(DataError, match=r"targets: 2 of 5 values .* first of example 3; finite"):

@@ -1,7 +1,5 @@
 """What a function keeps and a run would not train is found, whichever way it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -71,9 +69,7 @@ def plain(output: Tensor, target: Tensor) -> Tensor:
         (nn.Linear, []),
     ],
 )  # fmt: skip
-def test_trained_parameters_that_a_function_keeps_are_named(
-    function: Any, names: list[str]
-) -> None:
+def test_trained_parameters_that_a_function_keeps_are_named(function, names):
     assert trained_in(function) == names
 
 
@@ -89,9 +85,7 @@ ROWS = torch.randn(20, 2), torch.randn(20, 2)
     ],
     ids=["forward", "loss", "metric"],
 )
-def test_compare_refuses_a_function_whose_parameters_no_run_would_train(
-    given: dict[str, Any],
-) -> None:
+def test_compare_refuses_a_function_whose_parameters_no_run_would_train(given):
     *_, name = given
     line = f"^error: {name}=.*: its parameters would not be trained; it has [Hh].*; move them into"
     with pytest.raises(ConfigError, match=line):

@@ -1,7 +1,5 @@
 """What a user adds from outside the package: a segmentation data set, task and preparation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

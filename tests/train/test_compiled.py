@@ -1,11 +1,8 @@
 """A compiled network computes the same, and a profile tells of a run without touching it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,15 +14,14 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.measure import profiler
-from ninefold.measure.profiler import Profile, bound, union, without
+from ninefold.measure.profiler import Profile, bound
 from ninefold.train.kernels import Compiled, compile_notes, require_one_device
-from tests.conftest import Shell, metrics
 
 CPU = torch.device("cpu")
 HERE = RankContext(rank=0, world_size=1, device=CPU)
 
 
-def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_as_it() -> None:
+def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_as_it():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
     keys = list(model.state_dict())
@@ -52,7 +48,7 @@ def test_a_compiled_network_computes_and_learns_as_the_plain_one_and_evaluates_a
 
 
 @pytest.mark.parametrize("replicas", [1, 2])  # of split, of dp
-def test_a_process_with_several_devices_is_refused_before_it_trains(replicas: int) -> None:
+def test_a_process_with_several_devices_is_refused_before_it_trains(replicas):
     require_one_device("default", RankContext(0, 4, CPU, replicas=4))
     with pytest.raises(ConfigError, match=r"^error: compile.mode=default: .*it has 2 here"):
         require_one_device("default", RankContext(0, 1, CPU, replicas=replicas, devices=(CPU, CPU)))
@@ -68,9 +64,7 @@ def test_a_process_with_several_devices_is_refused_before_it_trains(replicas: in
         (0.00, 0.0, 0.0, "the host"),
     ],
 )
-def test_a_run_is_bound_by_what_takes_most_of_a_step(
-    data: float, compute: float, communication: float, cause: str
-) -> None:
+def test_a_run_is_bound_by_what_takes_most_of_a_step(data, compute, communication, cause):
     sentence = bound(data, compute, communication)
     assert sentence.startswith(f"The run is bound by {cause}: ") or (
         cause == "communication" and sentence.startswith("The run is bound by communication ")
@@ -78,14 +72,6 @@ def test_a_run_is_bound_by_what_takes_most_of_a_step(
     shares = [int(part.split()[1].rstrip("%")) for part in sentence.split("(")[1].split(", ")]
     assert sum(shares) == pytest.approx(100, abs=2)
     assert shares == sorted(shares, reverse=True)
-
-
-def test_communication_counts_where_no_operator_is_at_work() -> None:
-    at_work = union([(5, 6), (0, 2), (1, 3)])
-    assert at_work == [(0, 3), (5, 6)]
-    assert without(union([(2, 8)]), at_work) == [(3, 5), (6, 8)]
-    assert without(at_work, union([(0, 9)])) == []
-    assert without(at_work, []) == at_work
 
 
 def event(name: str, start: float, end: float, annotation: bool = False) -> SimpleNamespace:
@@ -97,7 +83,7 @@ def event(name: str, start: float, end: float, annotation: bool = False) -> Simp
     )
 
 
-def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
+def test_the_shares_of_a_step_are_those_of_its_events(tmp_path):
     profile = Profile(tmp_path, HERE)
     profile.see([
         event("batch", 0, 20, annotation=True),
@@ -111,7 +97,7 @@ def test_the_shares_of_a_step_are_those_of_its_events(tmp_path: Path) -> None:
     assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
 
 
-def test_that_a_compiled_backward_pass_delays_gradients_is_a_note_where_they_are_sent() -> None:
+def test_that_a_compiled_backward_pass_delays_gradients_is_a_note_where_they_are_sent():
     several = replace(HERE, world_size=2)
     assert compile_notes("default", HERE, False) == compile_notes(None, several, False) == []
     assert compile_notes("default", several, True) == []  # fsdp compiles what it gathers apart
@@ -119,9 +105,7 @@ def test_that_a_compiled_backward_pass_delays_gradients_is_a_note_where_they_are
     assert note.startswith("No gradient is sent before the whole compiled backward pass is done")
 
 
-def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
-    tmp_path: Path,
-) -> None:
+def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(tmp_path):
     matrix = torch.randn(600, 600)
     taken = 0
 
@@ -142,17 +126,3 @@ def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(
         names = {event.get("name") for event in json.load(file)["traceEvents"]}
     assert {"aten::mm", "batch", "training step"} <= names
     assert (tmp_path / "profile" / "table.txt").read_text() == profile.table
-
-
-@pytest.mark.slow
-def test_a_profiled_run_says_what_bounds_it_and_trains_as_one_without(shell: Shell) -> None:
-    job = ["parallel=ddp", "parallel.processes=2", "log_every=1", "max_steps=5", "logger=quiet"]
-    assert shell.train(*job, "hydra.run.dir=without").returncode == 0
-    done = shell.train(*job, "profile=true", "hydra.run.dir=profiled")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Self CPU %" in done.stdout
-    assert done.stdout.count("The run is bound by ") == 1
-    without, profiled = shell.folder / "without", shell.folder / "profiled"
-    assert len(list((profiled / "profile").glob("rank[01].pt.trace.json.gz"))) == 2
-    assert not (without / "profile").exists()
-    assert metrics(profiled, "loss") == metrics(without, "loss")

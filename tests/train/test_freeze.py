@@ -1,7 +1,5 @@
 """What is frozen gets no gradient, and its batch normalization sees no batch."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -16,7 +14,7 @@ from ninefold.train.optimizer import parameter_groups, trained_parameters
 from tests.conftest import ROOT
 
 
-def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike() -> None:
+def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike():
     model = nn.ModuleDict({f"layer{n}": nn.Linear(2, 2) for n in (1, 10)})
     assert freeze(model, ["layer1."]) == ["freeze: 6 of 12 parameters are not trained."]
     trained = [name for name, value in model.named_parameters() if value.requires_grad]
@@ -26,7 +24,7 @@ def test_a_prefix_freezes_what_is_below_it_and_not_what_begins_alike() -> None:
     assert freeze(model, None) == freeze(model, []) == []
 
 
-def test_a_group_of_frozen_parameters_is_refused() -> None:
+def test_a_group_of_frozen_parameters_is_refused():
     model = resnet18()
     freeze(model, ["layer1"])
     with pytest.raises(
@@ -35,7 +33,7 @@ def test_a_group_of_frozen_parameters_is_refused() -> None:
         parameter_groups(model, [{"match": "layer1*", "lr": 0.1}])
 
 
-def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replaced() -> None:
+def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replaced():
     model = resnet18()
     network = kept_frozen(model, ["bn1", "layer1"])
     model.layer1[0].bn1 = nn.BatchNorm2d(64)  # as a strategy may do
@@ -53,13 +51,13 @@ def test_frozen_batch_normalization_stays_in_evaluation_also_where_it_is_replace
     assert not any(m.training for m in model.modules())
 
 
-def test_a_network_with_frozen_parts_takes_several_inputs() -> None:
+def test_a_network_with_frozen_parts_takes_several_inputs():
     network = kept_frozen(nn.Bilinear(2, 3, 4), ["weight"])
     one, other = torch.ones(5, 2), torch.ones(5, 3)
     assert network(one, other).equal(network(input1=one, input2=other))
 
 
-def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head() -> None:
+def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but_the_head():
     """The recipe in docs/how-to/fine-tuning.md, for torchvision's ResNets."""
     page = (ROOT / "docs" / "how-to" / "fine-tuning.md").read_text()
     page = re.sub(r"'\\\n {4}'", "", page)  # a value on several lines
@@ -70,7 +68,7 @@ def test_the_documented_groups_leave_biases_and_norms_undecayed_and_slow_all_but
     model = resnet50()
     names = {id(value): name for name, value in model.named_parameters()}
     norms = {n for n, module in model.named_modules() if isinstance(module, nn.BatchNorm2d)}
-    (*found,) = parameter_groups(model, groups)  # type: ignore[arg-type]
+    (*found,) = parameter_groups(model, groups)
     assert sum(len(group["params"]) for group in found) == len(names)
     for group in found:
         for name in (names[id(value)] for value in group["params"]):

@@ -1,7 +1,5 @@
 """Weights that a new run starts with: what is loaded from a file, and what stays as drawn."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any
@@ -41,9 +39,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 
 
 @pytest.mark.parametrize(("classes", "prefix"), [(10, ""), (7, "net.")])
-def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
-    tmp_path: Path, classes: int, prefix: str
-) -> None:
+def test_a_head_can_be_left_as_drawn_whether_the_files_fits_or_not(tmp_path, classes, prefix):
     file = {f"{prefix}{name}": value for name, value in network(1, classes).state_dict().items()}
     torch.save(file, tmp_path / "w.pt")
     model, drawn = network(2), network(2).state_dict()
@@ -54,7 +50,7 @@ def test_a_head_can_be_left_as_drawn_whether_that_of_the_file_fits_or_not(
     assert notes[1:] == ["Randomly initialized: classifier.weight, classifier.bias."]
 
 
-def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:
+def test_what_else_does_not_fit_is_still_refused(tmp_path):
     content = network(1).state_dict()
     del content["features.0.weight"]
     torch.save(content, tmp_path / "w.pt")
@@ -64,7 +60,7 @@ def test_what_else_does_not_fit_is_still_refused(tmp_path: Path) -> None:
         load(network(2), job(tmp_path / "w.pt", ["clasifier"]))
 
 
-def test_rank_0_alone_needs_the_file(tmp_path: Path) -> None:
+def test_rank_0_alone_needs_the_file(tmp_path):
     given = {"counted": torch.tensor(7), **network(1).state_dict()}
     torch.save(given, tmp_path / "w.pt")
 
@@ -83,9 +79,7 @@ def test_rank_0_alone_needs_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("weights", [{}, {"weights_backbone": "DEFAULT"}])
-def test_a_builder_of_a_library_fetches_nothing_also_where_its_default_is_pretrained(
-    weights: dict[str, str],
-) -> None:
+def test_a_builder_of_a_library_fetches_nothing_also_where_its_default_is_pretrained(weights):
     net = {"_target_": "torchvision.models.segmentation.fcn_resnet50", "num_classes": 3, **weights}
     found = initial.without_fetching(net)
     assert found == {**net, "weights": None, "weights_backbone": None}
@@ -99,16 +93,14 @@ class Loaded(nn.Linear):
         self.load_state_dict(nn.Linear(3, 2, device="cpu").state_dict())
 
 
-def test_an_evaluation_sizes_a_network_that_loads_its_weights_without_a_warning() -> None:
+def test_an_evaluation_sizes_a_network_that_loads_its_weights_without_a_warning():
     node = {"_target_": "tests.train.test_initial.Loaded"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert build.weight_bytes(OmegaConf.create({"model": {"net": node}})) == 4 * 8
 
 
-def test_a_value_from_the_environment_in_init_is_told_as_its_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_of_the_environment_in_init_is_told_as_reference(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(secrets, "_KNOWN", {})
     folder = tmp_path / "canary-7f3a9c51"
     folder.mkdir()

@@ -1,10 +1,7 @@
 """Which kernels a network runs on: its memory layout, and how cuDNN chooses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +13,7 @@ from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.train import kernels
 from ninefold.train.kernels import memory_format
-from tests.conftest import Shell, result
+from tests.conftest import result
 from tests.faults.runs import one_after_another
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -26,42 +23,36 @@ IMAGE, VOLUME = [3, 32, 32], [1, 16, 16, 16]
 TINY = ("max_steps=1", "clock.warmup=0", "logger=quiet", "dataset.limit=64", "threads=1")
 
 
+FP32, TF32 = Amp("float32"), Amp("float32", tf32=True)
+
+
 @pytest.mark.parametrize(
-    ("shape", "dtype", "device", "layout"),
+    ("shape", "amp", "device", "capability", "layout"),
     [
-        (IMAGE, "float32", CPU, "channels_last"),
-        (IMAGE, "bfloat16", CPU, "channels_last"),
-        (VOLUME, "float32", CPU, "channels_last_3d"),
-        (IMAGE, "float32", GPU, "contiguous_format"),
-        (VOLUME, "float32", GPU, "contiguous_format"),
-        (IMAGE, "float16", GPU, "channels_last"),
-        (VOLUME, "bfloat16", GPU, "channels_last_3d"),
+        (IMAGE, FP32, CPU, None, "channels_last"),
+        (IMAGE, Amp("bfloat16"), CPU, None, "channels_last"),
+        (VOLUME, FP32, CPU, None, "channels_last_3d"),
+        (IMAGE, FP32, GPU, None, "contiguous_format"),
+        (VOLUME, FP32, GPU, None, "contiguous_format"),
+        (IMAGE, Amp("float16"), GPU, None, "channels_last"),
+        (VOLUME, Amp("bfloat16"), GPU, None, "channels_last_3d"),
+        (IMAGE, TF32, GPU, (8, 0), "channels_last"),
+        (IMAGE, TF32, GPU, (7, 5), "contiguous_format"),  # which has no TF32
     ],
 )
-def test_auto_is_channels_last_except_for_full_float32_on_a_gpu(
-    shape: list[int], dtype: str, device: torch.device, layout: str
-) -> None:
-    assert memory_format("auto", shape, Amp(dtype), device) == layout
-
-
-@pytest.mark.parametrize(
-    ("capability", "layout"), [((8, 0), "channels_last"), ((7, 5), "contiguous_format")]
-)
-def test_auto_takes_tf32_for_what_it_is_on_the_gpu_that_is_there(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], layout: str
-) -> None:
+def test_auto_makes_float32_on_gpus_contiguous(monkeypatch, shape, amp, device, capability, layout):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert memory_format("auto", IMAGE, Amp("float32", tf32=True), GPU) == layout
+    assert memory_format("auto", shape, amp, device) == layout
 
 
-def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it() -> None:
+def test_a_layout_that_depends_on_the_precision_is_a_note_of_the_cells_that_have_it():
     (note,) = kernels.notes("auto", "contiguous_format", False, ALONE)
     assert note.startswith("model.memory_format=auto is contiguous here")
     assert kernels.notes("auto", "channels_last", False, ALONE) == []
     assert kernels.notes("contiguous_format", "contiguous_format", False, ALONE) == []
 
 
-def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads() -> None:
+def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads():
     def noted(context: RankContext) -> list[str]:
         return kernels.notes("channels_last", "channels_last", True, context)
 
@@ -70,7 +61,7 @@ def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads() ->
     assert noted(dp)[0].startswith("cudnn_benchmark may search anew in each step here")
 
 
-def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights() -> None:
+def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights():
     with ours.training(*TINY) as run:
         assert run.layout == "channels_last"
         (weight, *_) = (p for p in run.state.model.parameters() if p.dim() == 4 and p.shape[1] > 1)
@@ -80,13 +71,13 @@ def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weight
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused: bool) -> None:
+def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused):
     """As one does that was begun on a GPU and is resumed on a CPU."""
 
     def begun(layout: torch.memory_format) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 4, 2))
-        model = model.to(memory_format=layout)  # type: ignore[call-overload]
+        model = model.to(memory_format=layout)
         return model, torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
 
     def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -107,15 +98,15 @@ def test_a_run_that_goes_on_in_another_layout_goes_on_alike(fused: bool) -> None
             assert other[1].state[theirs][name].stride() == theirs.stride()
 
 
-def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:
+def test_the_result_says_which_kernels_it_is_of(shell):
     chosen = ["model.memory_format=contiguous_format", "cudnn_benchmark=true"]
-    for done in one_after_another(
+    one_after_another(
         shell,
         ["train.py", *TINY, "hydra.run.dir=default"],
         ["train.py", *TINY, "hydra.run.dir=chosen", *chosen],
         ["evaluate.py", "ckpt=default", "hydra.run.dir=evaluated"],
-    ):
-        assert done.returncode == 0, done.stderr
+        code=0,
+    )
     found = {name: result(shell.folder / name) for name in ("default", "chosen")}
     layouts = [each["memory_format"] for each in found.values()]
     assert layouts == ["channels_last", "contiguous_format"]
@@ -132,7 +123,7 @@ def test_the_result_says_which_kernels_it_is_of(shell: Shell) -> None:
     ("amp", "layout"),
     [("fp32", "contiguous_format"), ("tf32", "channels_last"), ("autocast", "channels_last")],
 )
-def test_on_a_gpu_the_layout_follows_the_precision(amp: str, layout: str) -> None:
+def test_on_a_gpu_the_layout_follows_the_precision(amp, layout):
     with ours.training(*TINY, f"amp={amp}", "device=cuda", "cudnn_benchmark=true") as run:
         assert run.layout == layout
         assert torch.backends.cudnn.benchmark
@@ -142,7 +133,7 @@ def test_on_a_gpu_the_layout_follows_the_precision(amp: str, layout: str) -> Non
 
 
 @pytest.mark.gpu
-def test_a_run_begun_on_a_gpu_goes_on_on_a_cpu_in_the_layout_of_the_cpu(tmp_path: Path) -> None:
+def test_a_run_begun_on_a_gpu_goes_on_on_a_cpu_in_the_layout_of_the_cpu(tmp_path):
     with ours.training(*TINY, "device=cuda", "amp=fp32") as run:
         ours.train(run)
         saved = run.state.capture(run.parallel, run.context)

@@ -4,8 +4,6 @@ Counted by a stand-in for CUDA, where one is loaded: a GPU's libraries may launc
 for one operator.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 
@@ -41,9 +39,7 @@ def counts() -> list[int]:
     ],
     ids=lambda value: " ".join(value) or "fp32" if isinstance(value, tuple) else None,
 )
-def test_a_step_launches_so_many_kernels_and_never_waits(
-    overrides: tuple[str, ...], launches: int, copies: int
-) -> None:
+def test_a_step_launches_so_many_kernels_and_never_waits(overrides, launches, copies):
     with stepping((*MLP, *overrides)) as (_, take):
         take(3)
         before = counts()

@@ -1,7 +1,5 @@
 """The loss tracker does not wait for the device; the average is the average."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -41,9 +39,7 @@ def take(
 
 @pytest.mark.parametrize("reads_at_once", [True, False])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(
-    bad: float, reads_at_once: bool
-) -> None:
+def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(bad, reads_at_once):
     model, optimizer, losses = tracked(skip=False, reads_at_once=reads_at_once)
     take(model, optimizer, losses, 1.0)
     before = model.weight.detach().clone()
@@ -55,7 +51,7 @@ def test_after_a_bad_loss_the_weights_stay_those_that_gave_it(
 
 
 @pytest.mark.parametrize("reads_at_once", [True, False])
-def test_the_next_epoch_counts_anew(reads_at_once: bool) -> None:
+def test_the_next_epoch_counts_anew(reads_at_once):
     model, optimizer, losses = tracked(skip=False, reads_at_once=reads_at_once)
     take(model, optimizer, losses, float("nan"))
     losses.start_epoch()
@@ -66,7 +62,7 @@ def test_the_next_epoch_counts_anew(reads_at_once: bool) -> None:
     assert not torch.equal(model.weight, before)
 
 
-def test_losses_that_are_to_be_skipped_are_left_out_of_the_sum() -> None:
+def test_losses_that_are_to_be_skipped_are_left_out_of_the_sum():
     _, _, losses = tracked(skip=True)
     for loss in (2.0, float("nan"), 3.0):
         losses.add(torch.tensor(loss))
@@ -74,7 +70,7 @@ def test_losses_that_are_to_be_skipped_are_left_out_of_the_sum() -> None:
     assert (losses.total, losses.bad, losses.last) == (5.0, 1, 3.0)
 
 
-def test_an_optimizer_that_is_not_fused_is_left_alone() -> None:
+def test_an_optimizer_that_is_not_fused_is_left_alone():
     model, optimizer, losses = tracked(skip=False, fused=False)
     take(model, optimizer, losses, float("nan"))
     losses.read()
@@ -82,7 +78,7 @@ def test_an_optimizer_that_is_not_fused_is_left_alone() -> None:
     assert model.weight.isnan().all()
 
 
-def test_the_average_moves_towards_the_weights_by_one_minus_its_decay() -> None:
+def test_the_average_moves_towards_the_weights_by_one_minus_its_decay():
     model = nn.Linear(2, 1)
     with torch.no_grad():
         model.weight.fill_(0.0)
@@ -97,7 +93,7 @@ def test_the_average_moves_towards_the_weights_by_one_minus_its_decay() -> None:
     assert model.weight.flatten().tolist() == [1.0, 1.0]
 
 
-def test_the_decay_is_warmed_up_and_goes_on_where_it_was() -> None:
+def test_the_decay_is_warmed_up_and_goes_on_where_it_was():
     model = nn.Linear(1, 1, bias=False)
     with torch.no_grad():
         model.weight.fill_(0.0)

@@ -1,7 +1,5 @@
 """What a training on a GPU does that one on a CPU cannot show."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -81,9 +79,7 @@ def deterministic() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.mark.gpu
-def test_a_resumed_run_is_bitwise_the_whole_one(
-    deterministic: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_a_resumed_run_is_bitwise_the_whole_one(deterministic, tmp_path):
     job = (*deterministic, *HALF, f"model.net._target_={__name__}.Dropping")
     whole = trained(tmp_path / "whole", *job)
     trained(tmp_path / "parts", *job, "max_steps=7")
@@ -95,36 +91,10 @@ def test_a_resumed_run_is_bitwise_the_whole_one(
 
 
 @pytest.mark.gpu
-def test_the_first_bad_loss_leaves_the_weights_as_they_were(tmp_path: Path) -> None:
+def test_the_first_bad_loss_leaves_the_weights_as_they_were(tmp_path):
     how = ("device=cuda", "optimizer.lr=1e30", "log_every=9", "clock.sample=0")
     with training(tmp_path, *how) as run, pytest.raises(NumericsError, match="at step 2"):
         train(run)
     weights = list(run.state.model.parameters())
     assert max(weight.abs().max().item() for weight in weights) > 1e29  # of the first step
     assert all(weight.isfinite().all() for weight in weights)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("how", [(), HALF], ids=["fp32", "float16 and a scaler"])
-def test_between_log_points_the_host_never_waits_for_a_step(
-    how: tuple[str, ...], tmp_path: Path
-) -> None:
-    with training(tmp_path, *how, "device=cuda", "log_every=1000", "clock.sample=0") as run:
-        epoch = run.batches.epoch
-
-        def watched(*arguments: Any) -> Iterator[tuple[Tensor, Tensor]]:
-            """Waiting is an error from the third batch on: the first ones allocate."""
-            try:
-                for number, batch in enumerate(epoch(*arguments)):
-                    if number > 1:
-                        torch.cuda.set_sync_debug_mode("error")
-                    yield batch
-            finally:  # the loop ends at its last step, and does not ask for another batch
-                torch.cuda.set_sync_debug_mode("default")
-
-        run.warmup.steps = 0
-        run.batches.epoch = watched  # type: ignore[method-assign]
-        try:
-            train(run)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")

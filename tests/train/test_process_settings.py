@@ -1,7 +1,5 @@
 """Memory that a step frees is the next one's."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys
@@ -24,12 +22,6 @@ def faults():
 faults()
 print(faults())
 """
-BEGIN = """
-from benchmarks import ours
-from omegaconf import OmegaConf
-from ninefold.train import build
-build.begin(OmegaConf.create(ours.job("parallel={}").text))
-"""
 
 
 def faults(how: str) -> int:
@@ -49,19 +41,13 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glib
 
 
 @glibc
-def test_memory_that_was_freed_is_had_again_without_a_page_fault() -> None:
+def test_memory_that_was_freed_is_had_again_without_a_page_fault():
     assert faults("keep_freed()") < 100
 
 
 @glibc
-def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_back() -> None:
+def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_back():
     assert faults("give_back_freed()") > 300  # of huge pages too, if there are any
-
-
-@pytest.mark.slow
-@glibc
-def test_a_run_keeps_freed_memory() -> None:
-    assert faults(BEGIN.format("ddp")) < 100
 
 
 RESIDENT = """
@@ -95,11 +81,11 @@ with ours.training(*wide, "device=cuda", "clock.warmup=1") as run:
 
 
 @glibc
-def test_memory_that_was_kept_is_given_back_when_it_is_asked_for() -> None:
+def test_memory_that_was_kept_is_given_back_when_it_is_asked_for():
     assert printed(KEPT) > 80e6
 
 
 @pytest.mark.gpu
 @glibc
-def test_on_a_gpu_the_copies_of_the_warm_up_are_given_back_to_the_host() -> None:
+def test_on_a_gpu_the_copies_of_the_warm_up_are_given_back_to_the_host():
     assert printed(WARM_UP) < 10e6

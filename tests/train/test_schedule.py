@@ -1,7 +1,5 @@
 """Learning rates: warm-up and schedules by step, and their exact resume."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -16,17 +14,10 @@ from ninefold.errors import ConfigError
 from tests.conftest import metrics
 
 SMALL = [
-    "dataset=synthetic",
-    "dataset.shape=[1,4,4]",
-    "dataset.train_count=64",
-    "batch_size=16",
-    "model.net.width=8",
-    "threads=1",
-    "checkpoint.every=null",
-    "logger=jsonl",
-    "log_every=1",
+    "dataset=synthetic", "dataset.shape=[1,4,4]", "dataset.train_count=64", "batch_size=16",
+    "model.net.width=8", "threads=1", "checkpoint.every=null", "logger=jsonl", "log_every=1",
     "epochs=3",
-]
+]  # fmt: skip
 STEPS, PER_EPOCH, LR = 12, 4, 0.001
 
 
@@ -41,40 +32,34 @@ def cosine(position: float) -> float:
     return LR * (1 + math.cos(math.pi * position)) / 2
 
 
-def test_a_scheduler_is_stepped_per_epoch_by_default() -> None:
-    expected = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
-    assert rates("scheduler=cosine") == pytest.approx(expected)
+EPOCHS = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
+WARM = [min(1, step / 5) for step in range(1, STEPS + 1)]
+COURSES: dict[str, tuple[list[str], list[float]]] = {
+    "per epoch": (["scheduler=cosine"], EPOCHS),
+    "per step": (
+        ["scheduler=cosine", "scheduler.per=step"], [cosine(step / STEPS) for step in range(STEPS)]
+    ),
+    "per step, warmed up": (
+        ["scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5"],
+        [*(LR * factor for factor in WARM[:5]),
+         *(cosine(step / (STEPS - 5)) for step in range(STEPS - 5))],
+    ),
+    "per epoch, warmed up": (
+        ["scheduler=cosine", "scheduler.warmup=5"],
+        [rate * factor for rate, factor in zip(EPOCHS, WARM, strict=True)],
+    ),
+    "plateau, warmed up": (["scheduler.warmup=2", "max_steps=3"], [LR / 2, LR, LR]),
+}  # fmt: skip
 
 
-def test_a_scheduler_stepped_per_step_reaches_its_end_with_the_run() -> None:
-    expected = [cosine(step / STEPS) for step in range(STEPS)]
-    assert rates("scheduler=cosine", "scheduler.per=step") == pytest.approx(expected)
-
-
-def test_warm_up_rises_linearly_to_the_schedulers_rate() -> None:
-    warm = [LR * step / 5 for step in range(1, 6)]
-    then = [cosine(step / (STEPS - 5)) for step in range(STEPS - 5)]
-    assert rates("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5") == pytest.approx(
-        warm + then
-    )
-    epochs = [cosine(step // PER_EPOCH / 3) for step in range(STEPS)]
-    factors = [min(1, step / 5) for step in range(1, STEPS + 1)]
-    assert rates("scheduler=cosine", "scheduler.warmup=5") == pytest.approx(
-        [rate * factor for rate, factor in zip(epochs, factors, strict=True)]
-    )
-
-
-def test_plateau_can_be_warmed_up_but_not_stepped_per_step() -> None:
-    assert rates("scheduler.warmup=2", "max_steps=3") == pytest.approx([LR / 2, LR, LR])
-    with (
-        pytest.raises(ConfigError, match=r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
-        ours.training(*SMALL, "scheduler.per=step"),
-    ):
-        pass
+@pytest.mark.parametrize("name", COURSES)
+def test_the_rate_of_each_step_is_the_schedulers_and_rises_to_it_in_a_warm_up(name):
+    overrides, expected = COURSES[name]
+    assert rates(*overrides) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
-def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate: float) -> None:
+def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate):
     with ours.training(*SMALL, "scheduler=none") as run:
         run.state.optimizer.param_groups[0]["lr"] = rate
         line = rf"^error: learning rate={rate:g}: it was set so by step 1; a number of at least 0"
@@ -84,7 +69,7 @@ def test_a_learning_rate_that_is_none_ends_the_run_in_one_line(rate: float) -> N
 
 @pytest.mark.parametrize("per", ["epoch", "step"])
 @pytest.mark.parametrize("at", [3, 4, 9])
-def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
+def test_a_schedule_resumes_exactly(per, at):
     def made() -> tuple[torch.optim.Optimizer, Schedule]:
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
         inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8, eta_min=1e-5)
@@ -120,9 +105,7 @@ def test_a_schedule_resumes_exactly(per: str, at: int) -> None:
         ({"rates": [math.nan]}, "rates: one of at least 0 for each group is expected"),
     ],
 )
-def test_a_schedule_does_not_continue_from_numbers_that_none_has(
-    changed: dict[str, Any], said: str
-) -> None:
+def test_a_schedule_does_not_continue_from_numbers_that_none_has(changed, said):
     optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=LR)
     inner = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8)
     plan = schedule(inner, optimizer, "step", warmup=5)
@@ -130,7 +113,7 @@ def test_a_schedule_does_not_continue_from_numbers_that_none_has(
         plan.load_state_dict({**plan.state_dict(), **changed})
 
 
-def test_parameter_groups_have_their_own_options() -> None:
+def test_parameter_groups_have_their_own_options():
     groups = "optimizer.groups=[{match: '*.bias', weight_decay: 0}, {match: 'classifier*', lr: 1}]"
     with ours.training(*SMALL, groups) as run:
         first, biases, classifier = run.state.optimizer.param_groups
@@ -154,7 +137,7 @@ def foreign(model: nn.Module) -> Any:
 
 
 @pytest.mark.parametrize("scaled", [True, False])
-def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
+def test_parameter_groups_of_a_users_function(scaled):
     """The rest is a group of the optimizer's own options; what is frozen is in none."""
     groups = f"{{_target_: {__name__}.layered, decay: 0.5, scaled: {scaled}, _partial_: true}}"
     with ours.training(*SMALL, f"optimizer.groups={groups}", "freeze=[features.0]") as run:
@@ -181,10 +164,9 @@ def test_parameter_groups_of_a_users_function(scaled: bool) -> None:
         (["optimizer=sgd", "optimizer.momentum=0"], r"optimizer=torch\.optim\.SGD: .*Nesterov"),
         (["+optimizer.foo=1"], r"optimizer=torch\.optim\.AdamW: .*'foo'"),
         (["scheduler.factor=1"], r"scheduler=\S+ReduceLROnPlateau: .*Factor should be < 1"),
+        (["scheduler.per=step"], r"scheduler\.per=step: ReduceLROnPlateau takes an epoch"),
     ],
 )  # fmt: skip
-def test_what_an_optimizer_or_a_scheduler_does_not_take_is_an_error_of_the_configuration(
-    wrong: list[str], line: str
-) -> None:
+def test_what_an_optimizer_or_scheduler_does_not_take_is_a_configuration_error(wrong, line):
     with pytest.raises(ConfigError, match=rf"^error: {line}"), ours.training(*SMALL, *wrong):
         pass

@@ -1,7 +1,5 @@
 """What best.pt, patience and plateau follow: the task's score, in its own direction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +60,7 @@ class Growing:
         return Scores(0.5)
 
 
-def test_sums_of_another_shape_are_an_error_of_the_task_in_one_line() -> None:
+def test_sums_of_another_shape_are_an_error_of_the_task_in_one_line():
     with ours.training(*SMALL, "epochs=1") as run:
         task = run.objective.task
         del run.objective.task
@@ -89,9 +87,7 @@ def script(run: TrainingRun, score: Score | str, values: Sequence[float]) -> Non
         ("accuracy", [0.0, 0.5, 0.5, 0.5, 0.9, 0.9], 0.5, 4),
     ],
 )
-def test_best_pt_and_patience_follow_the_direction_of_the_score(
-    score: Score | str, values: list[float], best: float, epochs: int
-) -> None:
+def test_best_pt_and_patience_follow_the_direction_of_the_score(score, values, best, epochs):
     with ours.training(*SMALL, *SAVED) as run:
         script(run, score, values)
         train(run)
@@ -116,9 +112,7 @@ def test_best_pt_and_patience_follow_the_direction_of_the_score(
         (Score("RMSE", better="sideways"), 1.0, r"task\.score=.*'sideways'.*: its direction is no"),
     ],
 )  # fmt: skip
-def test_a_score_that_cannot_be_is_an_error_in_one_line(
-    score: Score, value: Any, line: str
-) -> None:
+def test_a_score_that_cannot_be_is_an_error_in_one_line(score, value, line):
     with ours.training(*SMALL, "epochs=1") as run:
         script(run, score, [value])
         with pytest.raises((ConfigError, NumericsError), match=f"^error: {line}"):

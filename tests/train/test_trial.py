@@ -3,8 +3,6 @@
 And what is tried changes nothing: no weight, buffer, state or random number.
 """
 
-from __future__ import annotations
-
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -26,10 +24,8 @@ from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective, Scores
 from ninefold.errors import ConfigError, Failure
 from ninefold.model import Output
-from ninefold.task.classification import Classification
 from ninefold.task.segmentation import Segmentation
 from ninefold.train.trial import Trial
-from tests.conftest import Shell
 from tests.faults.refusals import refused
 
 CPU = torch.device("cpu")
@@ -101,7 +97,7 @@ def evaluate(
     of.evaluation(examples(count, inputs, targets), AsFloats(), "abcde")
 
 
-def test_what_is_tried_changes_nothing() -> None:
+def test_what_is_tried_changes_nothing():
     network, task = resnet18(num_classes=10).train(), Own()
     images = torch.rand(2, 3, 64, 64)
     before = {name: value.clone() for name, value in network.state_dict().items()}
@@ -117,7 +113,7 @@ def test_what_is_tried_changes_nothing() -> None:
     assert task.calls == 0
 
 
-def test_a_batch_of_one_example_is_tried_where_a_device_computes_one() -> None:
+def test_a_batch_of_one_example_is_tried_where_a_device_computes_one():
     step(trial(), 64)
     line = r"^error: batch_size=64: a device computes 1 example at a time, .*more than 1 value per"
     with pytest.raises(ConfigError, match=line):
@@ -141,9 +137,7 @@ def raising(error: Exception) -> Callable[..., Any]:
         (Net(), Own(loss=raising(KeyError("gone"))), "model=net: .*test_trial.py:.*KeyError"),
     ],
 )  # fmt: skip
-def test_a_training_step_that_fails_is_told_before(
-    network: nn.Module, task: Any, line: str
-) -> None:
+def test_a_training_step_that_fails_is_told_before(network, task, line):
     with pytest.raises(ConfigError, match=f"^error: {line}"):
         step(trial(network, task), 64)
 
@@ -172,14 +166,12 @@ class Pairs(nn.Linear):
         (nn.Conv2d(1, 5, 1), "task=own: its `loss` fails .*, on outputs .*5, 4, 4.* and targets"),
     ],
 )  # fmt: skip
-def test_a_model_that_does_not_fit_its_examples_or_its_task_is_told_before(
-    network: nn.Module, line: str
-) -> None:
+def test_a_model_that_does_not_fit_its_examples_or_its_task_is_told_before(network, line):
     with pytest.raises(ConfigError, match=f"^error: {line}"):
         evaluate(trial(network))
 
 
-def test_a_part_of_the_output_can_be_the_prediction() -> None:
+def test_a_part_of_the_output_can_be_the_prediction():
     network = Pairs(dict)
     evaluate(replace(trial(network), part="out"))
     assert torch.equal(Output(network, "aux")(INPUTS), network(INPUTS)["aux"])
@@ -187,7 +179,7 @@ def test_a_part_of_the_output_can_be_the_prediction() -> None:
         evaluate(replace(trial(network), part="x"))
 
 
-def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
+def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got():
     own = trial(task=Own(loss=nn.NLLLoss(torch.ones(3))), own="a.b")
     with pytest.raises(ConfigError, match=r"^error: task.loss=a.b: it fails on outputs \[5\] and"):
         evaluate(own)
@@ -205,9 +197,7 @@ def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got() -> None:
         ({"scores": lambda sums, names: Scores({}[names[:1]])}, "`scores` fails .*KeyError"),
     ],
 )  # fmt: skip
-def test_an_evaluation_that_fails_is_told_before(
-    methods: dict[str, Callable[..., Any]], line: str
-) -> None:
+def test_an_evaluation_that_fails_is_told_before(methods, line):
     with pytest.raises(ConfigError, match=rf"^error: task=own: .*{line}"):
         evaluate(trial(task=Own(**methods)))
 
@@ -219,24 +209,18 @@ def test_an_evaluation_that_fails_is_told_before(
         {"scores": lambda sums, names: Scores([0.5][int(sums[1]) < 9])},  # as of too few examples
     ],
 )
-def test_an_evaluation_that_may_go_well_is_not_refused(methods: dict[str, Any]) -> None:
+def test_an_evaluation_that_may_go_well_is_not_refused(methods):
     evaluate(trial(task=Own(**methods)), 96)
 
 
-def test_classification_refuses_targets_that_are_no_classes() -> None:
-    line = r"^error: task=classification: the targets are float32 \[5\]; a class number for each"
-    with pytest.raises(ConfigError, match=line):
-        evaluate(trial(task=Classification(5)), 64, targets=torch.rand(2, 5))
-
-
-def test_masks_that_are_void_in_the_first_examples_are_not_refused() -> None:
+def test_masks_that_are_void_in_the_first_examples_are_not_refused():
     network = nn.Conv2d(1, 5, 1)
     void = torch.full((2, 4, 4), 255, dtype=torch.uint8)
     evaluate(trial(network, Segmentation(5, 255)), 64, targets=void)
 
 
 @pytest.mark.parametrize("method", ["measure", "scores"])
-def test_a_later_error_in_a_users_task_is_named_as_hers(method: str) -> None:
+def test_a_later_error_in_a_users_task_is_named_as_hers(method):
     task = Own(**{method: raising(ValueError("later"))})
     with pytest.raises(Failure, match=rf"^error: task=Own: its `{method}` failed.*test_trial.py:"):
         evaluation.evaluate(
@@ -255,9 +239,7 @@ class Floats(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize("parallel", ["none", pytest.param("ddp", marks=pytest.mark.slow)])
-def test_float_targets_under_classification_are_told_before_the_first_step(
-    shell: Shell, parallel: str
-) -> None:
+def test_float_targets_under_classification_are_told_before_the_first_step(shell, parallel):
     (shell.folder / "floats.py").write_text(FLOATS)
     done = shell.train(
         "dataset=mapped", "dataset.train={_target_: floats.Floats}", "dataset.classes=5",
@@ -306,7 +288,7 @@ def drawing(output: Tensor, target: Tensor) -> Tensor:
     ],
     ids=["mean", "sum", "Cox", "NT-Xent", "class weights", "-100", "draws", "drawn sum", "nll"],
 )
-def test_a_loss_that_is_no_mean_over_the_examples_of_a_batch_is_seen(loss: Any, mean: bool) -> None:
+def test_a_loss_that_is_no_mean_over_the_examples_of_a_batch_is_seen(loss, mean):
     torch.manual_seed(0)
     few = Examples(torch.rand(40, 1, 4, 4).numpy(), torch.randint(0, 5, (40,)).numpy())
     assert trial(task=Own(loss=loss)).has_mean_loss(few, AsFloats(), 0) is mean
@@ -327,9 +309,7 @@ class Experts(nn.Module):
 
 
 @pytest.mark.parametrize(("pooler", "unused"), [(True, ["weight", "bias"]), (False, [])])
-def test_parameters_that_a_whole_batch_does_not_use_are_named(
-    pooler: bool, unused: list[str]
-) -> None:
+def test_parameters_that_a_whole_batch_does_not_use_are_named(pooler, unused):
     torch.manual_seed(0)
     some = Examples(torch.rand(64, 1, 4, 4).numpy(), torch.randint(0, 5, (64,)).numpy())
     found = trial(Experts(pooler)).step(some, AsFloats(), 0, 64, 1)
@@ -341,7 +321,7 @@ def penalty(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target) + (found.norm(dim=1) - 1).pow(2).mean()
 
 
-def test_a_loss_that_takes_gradients_is_evaluated_with_gradients_enabled() -> None:
+def test_a_loss_that_takes_gradients_is_evaluated_with_gradients_enabled():
     task = Own(loss=penalty)
     tried = trial(task=task)
     assert tried.evaluation(examples(65, INPUTS, TARGETS), AsFloats(), "abcde")

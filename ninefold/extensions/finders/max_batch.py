@@ -20,16 +20,9 @@ from ninefold.study.screen import Announcements
 # Overrides of an attempt. The second step is the first that has everything in memory, and an epoch
 # may have a single step.
 ATTEMPT = (
-    "max_steps=2",
-    "epochs=2",
-    "checkpoint.every=null",
-    "numerics=0",
-    "profile=false",
-    "clock.warmup=1",
-    "clock.sample=0",
-    "launch.inline=false",
-    "launch.max_restarts=0",
-)
+    "max_steps=2", "epochs=2", "checkpoint.every=null", "numerics=0", "profile=false",
+    "clock.warmup=1", "clock.sample=0", "launch.inline=false", "launch.max_restarts=0",
+)  # fmt: skip
 PRECISION = 1 / 16  # of the largest that fits: the bisection ends there
 SHARE = 0.8  # of the free memory that an attempt on a CPU may be expected to need
 WHOLE_SET = "the whole training set fits"
@@ -159,12 +152,10 @@ def largest_batch(refuses: Refuses, start: int, most: int, step: int) -> Largest
 
 # What CUDA kernels say of tensors with more elements than they can index.
 TOO_LARGE = (
-    "numeric_limits<int32_t>::max()",
-    "integer out of range",
-    "too large for the channels_last CUDA kernel",
-    "less than INT_MAX elements",
+    "numeric_limits<int32_t>::max()", "integer out of range",
+    "too large for the channels_last CUDA kernel", "less than INT_MAX elements",
     "canUse32BitIndexMath",
-)
+)  # fmt: skip
 # What cuDNN says when no algorithm's workspace fits. A GPU that lacks a dtype says the same, but
 # then the smallest batch fails too.
 NO_ALGORITHM = (

@@ -30,14 +30,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from torch.distributed.tensor import DTensor
 
 from ninefold.checkpoint import manifest
-from ninefold.checkpoint.hashing import (
-    Hashing,
-    Listing,
-    digest,
-    digest_of,
-    listing,
-    read_back,
-)
+from ninefold.checkpoint.hashing import Hashing, Listing, digest, digest_of, listing, read_back
 from ninefold.checkpoint.loading import require_bounded
 from ninefold.checkpoint.manifest import Entry
 from ninefold.checkpoint.writer import Writer

@@ -17,12 +17,7 @@ KEY = "WANDB_API_KEY"
 
 
 def logger(
-    run: Run,
-    project: str,
-    entity: str | None,
-    group: str | None,
-    mode: str | None,
-    wait: float,
+    run: Run, project: str, entity: str | None, group: str | None, mode: str | None, wait: float
 ) -> Tracked:
     """The logger of a run.
 

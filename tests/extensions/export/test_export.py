@@ -1,13 +1,10 @@
 """An exported file computes what the evaluation computes, and is there only once that is seen."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import json
 import math
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -37,7 +34,6 @@ from ninefold.extensions.export.run import alone
 from ninefold.task.classification import Classification
 from ninefold.train import build
 from ninefold.train.evaluate import Restored
-from tests.conftest import Shell, wait_until
 from tests.dataset import scenes
 from tests.extensions.export.made import Different, run_folder
 
@@ -73,8 +69,7 @@ def opened(path: Path, name: str, job: DictConfig) -> Callable[[Tensor], Tensor]
         session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         return lambda inputs: torch.from_numpy(session.run(None, {"input": inputs.numpy()})[0])
     if name == "pt2":
-        found: Callable[[Tensor], Tensor] = torch.export.load(str(path)).module()
-        return found
+        return torch.export.load(str(path)).module()
     from safetensors.torch import load_file
 
     model = build.network(job).eval()
@@ -83,18 +78,14 @@ def opened(path: Path, name: str, job: DictConfig) -> Callable[[Tensor], Tensor]
 
 
 def described(folder: Path) -> dict[str, Any]:
-    found = json.loads((folder / "export" / "export.json").read_text())
-    assert isinstance(found, dict)
-    return found
+    return json.loads((folder / "export" / "export.json").read_text())
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
     "name", ["convnet", *(pytest.param(n, marks=pytest.mark.slow) for n in MODELS)]
 )
-def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
-    name: str, masks: Path, tmp_path: Path
-) -> None:
+def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(name, masks, tmp_path):
     job = run_folder(tmp_path, *job_of(name, masks))
     examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
     examples = examples.first(300)
@@ -133,9 +124,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(
     ]  # fmt: skip
 
 
-def test_an_export_leaves_no_file_in_the_temporary_folder_and_no_telemetry_on(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_leaves_no_file_in_the_temporary_folder_and_no_telemetry_on(shell, monkeypatch):
     """onnxruntime's would make its identity and its events files there, before it sends them."""
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)  # as an export before has set it
     run_folder(shell.folder / "run", "dataset=digits", "model=convnet")
@@ -145,7 +134,7 @@ def test_an_export_leaves_no_file_in_the_temporary_folder_and_no_telemetry_on(
         assert [name for name in os.listdir(place) if "torchinductor" not in name] == []
 
 
-def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path: Path) -> None:
+def test_without_preparation_a_graph_takes_what_the_network_takes(tmp_path):
     run_folder(tmp_path, "dataset=digits", "model=convnet")
     out = tmp_path / "elsewhere" / "net.pt2"
     assert main([f"ckpt={tmp_path}", "format=pt2", "prepare=false", f"out={out}"]) == 0
@@ -167,9 +156,7 @@ def mine(folder: Path, name: str) -> list[str]:
     return [f"--config-dir={folder / 'conf'}", "model=mine"]
 
 
-def test_the_export_of_a_network_that_samples_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_export_of_a_network_that_samples_says_so(tmp_path, capsys):
     """What draws the same numbers again is verified; onnxruntime draws its own."""
     own = mine(tmp_path, "Sampling")
     run = tmp_path / "run"
@@ -190,9 +177,7 @@ def test_the_export_of_a_network_that_samples_says_so(
         ("Turned", "error: export=pt2: 64 of 64 decisions are others; "),
     ],
 )
-def test_a_file_that_computes_something_else_never_gets_its_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, line: str
-) -> None:
+def test_a_file_that_computes_something_else_never_gets_its_name(tmp_path, capsys, name, line):
     model = Different(10)
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     (tmp_path / "export").mkdir()
@@ -204,9 +189,7 @@ def test_a_file_that_computes_something_else_never_gets_its_name(
     assert (tmp_path / "export" / "model.pt2").read_text() == "the old file"
 
 
-def test_a_network_that_no_graph_can_hold_is_refused_in_a_line_with_that_of_its_code(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_network_that_no_graph_can_hold_is_refused_with_its_line_of_code(tmp_path, capsys):
     """Unless torch does not tell it, as that of a size which the code makes a number of."""
     torch.save(Different(10).state_dict(), tmp_path / "weights.pt")
     file = Path(inspect.getfile(Different))
@@ -221,7 +204,7 @@ def test_a_network_that_no_graph_can_hold_is_refused_in_a_line_with_that_of_its_
         assert line.startswith(f"error: format=onnx: the network cannot be exported so; {said}")
 
 
-def test_a_file_that_returns_another_shape_is_refused_with_its_format() -> None:
+def test_a_file_that_returns_another_shape_is_refused_with_its_format():
     model, ones = torch.nn.Identity(), torch.ones(5, 3)
     source = graph.Exported(model, model, model, ones, ones, ones, False)
     with pytest.raises(NumericsError, match=r"^error: export=onnx: the file returns torch.float32"):
@@ -238,7 +221,7 @@ def changed(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return path
 
 
-def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_path: Path) -> None:
+def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_path):
     from safetensors import safe_open
 
     changed(tmp_path, lambda content: content["model"].pop("classifier.bias"))
@@ -253,70 +236,55 @@ def test_an_export_of_partly_loaded_weights_says_so_beside_and_in_the_file(tmp_p
     ("package", "kind"),
     [("onnxruntime", "onnx"), ("onnxscript", "onnx"), ("safetensors.torch", "safetensors")],
 )
-def test_without_its_package_a_format_says_what_to_install(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    package: str,
-    kind: str,
-) -> None:
+def test_without_its_package_a_format_names_it(tmp_path, monkeypatch, capsys, package, kind):
     run_folder(tmp_path, "dataset=digits", "model=convnet")
     monkeypatch.setitem(sys.modules, package, None)
     assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 2
     name = package.partition(".")[0]
-    assert capsys.readouterr().err == (
-        f"error: format={kind}: {name} is not installed; the extra {kind} has it; "
-        f"pip install '.[{kind}]' in a clone, or pip install 'WHEEL[{kind}]'\n"
-    )
+    line = f"error: format={kind}: {name} is not installed; the extra {kind} has it; pip install "
+    assert capsys.readouterr().err.startswith(line)
 
 
-def test_where_two_classes_are_as_good_as_equal_either_may_be_chosen() -> None:
+def test_where_two_classes_are_as_good_as_equal_either_may_be_chosen():
     tied = torch.tensor([[1.0, 1.0 + 1e-6], [2.0, 1.0]])
     assert check.compared_choices(tied, tied.flip(1)) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "line"),
-    [
-        ([], 2, "error: format=null: nothing says what to write; safetensors, onnx, pt2 are"),
-        (["format=tflite"], 2, "error: format=tflite: no such value; safetensors, onnx, pt2 are"),
-        (["format=pt2", "wich=best"], 2, "error: wich=best: no such key; "),
-        (["format=pt2", "which=best"], 3, "error: which=best: there is no such checkpoint; "),
-        (["format=safetensors", "prepare=true"], 2, "error: prepare=true: a file of weights "),
-        (["format=onnx", "out=a.pt"], 2, "error: out=a.pt: not the name of a file to write as "),
-        (["format=pt2", "model.net.wdth=4"], 2, "error: "),
-        (["format=pt2", "weights=average"], 3, "error: weights=average: this checkpoint has none;"),
-        (["format=pt2", "model=alexnet"], 3, "error: ckpt="),
-    ],
-)
-def test_a_wrong_argument_is_one_line_and_writes_nothing(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    line: str,
-) -> None:
-    run_folder(tmp_path, "dataset=digits", "model=convnet")
+def strangers(content: dict[str, Any]) -> None:
+    target = "ninefold.model.convnet.ConvNet"
+    content["config"] = content["config"].replace(target, "os.system")
+
+
+def not_finite(content: dict[str, Any]) -> None:
+    content["model"]["classifier.bias"].fill_(math.nan)
+
+
+REFUSED: list[tuple[Callable[[dict[str, Any]], object], list[str], int, str]] = [
+    (len, [], 2, "error: format=null: nothing says what to write; safetensors, onnx, pt2 are"),
+    (len, ["format=tflite"], 2, "error: format=tflite: no such value; safetensors, onnx, pt2 are"),
+    (len, ["format=pt2", "wich=best"], 2, "error: wich=best: no such key; "),
+    (len, ["format=pt2", "which=best"], 3, "error: which=best: there is no such checkpoint; "),
+    (len, ["format=safetensors", "prepare=true"], 2, "error: prepare=true: a file of weights "),
+    (len, ["format=onnx", "out=a.pt"], 2, "error: out=a.pt: not the name of a file to write as "),
+    (len, ["format=pt2", "model.net.wdth=4"], 2, "error: "),
+    (len, ["format=pt2", "weights=average"], 3, "error: weights=average: this checkpoint has none"),
+    (len, ["format=pt2", "model=alexnet"], 3, "error: ckpt="),
+    (strangers, ["format=pt2"], 3, "its configuration names the target os.system"),
+    (not_finite, ["format=onnx"], 6, "last.pt: classifier.bias in it is not finite; 10 of its "),
+]
+
+
+@pytest.mark.parametrize(("change", "arguments", "code", "line"), REFUSED)
+def test_what_cannot_be_exported_is_one_line(tmp_path, capsys, change, arguments, code, line):
+    changed(tmp_path, change)
     assert main([f"ckpt={tmp_path}", *arguments]) == code
     (found,) = capsys.readouterr().err.splitlines()
-    assert found.startswith(line)
+    assert found.startswith("error: ")
+    assert line in found
     assert os.listdir(tmp_path) == ["checkpoints"]
 
 
-def test_a_strangers_checkpoint_builds_nothing_but_what_conf_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def change(content: dict[str, Any]) -> None:
-        target = "ninefold.model.convnet.ConvNet"
-        content["config"] = content["config"].replace(target, "os.system")
-
-    changed(tmp_path, change)
-    assert main([f"ckpt={tmp_path}", "format=pt2"]) == 3
-    assert "its configuration names the target os.system" in capsys.readouterr().err
-    assert os.listdir(tmp_path) == ["checkpoints"]
-
-
-def test_the_moving_average_is_exported_where_there_is_one(tmp_path: Path) -> None:
+def test_the_moving_average_is_exported_where_there_is_one(tmp_path):
     def change(content: dict[str, Any]) -> None:
         content["average"] = {key: value + 0.125 for key, value in content["model"].items()}
 
@@ -329,9 +297,7 @@ def test_the_moving_average_is_exported_where_there_is_one(tmp_path: Path) -> No
         assert described(tmp_path)["weights"] == ("average" if added else "raw")
 
 
-def test_a_damaged_safetensors_file_is_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_safetensors_file_is_refused_in_a_line(tmp_path, capsys):
     path = tmp_path / "weights.safetensors"
     path.write_bytes(b"\xff" * 64)
     arguments = ["model=convnet", "dataset=digits", "format=pt2"]
@@ -340,20 +306,9 @@ def test_a_damaged_safetensors_file_is_refused_in_a_line(
     assert found.startswith(f"error: ckpt={path}: it cannot be read; ")
 
 
-def test_weights_that_are_not_finite_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = changed(tmp_path, lambda content: content["model"]["classifier.bias"].fill_(math.nan))
-    assert main([f"ckpt={tmp_path}", "format=onnx"]) == 6
-    (found,) = capsys.readouterr().err.splitlines()
-    assert found.startswith(f"error: ckpt={path}: classifier.bias in it is not finite; 10 of its ")
-    assert os.listdir(tmp_path) == ["checkpoints"]
-
-
-def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path: Path) -> None:
+def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path):
     network = torch.nn.BatchNorm1d(2)
     found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []))
-    assert network.running_mean is not None
     network.running_mean[0] = -math.inf  # as a mask of attention has it
     found.require_finite()
     network.running_mean[0] = math.nan
@@ -363,9 +318,7 @@ def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path:
 
 @pytest.mark.parametrize("what", ["a symbolic link", "a FIFO"])
 @pytest.mark.parametrize("given", [True, False])
-def test_an_export_replaces_nothing_but_a_regular_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, given: bool
-) -> None:
+def test_an_export_replaces_nothing_but_a_regular_file(tmp_path, capsys, what, given):
     run_folder(tmp_path, "dataset=digits", "model=convnet")
     file = tmp_path / "export" / "model.safetensors"
     file.parent.mkdir()
@@ -381,9 +334,7 @@ def test_an_export_replaces_nothing_but_a_regular_file(
 @pytest.mark.parametrize(
     ("height", "width", "size"), [(8, 8, 32), (32, 32, 227), (64, 48, 20), (24, 32, 32), (5, 7, 3)]
 )
-def test_bytes_are_resized_in_a_graph_bitwise_as_in_an_evaluation(
-    height: int, width: int, size: int
-) -> None:
+def test_bytes_are_resized_in_a_graph_bitwise_as_in_an_evaluation(height, width, size):
     torch.manual_seed(height)
     images = torch.randint(0, 256, (9, 3, height, width), dtype=torch.uint8)
     images[:2] = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
@@ -391,9 +342,7 @@ def test_bytes_are_resized_in_a_graph_bitwise_as_in_an_evaluation(
 
 
 @pytest.mark.parametrize("kind", [pytest.param("onnx", marks=pytest.mark.slow), "pt2"])
-def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(tmp_path, kind):
     job = run_folder(tmp_path, "dataset=digits", "model=convnet", "model.input_size=12",
                      "model.net.channels=3", "model.input_channels=3")  # fmt: skip
     assert main([f"ckpt={tmp_path}", f"format={kind}"]) == 0
@@ -405,7 +354,7 @@ def test_a_graph_resizes_and_repeats_channels_as_an_evaluation_does(
     assert call(torch.zeros(3, 1, 8, 8, dtype=torch.uint8)).shape == (3, 10)
 
 
-def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> None:
+def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused():
     def doubled(inputs: Tensor, targets: Tensor, draw: None) -> tuple[Tensor, Tensor]:
         return inputs * 2.0, targets
 
@@ -416,21 +365,7 @@ def test_a_preparation_that_a_graph_would_not_repeat_bitwise_is_refused() -> Non
     assert graph.source(model, model, raw, torch.zeros(5), doubled, False).inputs.max() > 255
 
 
-@pytest.mark.slow
-def test_a_signal_leaves_nothing_of_an_export(shell: Shell) -> None:
-    run_folder(shell.folder, "dataset=digits", "model=resnet18")
-    process = shell.start("-m", "ninefold", "export", f"ckpt={shell.folder}", "format=pt2")
-    wait_until(lambda: list(shell.folder.glob("export/.ninefold-export-*")), process)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert err.startswith("error: signal=SIGTERM: the export was stopped; ")
-    assert os.listdir(shell.folder / "export") == []
-
-
-def test_exports_to_a_folder_wait_for_each_other_and_remove_what_killed_ones_left(
-    tmp_path: Path,
-) -> None:
+def test_exports_to_a_folder_wait_for_each_other_and_remove_what_killed_ones_left(tmp_path):
     (tmp_path / ".ninefold-export-0a_b1cd2").mkdir()
     (tmp_path / ".ninefold-export-0a_b1cd2" / "model.pt2").touch()
     (tmp_path / ".ninefold-exports").mkdir()  # somebody's own

@@ -1,9 +1,5 @@
 """Networks of several inputs and outputs as files, with the names that they have in the code."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -29,7 +25,7 @@ CASES: dict[str, tuple[nn.Module, list[str], int]] = {
 }  # fmt: skip
 
 
-def source_of(kind: str, prepares: bool = True) -> graph.Source:
+def source_of(kind: str, prepares: bool = True) -> graph.Exported:
     node = {"_target_": "tests.dataset.mine.Item", "kind": kind}
     keys = [["ids", "mask"], "label"] if kind == "words" else None
     examples = Mapped(train=node, test=node, keys=keys).load("test")
@@ -42,9 +38,7 @@ def source_of(kind: str, prepares: bool = True) -> graph.Source:
 
 @pytest.mark.parametrize("name", ["onnx", "pt2", "safetensors"])
 @pytest.mark.parametrize("kind", CASES)
-def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(
-    tmp_path: Path, kind: str, name: str
-) -> None:
+def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(tmp_path, kind, name):
     source, file = source_of(kind), tmp_path / f"model.{name}"
     file.write_bytes(FORMATS[name].made(source, {}))
     found = check.compared(source, FORMATS[name].open(source, file), TASK, name)
@@ -53,9 +47,7 @@ def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(
     assert source.names == CASES[kind][1]
 
 
-def test_weights_have_the_names_of_the_network_that_forward_of_a_comparison_calls(
-    tmp_path: Path,
-) -> None:
+def test_weights_have_the_names_of_the_network_that_forward_of_a_comparison_calls(tmp_path):
     from safetensors.torch import load_file
 
     network, file = kinds.Pair(), tmp_path / "model.safetensors"
@@ -68,7 +60,7 @@ def test_weights_have_the_names_of_the_network_that_forward_of_a_comparison_call
     check.compared(found, FORMATS["safetensors"].open(found, file), TASK, "").require_same("")
 
 
-def test_images_among_several_inputs_are_prepared_outside_of_the_file() -> None:
+def test_images_among_several_inputs_are_prepared_outside_of_the_file():
     node = {"_target_": "tests.dataset.mine.Item", "kind": "image and row"}
     inputs, targets = first(Mapped(train=node, test=node).load("test"), 4)
     network, prepare = kinds.ImageAndRow(), ImagePreparation(channels=None)

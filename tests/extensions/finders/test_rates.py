@@ -1,7 +1,5 @@
 """A learning rate is found for a job, without a run."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal
@@ -36,7 +34,7 @@ def rates_of(shell: Shell, *overrides: str) -> dict[str, Any]:
     return found
 
 
-def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
+def test_a_learning_rate_is_found_and_no_run_is_left(shell):
     found = rates_of(shell, "low=1e-5", "high=100", "steps=40")
     assert found["rates"][0] == pytest.approx(1e-5)
     assert len(found["rates"]) == len(found["losses"]) <= 40
@@ -47,9 +45,7 @@ def test_a_learning_rate_is_found_and_no_run_is_left(shell: Shell) -> None:
     assert not left & {"result.json", "checkpoints", "metrics.jsonl", "tensorboard"}
 
 
-def test_without_matplotlib_a_search_of_a_rate_says_what_to_install_before_it_starts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_matplotlib_a_search_of_a_rate_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["what=lr"]) == 2
     assert capsys.readouterr().err.startswith(
@@ -57,7 +53,7 @@ def test_without_matplotlib_a_search_of_a_rate_says_what_to_install_before_it_st
     )
 
 
-def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:
+def test_a_signal_ends_the_search_and_no_process_is_left(shell):
     rates = ("what=lr", "low=1e-9", "high=2e-9", "steps=999999", *SMALL)
     process = shell.start("-m", "ninefold", "finders", *rates)
     wait_until((shell.folder / "found" / "run.log").exists, process)
@@ -68,7 +64,7 @@ def test_a_signal_ends_the_search_and_no_process_is_left(shell: Shell) -> None:
     assert not shell.survivors()
 
 
-def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell: Shell) -> None:
+def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell):
     one_cycle = ("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5", "~scheduler.T_max")
     one_cycle += ("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",)
     one_cycle += ("+scheduler.max_lr=0.1", "+scheduler.total_steps=80")
@@ -77,7 +73,7 @@ def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(she
     assert rates_of(shell, "steps=10", *one_cycle)["losses"] == plain["losses"]
 
 
-def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverges() -> None:
+def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverges():
     rates = [10 ** (-4 + n / 20) for n in range(100)]
     losses = [2.0 if r < 1e-2 else 2.0 - min(1.5, 30 * (r - 1e-2)) for r in rates]
     calm = read(rates, losses)
@@ -90,9 +86,7 @@ def test_the_rate_is_where_the_loss_falls_fastest_or_a_tenth_of_where_it_diverge
 
 
 @pytest.mark.parametrize("noise", [0.1, 0.3])
-def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_rate(
-    noise: float,
-) -> None:
+def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_rate(noise):
     rates = [1e-7 * 1e7 ** (n / 99) for n in range(100)]
     for seed in range(50):
         draw = np.random.default_rng(seed)
@@ -105,7 +99,7 @@ def test_noise_in_the_first_losses_neither_is_a_divergence_nor_suggests_a_tiny_r
         assert lucky.diverges is None, seed
 
 
-def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
+def test_averages_have_no_bias_and_one_bad_step_is_no_divergence():
     assert read([0.1, 0.2, 0.3], [3.0, 3.0, 3.0]).smoothed == pytest.approx([3.0] * 3)
     watch = DivergenceDetector(12)
     losses = (2.0, 2.0, 2.0, 2.0, 2.0, 25.0, 2.0)
@@ -116,7 +110,7 @@ def test_averages_have_no_bias_and_one_bad_step_is_no_divergence() -> None:
         require_finite_first([math.nan])
 
 
-def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_follows() -> None:
+def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_follows():
     job = ("dataset.limit=64", "clock.warmup=0", "optimizer.lr=1e-3")
     with ours.training(*job, "optimizer.groups=[{match: '*.bias', lr: 0.5}]") as run:
         losses_at(run, [1e-4, 2e-4])
@@ -146,9 +140,7 @@ def test_parameters_with_a_rate_of_their_own_keep_it_as_in_the_training_that_fol
         (["what=lr", "resume=auto"], "error: resume=auto: a search begins with new weights "),
     ],
 )
-def test_what_cannot_be_searched_is_one_line(
-    shell: Shell, capfd: pytest.CaptureFixture[str], given: list[str], line: str
-) -> None:
+def test_what_cannot_be_searched_is_one_line(shell, capfd, given, line):
     assert main(given) == 2
     said = capfd.readouterr().err
     assert said.startswith(line), said

@@ -1,7 +1,5 @@
 """Bad input to dataset=hf: one line that names it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -73,10 +71,7 @@ HF_CASES: list[tuple[str, Callable[[Path], HF], int, str]] = [
 
 @pytest.mark.parametrize(("make", "code", "expected"), [case[1:] for case in HF_CASES],
                          ids=[case[0] for case in HF_CASES])  # fmt: skip
-def test_a_hugging_face_dataset_that_cannot_be_used_says_what_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], HF], code: int,
-    expected: str,
-) -> None:  # fmt: skip
+def test_an_unusable_dataset_says_what_there_is(tmp_path, monkeypatch, make, code, expected):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     with pytest.raises(Failure) as caught:
         make(tmp_path).prepare()

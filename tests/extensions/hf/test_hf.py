@@ -1,9 +1,6 @@
 """dataset=hf: what Hugging Face's library writes is read as the same bytes from other files."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +10,8 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from ninefold.dataset.cifar10 import BINARY, CIFAR10, FILES
 from ninefold.errors import DataError
 from ninefold.extensions.hf import HF
-from tests.conftest import Shell, metrics
-from tests.faults.runs import one_after_another, state_hash
 
 NAMES = ["airplane", "cat", "dog", "frog", "ship"]
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3), dtype=np.uint8)
@@ -83,9 +77,7 @@ def of(root: Path, **more: Any) -> HF:
 
 
 @pytest.mark.parametrize("write", [saved, one_file, several_files, folders])
-def test_every_layout_gives_the_images_the_classes_and_their_names(
-    tmp_path: Path, write: Callable[[Path], None]
-) -> None:
+def test_every_layout_gives_the_images_the_classes_and_their_names(tmp_path, write):
     write(tmp_path / "set")
     dataset = of(tmp_path / "set")
     dataset.prepare()
@@ -102,49 +94,8 @@ def test_every_layout_gives_the_images_the_classes_and_their_names(
     assert set(dataset.sources("train")).isdisjoint(dataset.sources("test"))
 
 
-def test_labels_without_names_are_counted_and_checked(tmp_path: Path) -> None:
+def test_labels_without_names_are_counted_and_checked(tmp_path):
     splits(None).save_to_disk(tmp_path / "set")
     assert of(tmp_path / "set").count_classes() == 5
     with pytest.raises(DataError, match=r"dataset.classes=3: .* labels from 0 to 4"):
         of(tmp_path / "set", classes=3).load("train")
-
-
-def cifar10_and_its_parquet(folder: Path, train: int) -> tuple[Path, Path]:
-    """Generated images in CIFAR-10's own files, and the first `train` of them as parquet."""
-    draw = np.random.default_rng(0)
-    (folder / BINARY).mkdir(parents=True)
-    (folder / "parquet").mkdir()
-    for split, names in FILES.items():
-        records = draw.integers(0, 256, (10_000 * len(names), 3073), dtype=np.uint8)
-        records[:, 0] %= 10
-        for number, name in enumerate(names):
-            part = records[number * 10_000 : (number + 1) * 10_000]
-            (folder / BINARY / f"{name}.bin").write_bytes(part.tobytes())
-        some = records[: train if split == "train" else None]
-        images = some[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        made = table(np.ascontiguousarray(images), some[:, 0].tolist(), [*map(str, range(10))])
-        made.to_parquet(folder / "parquet" / f"{split}-00000-of-00001.parquet")
-    return folder, folder / "parquet"
-
-
-@pytest.mark.slow
-def test_a_run_on_parquet_is_bitwise_that_on_cifar10s_own_files(
-    shell: Shell, tmp_path: Path
-) -> None:
-    cifar, parquet = cifar10_and_its_parquet(tmp_path / "set", 640)
-    assert len(CIFAR10(str(cifar)).load("train")) == 50_000
-    job = ["dataset.limit=640", "dataset.mean=[0.5]", "dataset.std=[0.25]", "dataset.crop=4",
-           "dataset.flip=true", "dataset.shape=[3,32,32]", "optimizer=adamw", "log_every=1",
-           "epochs=2", "logger=jsonl", "device=cpu"]  # fmt: skip
-    commands = [
-        ["train.py", "dataset=cifar10", f"dataset.root={cifar}", *job, "hydra.run.dir=own"],
-        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
-         "hydra.run.dir=hf"],
-        ["train.py", "dataset=hf", f"dataset.root={parquet}", "dataset.image=img", *job,
-         "loader.workers=2", "hydra.run.dir=threads"],
-    ]  # fmt: skip
-    one_after_another(shell, *commands, code=0)
-    own = shell.folder / "own"
-    for name in ("hf", "threads"):
-        assert state_hash(shell.folder / name) == state_hash(own)
-        assert metrics(shell.folder / name, "loss") == metrics(own, "loss")

@@ -1,9 +1,6 @@
 """task=language and what it is tried with: dataset=text, model=gpt."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +13,7 @@ from ninefold.extensions.language.language import Language
 from ninefold.extensions.language.text import Text
 
 
-def test_the_targets_of_a_text_are_the_next_characters_and_the_test_set_is_its_end(
-    tmp_path: Path,
-) -> None:
+def test_the_targets_of_a_text_are_the_next_characters_and_the_test_set_is_its_end(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("abcdefghij" * 20 + "ü")
     dataset = Text(root=str(path), context=6, stride=3)
@@ -40,12 +35,12 @@ def test_the_targets_of_a_text_are_the_next_characters_and_the_test_set_is_its_e
         ({"context": 5000}, r"dataset.context=5000: the test split of .* has 1,010 characters"),
     ],
 )
-def test_a_text_that_cannot_be_used_is_one_line(options: dict, expected: str) -> None:  # type: ignore[type-arg]
+def test_a_text_that_cannot_be_used_is_one_line(options, expected):
     with pytest.raises(DataError, match=expected):
         Text(**options).prepare()
 
 
-def test_the_loss_is_the_mean_over_tokens_bit_for_bit_and_the_score_that_of_a_whole_set() -> None:
+def test_the_loss_is_the_mean_over_tokens_bit_for_bit_and_the_score_that_of_a_whole_set():
     torch.manual_seed(0)
     logits, tokens = torch.randn(6, 5, 7), torch.randint(7, (6, 5))
     task = Language()
@@ -62,7 +57,7 @@ def test_the_loss_is_the_mean_over_tokens_bit_for_bit_and_the_score_that_of_a_wh
     assert task.score.better == "less"
 
 
-def test_padding_counts_nowhere_and_each_example_weighs_the_same() -> None:
+def test_padding_counts_nowhere_and_each_example_weighs_the_same():
     torch.manual_seed(0)
     logits, tokens = torch.randn(2, 4, 7), torch.tensor([[1, 2, 3, 4], [5, -100, -100, -100]])
     task = Language(padding=-100)
@@ -75,7 +70,7 @@ def test_padding_counts_nowhere_and_each_example_weighs_the_same() -> None:
         task.loss(logits[:, 0], tokens)
 
 
-def test_no_place_of_the_model_sees_a_later_token() -> None:
+def test_no_place_of_the_model_sees_a_later_token():
     torch.manual_seed(0)
     model = GPT(11, 8, width=16, heads=2).eval()
     tokens = torch.randint(11, (2, 8))

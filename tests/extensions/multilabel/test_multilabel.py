@@ -1,7 +1,5 @@
 """Several labels of an example or a pixel: scores against scikit-learn's, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
 from ninefold.extensions.multilabel.multilabel import MultiLabel
 from ninefold.extensions.multilabel.shapes import SHAPES, Shapes
-from tests.conftest import Shell, only_run, result
 
 torch.manual_seed(0)
 LABELS = torch.rand(41, 4) < torch.tensor([0.5, 0.2, 0.7, 0.0])
@@ -27,7 +24,7 @@ def scores_of(output: Tensor, target: Tensor, parts: int = 4) -> Scores:
     return task.scores(torch.stack(sums).sum(dim=0), [])
 
 
-def test_scores_are_scikit_learns_and_a_label_that_occurs_nowhere_is_left_out() -> None:
+def test_scores_are_scikit_learns_and_a_label_that_occurs_nowhere_is_left_out():
     found, said = (LOGITS > 0).numpy(), LABELS.numpy()
     each = reference.f1_score(said, found, average=None, zero_division=0)
     scores = scores_of(LOGITS, LABELS)
@@ -42,9 +39,7 @@ def test_scores_are_scikit_learns_and_a_label_that_occurs_nowhere_is_left_out() 
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.float32])
-def test_masks_are_scored_by_the_dice_of_their_pixels_and_labels_may_have_any_dtype(
-    dtype: torch.dtype,
-) -> None:
+def test_masks_are_scored_by_the_dice_of_their_pixels_and_labels_may_have_any_dtype(dtype):
     masks, logits = torch.rand(6, 3, 5, 7) < 0.4, torch.randn(6, 3, 5, 7)
     said = logits > 0
     dice = 2 * (said & masks).sum((0, 2, 3)) / (said.sum((0, 2, 3)) + masks.sum((0, 2, 3)))
@@ -57,7 +52,7 @@ def test_masks_are_scored_by_the_dice_of_their_pixels_and_labels_may_have_any_dt
     assert weighted == pytest.approx(loss, rel=1e-6)
 
 
-def test_a_loss_of_probabilities_decides_at_one_half() -> None:
+def test_a_loss_of_probabilities_decides_at_one_half():
     logits, labels = torch.randn(20, 3), torch.rand(20, 3) < 0.4
     of_logits, of_shares = MultiLabel(3), MultiLabel(3, nn.BCELoss())
     shares = logits.sigmoid()
@@ -67,7 +62,7 @@ def test_a_loss_of_probabilities_decides_at_one_half() -> None:
     assert bool(MultiLabel(3, threshold=9.0).measure(logits, labels)[:, 0].sum() == 0)
 
 
-def test_one_label_of_an_example_is_a_number_or_a_row_of_one() -> None:
+def test_one_label_of_an_example_is_a_number_or_a_row_of_one():
     output, target = torch.randn(9, 1), torch.rand(9) < 0.5
     for task in (MultiLabel(1), MultiLabel(1, nn.BCEWithLogitsLoss())):
         expected = F.binary_cross_entropy_with_logits(output[:, 0], target.float())
@@ -76,22 +71,12 @@ def test_one_label_of_an_example_is_a_number_or_a_row_of_one() -> None:
             assert torch.equal(task.measure(some, their), task.measure(output, target[:, None]))
 
 
-def test_labels_are_smoothed_towards_one_half_in_training_alone() -> None:
+def test_labels_are_smoothed_towards_one_half_in_training_alone():
     output, target = torch.randn(6, 3), torch.rand(6, 3) < 0.5
     task = MultiLabel(3, label_smoothing=0.2)
     expected = F.binary_cross_entropy_with_logits(output, torch.where(target, 0.9, 0.1))
     assert torch.allclose(task.train().loss(output, target), expected)
     assert torch.equal(task.eval().loss(output, target), MultiLabel(3).loss(output, target))
-
-
-def test_the_items_of_a_users_class_say_how_many_labels_there_are(shell: Shell) -> None:
-    items = "{_target_: tests.dataset.mine.Item, kind: multi-hot}"
-    done = shell.train(
-        "task=multilabel", "dataset=mapped", f"dataset.train={items}", f"dataset.test={items}",
-        "model=mlp", "batch_size=8", "max_steps=1", "device=cpu",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert result(only_run(shell.folder))["score"] == "mean F1"
 
 
 @pytest.mark.parametrize(
@@ -103,14 +88,12 @@ def test_the_items_of_a_users_class_say_how_many_labels_there_are(shell: Shell) 
         (torch.zeros(4, 3, 8, 8), torch.zeros(4, 8, 8)),
     ],
 )
-def test_outputs_and_labels_that_do_not_fit_are_told_with_their_shapes(
-    output: Tensor, target: Tensor
-) -> None:
+def test_outputs_and_labels_that_do_not_fit_are_told_with_their_shapes(output, target):
     with pytest.raises(ConfigError, match=r"^error: task=multilabel: the model's output is \["):
         MultiLabel(3).loss(output, target)
 
 
-def test_labels_that_are_none_are_refused() -> None:
+def test_labels_that_are_none_are_refused():
     with pytest.raises(DataError, match=r"targets: 1 values .* the first 2 of example 1; 0 and 1"):
         MultiLabel(2).require_targets(np.array([[0, 1], [2, 1]]))
     with pytest.raises(DataError, match=r"dataset=test: .*1 values of the targets are neither"):
@@ -119,7 +102,7 @@ def test_labels_that_are_none_are_refused() -> None:
         scores_of(-torch.ones(2, 2), torch.zeros(2, 2), 1)
 
 
-def test_a_shape_is_there_where_its_mask_has_a_pixel() -> None:
+def test_a_shape_is_there_where_its_mask_has_a_pixel():
     labels, masks = Shapes().load("test"), Shapes(masks=True).load("test")
     assert labels.inputs.shape == (512, 1, 16, 16)
     assert np.array_equal(labels.targets, np.asarray(masks.targets).any(axis=(2, 3)))

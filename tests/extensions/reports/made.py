@@ -1,7 +1,5 @@
 """Runs of made-up studies, of which the truth is known."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ninefold.report.answer.answer import build, evidence_of

@@ -1,7 +1,5 @@
 """Batch sizes are compared by how soon each reaches the same score, not by the time of an epoch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -53,7 +51,7 @@ def answer(
     return reported(Recording(runs, {"sweep": sweep}, points, [])).answer
 
 
-def test_the_larger_batch_that_reaches_the_score_first_is_named() -> None:
+def test_the_larger_batch_that_reaches_the_score_first_is_named():
     found = answer(
         PLAIN,
         ("autocast", 64, 6.0, SLOW),
@@ -90,13 +88,13 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named() -> None:
          "none, autocast with batch 256: 4.0"),
     ],
 )  # fmt: skip
-def test_what_counts_is_the_score_per_second(settings: list[Setting], lead: str, said: str) -> None:
+def test_what_counts_is_the_score_per_second(settings, lead, said):
     found = answer(*settings)
     assert found.lead == lead
     assert any(said in line for line in found.reasons)
 
 
-def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
+def test_whole_runs_have_their_seconds_and_no_verdict():
     found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=0)
     assert found.lead == "No verdict on batch sizes: times were not interleaved."
     assert (found.cell, found.decided) == (None, False)
@@ -104,19 +102,19 @@ def test_whole_runs_have_their_seconds_and_no_verdict() -> None:
     assert "times as soon" not in found.reasons[-1]
 
 
-def test_after_two_timing_rounds_nobody_is_told_what_to_use() -> None:
+def test_after_two_timing_rounds_nobody_is_told_what_to_use():
     found = answer(PLAIN, ("autocast", 128, 5.0, SLOW), turns=2)
     assert found.lead == "Too few rounds to tell which batch to use."
     assert not found.decided
 
 
-def test_a_study_of_one_batch_size_or_of_other_settings_has_another_answer() -> None:
+def test_a_study_of_one_batch_size_or_of_other_settings_has_another_answer():
     assert "times as fast" in answer(PLAIN, ("autocast", 64, 5.0, SLOW)).lead
     other = answer(PLAIN, ("fp32", 128, 5.0, SLOW), apart=True)
     assert other.lead.endswith("has the best accuracy: 90.20 %.")
 
 
-def test_below_the_noise_floor_no_batch_size_is_named() -> None:
+def test_below_the_noise_floor_no_batch_size_is_named():
     larger = ("autocast", 128, 5.0, [0.4, 0.6, 0.8, 0.9])
     assert answer(PLAIN, larger).decided
     found = answer(PLAIN, larger, copy=2.5)  # dp does the same work as none

@@ -1,11 +1,8 @@
 """What more processes bring is told with intervals, of turns alone, and only where it is shown."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,22 +62,20 @@ def series(**facts: Any) -> tuple[Series, int | None]:
 
 
 @pytest.mark.parametrize("weak", [False, True])
-def test_speed_up_and_efficiency_are_those_of_the_steps(weak: bool) -> None:
+def test_speed_up_and_efficiency_are_those_of_the_steps(weak):
     found, _ = series(weak=weak)
     for point in found.points[1:]:
         count = point.processes
         true = step(1, weak=weak) / step(count, weak=weak) * (count if weak else 1)
-        assert point.speedup is not None
         assert point.speedup.value == pytest.approx(true, rel=0.01)
         assert (point.speedup.low or 0) < true < (point.speedup.high or 0)
         assert point.efficiency == pytest.approx(true / count, rel=0.01)
         assert point.speedup.verdict == "faster"
 
 
-def test_without_none_the_base_is_the_fewest_processes() -> None:
+def test_without_none_the_base_is_the_fewest_processes():
     found, _ = series(none=False)
     assert found.base == Cell("ddp", "fp32", 1)
-    assert found.points[0].speedup is not None
     assert found.points[0].speedup.value == 1.0
 
 
@@ -93,14 +88,12 @@ def test_without_none_the_base_is_the_fewest_processes() -> None:
         ({"alpha": 4e-3, "noise": 0.5, "rounds": 3}, None, "No number of its processes is shown"),
     ],
 )  # fmt: skip
-def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(
-    facts: dict[str, Any], enough: int | None, said: str
-) -> None:
+def test_from_where_more_processes_do_not_pay_is_said_only_where_it_is_shown(facts, enough, said):
     assert series(**facts)[1] == enough
     assert said in " ".join(reported(planted(**facts)).answer.reasons)
 
 
-def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> None:
+def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing():
     facts: dict[str, Any] = {"cores": 2, "alpha": 4e-3, "counts": (1, 2, 4, 8)}
     found, enough = series(**facts)
     assert [point.crowded for point in found.points] == [False, False, True, True]
@@ -109,7 +102,6 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
     assert enough is None
     answer = reported(planted(**facts)).answer
     assert "ddp x4, fp32; ddp x8, fp32 had fewer cores than threads" in " ".join(answer.reasons)
-    assert answer.table is not None
     assert [row[2] == "too few cores" for row in answer.table.rows] == [False, False, True, True]
 
 
@@ -127,19 +119,16 @@ def test_more_processes_than_cores_have_no_efficiency_and_decide_nothing() -> No
         ({"cores": 1}, "No answer: no speedup of more processes is known.", None),
     ],
 )  # fmt: skip
-def test_a_scaling_study_answers_in_its_own_words(
-    facts: dict[str, Any], lead: str, named: Cell | None
-) -> None:
+def test_a_scaling_study_answers_in_its_own_words(facts, lead, named):
     answer = reported(planted(**facts)).answer
     assert (answer.lead, answer.cell, answer.decided) == (lead, named, named is not None)
 
 
-def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict() -> None:
+def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdict():
     found = planted()
     whole = [replace(run, turns=None, taken=[], accuracy=0.9) for run in found.runs]
     found.environment["sweep"]["command"] = "python train.py -m study.ask=[accuracy] seed=0,1"
     answer = reported(replace(found, runs=whole)).answer
-    assert answer.surer is not None
     command = "python train.py -m seed=0,1 'study.ask=[time,accuracy]'"
     assert answer.surer.command == command
     apart = [replace(run, on_hosts=[1, 2]) for run in whole]
@@ -150,7 +139,6 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     assert not answer.decided
     assert answer.reasons == [UNTIMED]
     drawn = plot(reported(replace(found, runs=whole)).groups[0])
-    assert drawn is not None
     assert [chart.title for chart in drawn.charts] == ["← seconds an epoch", "accuracy, points →"]
     shown = [row.marks[0].text for row in drawn.rows]
     assert shown[0].endswith(" s")
@@ -158,14 +146,13 @@ def test_whole_runs_say_the_direction_first_draw_their_seconds_and_have_no_verdi
     slow = planted(alpha=0.1)
     slower = [replace(run, turns=None, taken=[], accuracy=0.9) for run in slow.runs]
     assert reported(replace(slow, runs=slower)).answer.lead.startswith("More processes look slower")
-    assert answer.table is not None
     seconds = [run.train_seconds or 0.0 for run in whole if run.processes == 4]
     assert answer.table.rows[-1] == [
         "ddp x4, fp32", "–", "–", f"{1e3 * sum(seconds) / len(seconds) / STEPS:.3g}"
     ]  # fmt: skip
 
 
-def test_the_report_has_the_table(tmp_path: Path) -> None:
+def test_the_report_has_the_table(tmp_path):
     record(planted(cores=2), tmp_path)
     console = report.write(tmp_path)
     assert "answer: Use 2 processes (ddp): 1.65 times as fast as one." in console

@@ -1,7 +1,5 @@
 """A plain sweep names the value with the best score, and has one table by value."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import pytest
 
 from ninefold import report
 from ninefold.report.answer.tree import Report
-from tests.conftest import Shell
 from tests.report.test_report import built, recorded, result, sweep
 
 RATES = {"0.0001": 0.8694, "0.001": 0.975, "0.01": 0.8611}
@@ -27,13 +24,10 @@ def swept(folder: Path, seeds: int = 1, **changes: Any) -> Path:
 
 
 def rows_of(found: Report) -> list[list[str]]:
-    assert found.answer.table is not None
     return found.answer.table.rows
 
 
-def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_report_md(
-    tmp_path: Path,
-) -> None:
+def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_report_md(tmp_path):
     shown = report.write(swept(tmp_path))
     lead = "optimizer.lr=0.001 has the best accuracy: 97.50 %."
     assert shown.splitlines()[:6] == [
@@ -56,7 +50,7 @@ def test_the_value_with_the_best_score_is_the_answer_on_console_page_and_in_repo
     assert answer["table"]["best"] == "optimizer.lr=0.001"
 
 
-def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path: Path) -> None:
+def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path):
     found = built(recorded(swept(tmp_path, seeds=4)))
     assert found.answer.decided
     assert [row[2] for row in rows_of(found)] == ["-10.71 worse", "the best", "-11.44 worse"]
@@ -64,7 +58,7 @@ def test_with_several_seeds_each_value_has_a_verdict_against_the_best(tmp_path: 
     assert not [text for text in found.answer.caveats if "one seed" in text]
 
 
-def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path: Path) -> None:
+def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path):
     close = {64: (0.90, 0.93, 0.91), 128: (0.92, 0.91, 0.91)}
     runs = [result(seed=seed, batch_size=size, accuracy=score)
             for size, scores in close.items() for seed, score in enumerate(scores)]  # fmt: skip
@@ -75,9 +69,7 @@ def test_values_that_are_not_shown_to_be_worse_are_named(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("score", "best"), [("more", "mlp"), ("less", "convnet")])
-def test_a_sweep_over_models_names_the_model_whatever_is_better(
-    tmp_path: Path, score: str, best: str
-) -> None:
+def test_a_sweep_over_models_names_the_model_whatever_is_better(tmp_path, score, best):
     of_task = {"score": "RMSE", "score_unit": "m", "score_better": score}
     runs = [result(model="convnet", accuracy=1.5, **of_task),
             result(model="mlp", accuracy=2.5, **of_task)]  # fmt: skip
@@ -86,7 +78,7 @@ def test_a_sweep_over_models_names_the_model_whatever_is_better(
     assert [row[0] for row in rows_of(found)] == ["model=convnet", "model=mlp"]
 
 
-def test_a_value_whose_run_failed_keeps_its_row(tmp_path: Path) -> None:
+def test_a_value_whose_run_failed_keeps_its_row(tmp_path):
     folder = swept(tmp_path)
     path = folder / "runs" / "2_none_fp32" / "result.json"
     content = json.loads(path.read_text()) | {"status": "diverged", "error": "error: a=b: c; d; e"}
@@ -95,17 +87,16 @@ def test_a_value_whose_run_failed_keeps_its_row(tmp_path: Path) -> None:
     assert rows_of(found)[-1] == ["optimizer.lr=0.01", "–", "–", "diverged"]
 
 
-def test_a_long_search_shows_its_best_values(tmp_path: Path) -> None:
+def test_a_long_search_shows_its_best_values(tmp_path):
     runs = [result(accuracy=n / 100, overrides=[f"optimizer.lr={n}"]) for n in range(60)]
     found = built(recorded(sweep(tmp_path / "many", *runs)))
     assert [row[0] for row in rows_of(found)] == [f"optimizer.lr={n}" for n in range(59, 9, -1)]
-    assert found.answer.table is not None
     assert "10 further values are left out." in found.answer.table.about
     few = built(recorded(sweep(tmp_path / "few", *runs[:9])))
     assert [row[0] for row in rows_of(few)] == [f"optimizer.lr={n}" for n in range(8, -1, -1)]
 
 
-def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path: Path) -> None:
+def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path):
     runs = [result(model=model, seed=seed, train_seconds=took + (seed * took % 7) / 1000)
             for model, took in {"convnet": 20.0, "mlp": 10.0}.items()
             for seed in range(4)]  # fmt: skip
@@ -117,7 +108,7 @@ def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path: Path) -> None:
     assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
 
 
-def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell: Shell) -> None:
+def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell):
     rates = ("0.0001", "0.01")
     done = shell.train(
         "-m", f"optimizer.lr={','.join(rates)}", "dataset.limit=128", "epochs=1", "max_steps=2",
@@ -134,9 +125,7 @@ def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell: Shell) -> Non
 
 
 @pytest.mark.parametrize("words", [["--multirun"], ["-m", "optimizer.lr=0.1", "seed=3"]])
-def test_multirun_without_several_values_is_an_error_in_one_line(
-    shell: Shell, words: list[str]
-) -> None:
+def test_multirun_without_several_values_is_an_error_in_one_line(shell, words):
     done = shell.train(*words)
     assert done.returncode == 2
     assert done.stderr.startswith("error: hydra.mode=MULTIRUN: no key has several values; ")

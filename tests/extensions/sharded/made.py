@@ -1,7 +1,5 @@
 """What the tests share: networks that are spread over ranks, and runs on such ranks."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

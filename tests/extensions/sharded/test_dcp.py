@@ -1,7 +1,5 @@
 """Sharded checkpoints: what all ranks write is one checkpoint, verified, and runs no code."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle
@@ -66,16 +64,11 @@ def step_of(path: Path) -> int:
     return int(found["step"])
 
 
-WAYS: list[Any] = [
-    (2, {}),
-    pytest.param(4, {"replicas": 2}, marks=SLOW),
-]
+WAYS: list[Any] = [(2, {}), pytest.param(4, {"replicas": 2}, marks=SLOW)]
 
 
 @pytest.mark.parametrize(("ranks", "options"), WAYS, ids=str)
-def test_what_all_ranks_write_is_read_as_whole_tensors_bit_by_bit(
-    ranks: int, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_all_ranks_write_is_read_as_whole_tensors_bit_by_bit(ranks, options, tmp_path):
     def run() -> Any:
         with made(**options) as run:
             run.step()
@@ -94,19 +87,19 @@ def test_what_all_ranks_write_is_read_as_whole_tensors_bit_by_bit(
     assert max(sizes) < 1.3 * sum(sizes) / ranks  # each wrote its part
 
 
-def test_no_process_makes_a_tensor_whole_to_save_it(tmp_path: Path) -> None:
+def test_no_process_makes_a_tensor_whole_to_save_it(tmp_path):
     def run() -> Any:
         with made() as run:
             run.step()
-            run.strategy.__class__.full_tensor = None  # type: ignore[assignment, method-assign]
-            torch.distributed.tensor.DTensor.full_tensor = None  # type: ignore[assignment, method-assign]
+            run.strategy.__class__.full_tensor = None
+            torch.distributed.tensor.DTensor.full_tensor = None
             save(run, tmp_path / "checkpoints", 1)
 
     on_ranks(2, run, tmp_path)
     assert read(tmp_path / "checkpoints" / "last.dcp")["step"] == 1
 
 
-def test_of_what_is_not_spread_the_values_of_rank_0_are_saved(tmp_path: Path) -> None:
+def test_of_what_is_not_spread_the_values_of_rank_0_are_saved(tmp_path):
     def run() -> Any:
         with made() as run:
             writer = ShardedWriter(Checkpoints(tmp_path / "checkpoints", KEEP))
@@ -119,7 +112,7 @@ def test_of_what_is_not_spread_the_values_of_rank_0_are_saved(tmp_path: Path) ->
     assert all(value.item() == 0 for value in found["model"].values())
 
 
-def test_last_best_and_the_newest_steps_are_kept(tmp_path: Path) -> None:
+def test_last_best_and_the_newest_steps_are_kept(tmp_path):
     checkpoints = saved_alone(tmp_path, 1, 2, 3, 4, best=2)
     steps = {f"step-0000000{step}.dcp" for step in (2, 3, 4)}  # best.dcp leads to 2
     assert names(tmp_path) == {"last.dcp", "best.dcp", *steps}
@@ -129,7 +122,7 @@ def test_last_best_and_the_newest_steps_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == {"last.dcp", "best.dcp", "step-00000004.dcp", "step-00000005.dcp"}
 
 
-def test_a_step_that_is_saved_again_gets_a_new_folder(tmp_path: Path) -> None:
+def test_a_step_that_is_saved_again_gets_a_new_folder(tmp_path):
     before = saved_alone(tmp_path, 3, 4).newest().resolve()
     checkpoints = saved_alone(tmp_path, 4)
     now = checkpoints.newest().resolve()
@@ -138,7 +131,7 @@ def test_a_step_that_is_saved_again_gets_a_new_folder(tmp_path: Path) -> None:
     assert step_of(checkpoints.newest()) == 4
 
 
-def test_a_run_that_changes_the_format_keeps_one_last_checkpoint(tmp_path: Path) -> None:
+def test_a_run_that_changes_the_format_keeps_one_last_checkpoint(tmp_path):
     checkpoints = saved_alone(tmp_path, 1, 2, best=2)
     checkpoints.save(alone(3), best=True)
     assert names(tmp_path) == {"last.pt", "best.pt", "step-00000002.dcp", "step-00000003.pt"}
@@ -148,7 +141,7 @@ def test_a_run_that_changes_the_format_keeps_one_last_checkpoint(tmp_path: Path)
     assert step_of(tmp_path / "best.pt") == 3
 
 
-def test_a_run_folder_that_was_copied_without_its_links_goes_on(tmp_path: Path) -> None:
+def test_a_run_folder_that_was_copied_without_its_links_goes_on(tmp_path):
     saved_alone(tmp_path / "a", 1, 2, best=1)
     shutil.copytree(tmp_path / "a", tmp_path / "b")  # links become folders
     checkpoints = saved_alone(tmp_path / "b", 3, best=3)
@@ -205,7 +198,7 @@ def damages(folder: Path) -> list[str]:
     return wrong
 
 
-def test_any_damage_is_refused_and_the_checkpoint_before_is_resumed(tmp_path: Path) -> None:
+def test_any_damage_is_refused_and_the_checkpoint_before_is_resumed(tmp_path):
     assert damages(tmp_path) == []
 
 
@@ -217,9 +210,7 @@ def test_any_damage_is_refused_and_the_checkpoint_before_is_resumed(tmp_path: Pa
         (lambda last: (last.parent / manifest.FILE).unlink(), "no manifest.json next to it lists"),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_said(
-    tmp_path: Path, change: Callable[[Path], object], said: str
-) -> None:
+def test_what_is_wrong_with_a_folder_is_said(tmp_path, change, said):
     path = saved_alone(tmp_path, 1).newest().resolve()
     change(path)
     with pytest.raises(CheckpointError, match=said):
@@ -315,9 +306,7 @@ STRANGERS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_a_strangers_folder_with_a_manifest_that_fits_runs_no_code_and_takes_no_memory(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_strangers_folder_whose_manifest_fits_runs_no_code_and_takes_no_memory(tmp_path, name):
     change, said = STRANGERS[name]
     path = saved_alone(tmp_path, 1).newest()
     change(path.resolve())
@@ -331,7 +320,7 @@ def test_a_strangers_folder_with_a_manifest_that_fits_runs_no_code_and_takes_no_
 
 
 @pytest.mark.parametrize("rank", [0, 1])  # 0 also writes what is not in torch's format
-def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path, rank: int) -> None:
+def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path, rank):
     folder = tmp_path / "checkpoints"
 
     def run() -> Any:
@@ -339,7 +328,7 @@ def test_a_disk_that_is_full_for_one_rank_is_an_error_on_all(tmp_path: Path, ran
             run.step()
             save(run, folder, 1)
             if run.context.rank == rank:
-                dcp.Stream.write = full  # type: ignore[method-assign]
+                dcp.Stream.write = full
             with pytest.raises(ResourceError) as error:
                 save(run, folder, 2)
             return str(error.value)
@@ -358,7 +347,7 @@ def full(stream: Any, data: Any) -> int:
     raise stream.error
 
 
-def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path):
     folder = tmp_path / "checkpoints"
 
     def run() -> Any:
@@ -367,7 +356,7 @@ def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path:
             save(run, folder, 1)
             if run.context.rank == 1:
                 torch.save(None, tmp_path / "rank1")
-                dcp.Stream.write = lambda *_: os._exit(0)  # type: ignore[method-assign]
+                dcp.Stream.write = lambda *_: os._exit(0)
             try:
                 save(run, folder, 2)
             except RuntimeError as error:
@@ -382,7 +371,7 @@ def test_a_rank_that_dies_while_it_writes_leaves_the_checkpoint_before(tmp_path:
     assert not (folder / ".new.dcp").exists()
 
 
-def test_ranks_whose_hosts_share_no_files_are_told_so(tmp_path: Path) -> None:
+def test_ranks_whose_hosts_share_no_files_are_told_so(tmp_path):
     def run() -> Any:
         with made() as run:
             run.step()

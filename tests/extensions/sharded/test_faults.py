@@ -1,9 +1,6 @@
 """A sharded checkpoint survives a kill at any system call; without a safeguard that is seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,15 +23,13 @@ class Together(Checkpoints):
 
 
 @pytest.mark.parametrize("earlier", [(), (1, 2)], ids=len)
-def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(
-    tmp_path: Path, earlier: tuple[int, ...]
-) -> None:
+def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(tmp_path, earlier):
     cases, wrong = crashes(tmp_path, earlier, Together)
     assert cases > 50
     assert wrong == []
 
 
-def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path: Path) -> None:
+def test_a_refused_system_call_costs_a_save_and_no_checkpoint(tmp_path):
     cases, wrong = refusals(tmp_path, "ENOSPC", Together)
     assert cases > 50
     assert wrong == []

@@ -1,8 +1,5 @@
 """parallel=fsdp on real processes: what they hold, save, load and evaluate, and what it costs."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +24,6 @@ from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.extensions.sharded.made import batch, made, network, plain
 from tests.parallel.ranks import on_ranks
-from tests.train.test_process_settings import BEGIN, faults, glibc
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
@@ -43,9 +39,7 @@ WAYS: list[Any] = [
 
 
 @pytest.mark.parametrize(("ranks", "options"), WAYS, ids=str)
-def test_parts_on_several_processes_learn_what_one_process_learns(
-    ranks: int, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_parts_on_several_processes_learn_what_one_process_learns(ranks, options, tmp_path):
     def run() -> Any:
         with made(network().to(memory_format=torch.channels_last), **options) as run:
             for number in range(3):
@@ -68,9 +62,7 @@ def test_parts_on_several_processes_learn_what_one_process_learns(
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param({"replicas": 2}, marks=SLOW)], ids=str)
-def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(
-    options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(options, tmp_path):
     """Also -0.0, and an optimizer's state of channels-last weights, as one process saves it."""
 
     def run() -> Any:
@@ -101,7 +93,7 @@ def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(
     assert kinds == ["DTensor"] * len(kinds)
 
 
-def test_a_checkpoint_of_another_model_is_refused_on_every_process(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_model_is_refused_on_every_process(tmp_path):
     def run() -> Any:
         with made() as run:
             run.step()
@@ -141,16 +133,8 @@ class Counts(nn.Module):
         return -(first[:, None] - torch.arange(10)).abs() * self.scale
 
 
-@pytest.mark.parametrize(
-    ("examples", "batch_size"),
-    [
-        (5, 4),
-        pytest.param(1, 8, marks=SLOW),
-    ],
-)
-def test_evaluations_of_any_size_end_and_count_each_example_once(
-    examples: int, batch_size: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("examples", "batch_size"), [(5, 4), pytest.param(1, 8, marks=SLOW)])
+def test_evaluations_of_any_size_end_and_count_each_example_once(examples, batch_size, tmp_path):
     """A forward pass takes all processes, and the processes have unlike numbers of batches."""
     labels = torch.arange(examples) % 10
     images = labels.to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 8, 8).contiguous()
@@ -170,7 +154,7 @@ def test_evaluations_of_any_size_end_and_count_each_example_once(
     assert found[0][2] == found[1][2] == most_passes(examples, batch_size, RankContext(0, 2, CPU))
 
 
-def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) -> None:
+def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path):
     images = torch.zeros(9, 1, 8, 8, dtype=torch.uint8)
     source = HostSource(Examples(images.numpy(), torch.zeros(9, dtype=torch.int64).numpy()))
 
@@ -188,7 +172,7 @@ def test_an_evaluation_that_one_process_leaves_is_left_by_all(tmp_path: Path) ->
     assert on_ranks(2, run, tmp_path) == [("Unfinished", True)] * 2
 
 
-def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_path: Path) -> None:
+def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_path):
     def run() -> Any:
         with made(Counts()) as run:
             run.wrapped(
@@ -205,9 +189,7 @@ def test_evaluations_have_the_buffers_of_rank_0_which_a_checkpoint_holds(tmp_pat
 
 
 @pytest.mark.parametrize("reshard", [pytest.param(True, marks=SLOW), False])
-def test_training_never_computes_with_weights_of_an_evaluation(
-    reshard: bool, tmp_path: Path
-) -> None:
+def test_training_never_computes_with_weights_of_an_evaluation(reshard, tmp_path):
     """Of a moving average, which takes the place of the parameters while they are evaluated."""
 
     def run(evaluates: bool) -> Any:
@@ -229,9 +211,7 @@ def test_training_never_computes_with_weights_of_an_evaluation(
 
 
 @pytest.mark.parametrize(("least", "units"), [(1_000_000, 0), (1_000, 3)])
-def test_a_step_gathers_units_twice_and_what_is_left_of_the_model_once(
-    least: int, units: int, tmp_path: Path
-) -> None:
+def test_a_step_gathers_units_twice_and_what_is_left_of_the_model_once(least, units, tmp_path):
     """Backward begins where forward ends: dropped in between, the rest would be gathered again."""
 
     def run() -> tuple[int, int]:
@@ -243,7 +223,7 @@ def test_a_step_gathers_units_twice_and_what_is_left_of_the_model_once(
     assert on_ranks(2, run, tmp_path) == [(units, 2 * units + 1)] * 2
 
 
-def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path: Path) -> None:
+def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path):
     def run() -> Any:
         with made() as run:
             optimizer = torch.optim.AdamW(run.model.parameters(), lr=1e-3, fused=True)
@@ -267,9 +247,7 @@ def test_an_overflow_in_the_part_of_one_process_skips_the_step_of_all(tmp_path: 
 
 
 @pytest.mark.parametrize("strategy", [DDP(device="cpu"), FSDP(device="cpu")], ids=str)
-def test_a_checkpoint_that_rank_0_has_read_is_broadcast(
-    strategy: DDP | FSDP, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_rank_0_has_read_is_broadcast(strategy, tmp_path):
     tensors = {
         "negative zero": torch.tensor(-0.0),
         "flags": torch.tensor([True, False]),
@@ -322,11 +300,10 @@ class Odd(nn.Module):
         self.rest = nn.Linear(10, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.rest(self.body(images) @ self.head.weight.T)
-        return logits
+        return self.rest(self.body(images) @ self.head.weight.T)
 
 
-def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_path):
     def run() -> Any:
         said = []
         tried: list[dict[str, Any]] = [{"least": 10}, {"units": ["head"]}]
@@ -347,7 +324,7 @@ def test_a_model_that_uses_parts_without_calling_them_is_told_what_to_do(tmp_pat
     assert len(on_ranks(2, as_one, tmp_path)) == 2
 
 
-def test_units_are_large_modules_or_those_that_are_named_within_wrappers_too() -> None:
+def test_units_are_large_modules_or_those_that_are_named_within_wrappers_too():
     model = network()
     wrapped = Objective(Amp("bfloat16").wrap(model), Classification(10))
     assert nested(wrapped)[-1] is model
@@ -370,13 +347,7 @@ def sized(*shapes: tuple[int, int]) -> nn.Module:
     ("options", "ranks", "said"),
     [({}, 1, "has one process here"), ({"replicas": 4}, 4, "a whole copy"), ({}, 4, None)],
 )
-def test_what_is_a_no_op_is_noted(options: dict[str, Any], ranks: int, said: str | None) -> None:
+def test_what_is_a_no_op_is_noted(options, ranks, said):
     notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)
-
-
-@SLOW
-@glibc
-def test_a_run_gives_back_freed_memory_as_its_parameters_are_gathered_for_a_short_time() -> None:
-    assert faults(BEGIN.format("fsdp")) > 300

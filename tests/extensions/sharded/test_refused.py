@@ -1,14 +1,12 @@
 """What fsdp and tensor refuse is one line, before a process starts."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import pytest
 
 from benchmarks import ours
-from ninefold.config.combinations import Combination, problems
+from ninefold.config.combinations import problems
 from ninefold.config.options import refused_by
 from ninefold.errors import ConfigError
 
@@ -29,18 +27,18 @@ ALLOWED: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.sentence[:40])
-def test_each_row_refuses_its_example_in_one_line_of_three_parts(row: Combination) -> None:
+def test_each_row_refuses_its_example_in_one_line_of_three_parts(row):
     (failure,) = problems(row.example, [row])
     assert re.fullmatch(rf"error: {re.escape(row.field)}=.+: [^;]+(; [^;]+){{2,}}", str(failure))
     assert not set("{}") & set(str(failure))
 
 
 @pytest.mark.parametrize(("target", "job"), ALLOWED, ids=str)
-def test_what_can_be_honored_is_allowed(target: str, job: dict[str, Any]) -> None:
+def test_what_can_be_honored_is_allowed(target, job):
     assert problems(job, refused_by(target)) == []
 
 
-def test_processes_that_share_a_batch_need_not_divide_it() -> None:
+def test_processes_that_share_a_batch_need_not_divide_it():
     plan = ("parallel.colwise=[a]", "parallel.processes=2", "optimizer.fused=false")
     assert ours.job("parallel=tensor", *plan, "batch_size=15").processes == 2
 
@@ -57,6 +55,6 @@ def test_processes_that_share_a_batch_need_not_divide_it() -> None:
          "parallel.replicas=3: does not divide 2 process(es); 1 or 2 are allowed; choose one"),
     ],
 )  # fmt: skip
-def test_a_job_that_cannot_be_honored_is_refused(overrides: str, line: str) -> None:
+def test_a_job_that_cannot_be_honored_is_refused(overrides, line):
     with pytest.raises(ConfigError, match=f"^error: {re.escape(line)}"):
         ours.job(*overrides.split())

@@ -3,10 +3,7 @@
 60 resumes: 5 strategies that begin, 6 that go on, with and without a GradScaler.
 """
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -31,9 +28,7 @@ UNITS = {name: ["parallel.least=1000"] for name in ("fsdp2", "fsdp4", "hsdp2x2")
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISION)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_run_goes_on_with_any_strategy_as_if_it_had_never_stopped(
-    tmp_path: Path, source: str, precision: str
-) -> None:
+def test_a_run_goes_on_with_any_strategy_as_if_it_had_never_stopped(tmp_path, source, precision):
     def job(name: str) -> list[str]:
         return [*RUN, *PRECISION[precision], *UNITS.get(name, [])]
 

@@ -1,11 +1,8 @@
 """parallel=tensor on real processes: layers that are split learn what whole ones learn."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,8 +47,7 @@ class Network(nn.Module):
         self.head = nn.Sequential(nn.Linear(144, 32), nn.ReLU(inplace=True), nn.Linear(32, 10))
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(images))
-        return logits
+        return self.head(self.features(images))
 
 
 def network() -> Network:
@@ -95,9 +91,7 @@ def made(colwise: Any = COLWISE, rowwise: Any = ROWWISE) -> Iterator[Made]:
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(1, marks=SLOW), pytest.param(4, marks=SLOW)])
-def test_layers_on_several_processes_learn_what_one_process_learns(
-    ranks: int, tmp_path: Path
-) -> None:
+def test_layers_on_several_processes_learn_what_one_process_learns(ranks, tmp_path):
     def run() -> Any:
         with made() as run:
             losses = [run.step(number) for number in range(5)]
@@ -124,9 +118,7 @@ class Dropping(Network):
 
 
 @pytest.mark.filterwarnings("ignore:DTensor random operators may not have complete support on cpu")
-def test_dropout_keeps_what_every_process_has_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dropout_keeps_what_every_process_has_alike(tmp_path, monkeypatch):
     def run() -> Any:
         with made() as run:
             losses = [run.step(number) for number in range(5)]
@@ -141,7 +133,7 @@ def test_dropout_keeps_what_every_process_has_alike(
     assert same(weights, same_weights)
 
 
-def test_what_was_saved_is_loaded_bit_by_bit_by_any_strategy(tmp_path: Path) -> None:
+def test_what_was_saved_is_loaded_bit_by_bit_by_any_strategy(tmp_path):
     def run() -> Any:
         with made() as run:
             run.step(0)
@@ -164,9 +156,7 @@ def test_what_was_saved_is_loaded_bit_by_bit_by_any_strategy(tmp_path: Path) -> 
     assert losses[0] == losses[1]
 
 
-def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
-    tmp_path: Path,
-) -> None:
+def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (21, 1, 8, 8), dtype=np.uint8)
     source = HostSource(Examples(images, np.arange(21) % 10))
     prepare = ImagePreparation(1, None, None, None)
@@ -203,13 +193,7 @@ def test_every_process_takes_the_whole_batch_and_counts_once_in_an_evaluation(
         (["head.2"], [], "parallel.colwise=head.2: its 10 outputs do not divide by 3 processes"),
     ],
 )
-def test_a_plan_that_does_not_fit_the_network_is_one_line(
-    colwise: list[str],
-    rowwise: list[str],
-    said: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_plan_that_does_not_fit_the_network_is_one_line(colwise, rowwise, said, tmp_path, capfd):
     def run() -> Any:
         with pytest.raises(ConfigError) as error, made(colwise, rowwise) as run:
             run.step(0)

@@ -1,7 +1,5 @@
 """Models of timm by name, and the pretrained weights that they start with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ RESNET = "resnet18"
         ("resnet18.none", "resnet18 has no such weights; timm has resnet18.a1_in1k"),
     ],
 )
-def test_a_name_that_timm_does_not_know_is_refused(name: str, said: str) -> None:
+def test_a_name_that_timm_does_not_know_is_refused(name, said):
     with pytest.raises(ConfigError) as caught:
         timm.network(name, classes=3)
     assert str(caught.value).startswith(f"error: model.net.name={name}: {said}")
@@ -42,9 +40,7 @@ def hugging_face(home: Path, repository: str, name: str) -> Path:
 @pytest.mark.parametrize(
     ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
 )
-def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, channels: int, size: int
-) -> None:
+def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name, channels, size):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -69,9 +65,7 @@ def test_timm_fits_its_weights_to_other_classes_channels_and_sizes(
         assert torch.allclose(found.tensors["conv1.weight"], summed, atol=1e-6)
 
 
-def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_whose_names_do_not_match_are_refused_for_other_classes_too(tmp_path, monkeypatch):
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -83,6 +77,6 @@ def test_weights_of_timm_whose_names_do_not_match_are_refused_also_for_other_cla
         timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)
 
 
-def test_timms_own_arguments_reach_the_model() -> None:
+def test_timms_own_arguments_reach_the_model():
     model = timm.network("resnet10t", 3, drop_rate=0.25)
     assert getattr(model, "drop_rate") == 0.25  # noqa: B009

@@ -1,9 +1,5 @@
 """Segmentation models of torchvision start with pretrained backbones."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import torch
 
 from ninefold.extensions import torchvision_segmentation
@@ -12,9 +8,7 @@ from tests.model.test_pretrained import cache, published
 __all__ = ["cache"]
 
 
-def test_a_segmentation_model_starts_with_the_backbone_of_a_classification_model(
-    cache: Path,
-) -> None:
+def test_a_segmentation_model_starts_with_the_backbone_of_a_classification_model(cache):
     theirs = published("mobilenet_v3_large")
     name = "lraspp_mobilenet_v3_large"
     torchvision_segmentation.fetch(name, None, "DEFAULT")  # it is here already

@@ -1,7 +1,5 @@
 """Masks of volumes that cannot be trained on are one line each."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +63,7 @@ FILES: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, name: str) -> None:
+def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
     spoil, message = FILES[name]
     dataset(root).prepare()
     spoil(root)
@@ -79,9 +77,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
-    root: Path, name: str
-) -> None:
+def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, name):
     options, message = OPTIONS[name]
     wrong = dataset(root, **options)
     for look in (wrong.prepare, lambda: wrong.load("train")):

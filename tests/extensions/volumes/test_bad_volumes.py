@@ -1,7 +1,5 @@
 """Set D, volumes: files and keys of landmarks that cannot be trained on are one line each."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -15,7 +13,6 @@ import numpy as np
 import pytest
 
 from ninefold.errors import ConfigError, DataError
-from tests.conftest import Shell
 from tests.dataset.heads import AFFINE, NAMES, SHAPE, SIDES, dataset, save, write
 from tests.faults.refusals import cut_short, refused, refuses
 
@@ -134,14 +131,14 @@ FILES: dict[str, tuple[Spoil, str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root: Path, name: str) -> None:
+def test_files_that_cannot_be_trained_on_are_refused_in_one_line(root, name):
     spoil, message = FILES[name]
     dataset(root).prepare()
     spoil(root)
     refuses(root, dataset(root).prepare, message)
 
 
-def test_channels_of_other_voxels_are_refused(root: Path) -> None:
+def test_channels_of_other_voxels_are_refused(root):
     for path in root.glob("images*/*_0000.nii.gz"):
         shutil.copy(path, str(path).replace("_0000", "_0001"))
     both = dataset(root, shape=(2, *SHAPE[1:]))
@@ -152,7 +149,7 @@ def test_channels_of_other_voxels_are_refused(root: Path) -> None:
         both.prepare()
 
 
-def test_landmarks_cut_off_by_the_shape_are_refused(root: Path) -> None:
+def test_landmarks_cut_off_by_the_shape_are_refused(root):
     line = (
         r'tr_000: "left" at \[[-\d., ]+\] is outside \[4, 18, 14\]; a volume of \[14, 18, 12\] '
         r"voxels is centered there at .*; enlarge dataset.shape or dataset.spacing"
@@ -161,7 +158,7 @@ def test_landmarks_cut_off_by_the_shape_are_refused(root: Path) -> None:
         dataset(root, shape=(1, 4, 18, 14)).prepare()
 
 
-def test_landmarks_in_the_other_order_are_refused_with_a_hint(root: Path) -> None:
+def test_landmarks_in_the_other_order_are_refused_with_a_hint(root):
     """Along x there are 14 voxels, along z 12: some landmark is outside, others may be wrong."""
     points(root, lambda found: found["tr_000"].update(left=[13, 5, 4]))
     with pytest.raises(DataError, match=r'"left" at \[13, 5, 4\] is outside \[12, 18, 14\]; .*zyx'):
@@ -195,9 +192,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], type[DataError] | type[ConfigError], st
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
-    root: Path, name: str
-) -> None:
+def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, name):
     options, kind, message = OPTIONS[name]
     wrong = dataset(root, **options)
     for look in (wrong.prepare, lambda: wrong.load("test")):
@@ -205,13 +200,13 @@ def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(
             look()
 
 
-def test_a_mistake_in_the_keys_is_one_line_of_a_command(shell: Shell, root: Path) -> None:
+def test_a_mistake_in_the_keys_is_one_line_of_a_command(shell, root):
     words = ("dataset=volumes", f"dataset.root={root}", "task=landmarks", "model=unet3d")
     done = shell.train(*words, "dataset.spacing=[2,2]", "hydra.run.dir=run")
     refused(done, 2, "dataset.spacing=[2, 2]", hint="three numbers")
 
 
-def test_the_names_of_the_landmarks_may_be_in_any_order(root: Path) -> None:
+def test_the_names_of_the_landmarks_may_be_in_any_order(root):
     names = NAMES[::-1]
     train, other = (dataset(root, landmarks=order).load("train") for order in (names, NAMES))
     assert train.names == names

@@ -1,7 +1,5 @@
 """Masks of volumes: they move with their volume, voxel by voxel; layouts, dtypes, options."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ def both(volumes: Volumes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return train.inputs[rows][:, 0], train.targets[rows]
 
 
-def test_a_set_has_its_splits_sources_names_and_dtypes(root: Path) -> None:
+def test_a_set_has_its_splits_sources_names_and_dtypes(root):
     heads = dataset(root, class_names=["nothing", "rim", "ball"])
     heads.prepare()
     train, test = heads.load("train"), heads.load("test")
@@ -47,7 +45,7 @@ def test_a_set_has_its_splits_sources_names_and_dtypes(root: Path) -> None:
 
 
 @pytest.mark.parametrize("axes", ["RAS", "LPS", "ASL", "SRP", "PIR"])
-def test_a_mask_is_the_same_however_the_file_stores_its_axes(tmp_path: Path, axes: str) -> None:
+def test_a_mask_is_the_same_however_the_file_stores_its_axes(tmp_path, axes):
     """A volume that has the spacing stays as it is, so its own values tell each voxel's class."""
     values = np.asarray(nibabel.load(ANATOMICAL).dataobj).astype(np.int16)
     stored, affine = turned(values, (2.0, 2, 2), axes)
@@ -71,7 +69,7 @@ def test_a_mask_is_the_same_however_the_file_stores_its_axes(tmp_path: Path, axe
     assert set(np.unique(expected)) == {0, 1, 2}
 
 
-def test_a_mask_is_resampled_to_the_nearest_voxel_of_its_volume(root: Path) -> None:
+def test_a_mask_is_resampled_to_the_nearest_voxel_of_its_volume(root):
     """Along z the files have 3 mm: each prepared slice is the nearest one of the file."""
     volumes, masks = both(dataset(root, spacing=(1.0, 2.0, 2.0), shape=(1, 30, 18, 14), ignore=9))
     stored = np.asarray(nibabel.load(root / "labelsTr" / "tr_000.nii.gz").dataobj)
@@ -85,7 +83,7 @@ def test_a_mask_is_resampled_to_the_nearest_voxel_of_its_volume(root: Path) -> N
 
 
 @pytest.mark.parametrize("kind", [np.int16, np.int32, np.float32, np.float64, ">i2"])
-def test_whole_numbers_of_any_dtype_are_class_numbers(root: Path, kind: Any) -> None:
+def test_whole_numbers_of_any_dtype_are_class_numbers(root, kind):
     expected = both(dataset(root))[1]
     for path in root.glob("labels*/*.nii.gz"):
         stored = np.asarray(nibabel.load(path).dataobj)
@@ -96,7 +94,7 @@ def test_whole_numbers_of_any_dtype_are_class_numbers(root: Path, kind: Any) -> 
     assert np.array_equal(both(heads)[1], expected)
 
 
-def test_test_cases_listed_in_a_file_have_their_masks_beside_the_others(root: Path) -> None:
+def test_test_cases_listed_in_a_file_have_their_masks_beside_the_others(root):
     (root / "test.txt").write_text("tr_001\n\n tr_004\n")
     for path in [*root.glob("*Ts/*"), *root.glob("*Ts")]:
         path.unlink() if path.is_file() else path.rmdir()
@@ -108,7 +106,7 @@ def test_test_cases_listed_in_a_file_have_their_masks_beside_the_others(root: Pa
     assert len(heads.load("train").targets) == 6
 
 
-def test_a_set_with_landmarks_and_masks_asks_which_are_meant(tmp_path: Path) -> None:
+def test_a_set_with_landmarks_and_masks_asks_which_are_meant(tmp_path):
     root = write_masks(tmp_path / "set")
     write(tmp_path / "other")
     (tmp_path / "other" / "landmarks.json").rename(root / "landmarks.json")
@@ -118,7 +116,7 @@ def test_a_set_with_landmarks_and_masks_asks_which_are_meant(tmp_path: Path) -> 
     assert dataset(root, targets="landmarks").load("train").targets.shape == (8, 3, 3)
 
 
-def test_a_mask_that_turns_bad_later_is_named_when_it_is_read(root: Path) -> None:
+def test_a_mask_that_turns_bad_later_is_named_when_it_is_read(root):
     heads = dataset(root)
     heads.prepare()
     train = heads.load("train")

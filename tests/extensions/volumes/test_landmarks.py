@@ -1,9 +1,5 @@
 """Landmarks: heatmaps, the losses of examples, positions, and errors in millimeters."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -27,7 +23,7 @@ def batch(count: int = 5) -> tuple[Tensor, Tensor]:
     return output, target
 
 
-def test_a_heatmap_is_a_gaussian_with_a_width_along_each_axis() -> None:
+def test_a_heatmap_is_a_gaussian_with_a_width_along_each_axis():
     point = torch.tensor([[[4.3, 5.75, 3.1]]])
     sigma = np.array([1.5, 2.0, 0.7])
     grid = np.moveaxis(np.indices(SHAPE), 0, -1)
@@ -36,7 +32,7 @@ def test_a_heatmap_is_a_gaussian_with_a_width_along_each_axis() -> None:
     assert np.abs(found[0, 0].numpy() - expected).max() < 1e-6
 
 
-def test_cross_entropy_is_torchs_with_normalized_gaussians_and_mse_sums_over_voxels() -> None:
+def test_cross_entropy_is_torchs_with_normalized_gaussians_and_mse_sums_over_voxels():
     output, target = batch(2)
     target[1, 0] = 2.5
     maps = heatmaps(target, SHAPE, [4 / mm for mm in SPACING]).flatten(2)
@@ -48,9 +44,9 @@ def test_cross_entropy_is_torchs_with_normalized_gaussians_and_mse_sums_over_vox
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse", nn.SmoothL1Loss()])
-def test_the_loss_is_the_mean_over_present_landmarks_and_then_over_examples(loss: object) -> None:
+def test_the_loss_is_the_mean_over_present_landmarks_and_then_over_examples(loss):
     output, target = batch()
-    task = Landmarks(SPACING, loss=loss)  # type: ignore[arg-type]
+    task = Landmarks(SPACING, loss=loss)
     each = []
     for one, points in zip(output, target, strict=True):
         there = ~points.isnan().any(dim=1)
@@ -60,13 +56,12 @@ def test_the_loss_is_the_mean_over_present_landmarks_and_then_over_examples(loss
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-def test_absent_landmarks_have_no_gradient_and_no_errors(loss: str) -> None:
+def test_absent_landmarks_have_no_gradient_and_no_errors(loss):
     output, target = batch()
     output.requires_grad_()
     task = Landmarks(SPACING, loss=loss)
     task.loss(output, target).backward()
     there = ~target.isnan().any(dim=-1)
-    assert output.grad is not None
     assert output.grad.isfinite().all()
     assert torch.equal(output.grad.flatten(2).abs().sum(dim=2) > 0, there)
     sums = task.measure(output.detach(), target)
@@ -77,9 +72,7 @@ def test_absent_landmarks_have_no_gradient_and_no_errors(loss: str) -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
-def test_a_position_is_read_from_its_heatmap_between_the_voxels(
-    layout: torch.memory_format,
-) -> None:
+def test_a_position_is_read_from_its_heatmap_between_the_voxels(layout):
     points = torch.tensor([[[4.3, 5.5, 3.0], [0.0, 0.1, 8.0]]])
     maps = heatmaps(points, SHAPE, 0.8).contiguous(memory_format=layout)
     assert (positions(maps, logits=False) - points).abs().max() < 0.15
@@ -89,7 +82,7 @@ def test_a_position_is_read_from_its_heatmap_between_the_voxels(
     assert positions(alone, logits=False).tolist() == [[[9, 11, 0]]]
 
 
-def test_errors_are_millimeters_along_each_axis() -> None:
+def test_errors_are_millimeters_along_each_axis():
     """One voxel along z, y, x is 3, 2, 1.5 mm: (1, 1, 2) voxels are sqrt(9 + 4 + 9) mm."""
     output = torch.full((2, 3, *SHAPE), -100.0)
     output[:, :, 5, 5, 5] = 100
@@ -117,9 +110,7 @@ def test_errors_are_millimeters_along_each_axis() -> None:
         ((2, 3, *SHAPE), (2, *SHAPE)),
     ],
 )
-def test_output_and_targets_that_do_not_fit_are_refused(
-    output: tuple[int, ...], target: tuple[int, ...]
-) -> None:
+def test_output_and_targets_that_do_not_fit_are_refused(output, target):
     task = Landmarks(SPACING, [1, *SHAPE])
     for look in (task.loss, task.measure):
         with pytest.raises(ConfigError, match="task=landmarks: the model's output is"):
@@ -134,12 +125,9 @@ def test_output_and_targets_that_do_not_fit_are_refused(
             r"task\.loss=dice: no such loss; cross_entropy, mse",
         ),
         (lambda: Landmarks(None), "task=landmarks: the dataset has no spacing"),
-        (
-            lambda: Landmarks(SPACING).scores(torch.zeros(2, 3), []),
-            "no example of the set has a",
-        ),
+        (lambda: Landmarks(SPACING).scores(torch.zeros(2, 3), []), "no example of the set has a"),
     ],
 )
-def test_what_cannot_be_learned_or_scored_is_refused(make: Any, said: str) -> None:
+def test_what_cannot_be_learned_or_scored_is_refused(make, said):
     with pytest.raises((ConfigError, DataError), match=said):
         make()

@@ -1,7 +1,5 @@
 """Volumes: orientation, spacing and place of voxels and landmarks, layouts, headers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ def one(root: Path, volume: np.ndarray, affine: Any, points: dict[str, list[floa
     return root
 
 
-def test_a_set_has_its_splits_names_and_dtypes(root: Path) -> None:
+def test_a_set_has_its_splits_names_and_dtypes(root):
     heads = dataset(root)
     heads.prepare()
     train, test = heads.load("train"), heads.load("test")
@@ -49,7 +47,7 @@ def test_a_set_has_its_splits_names_and_dtypes(root: Path) -> None:
     assert absent.tolist() == [[False, False, row % 4 == 3] for row in range(8)]
 
 
-def test_voxels_and_landmarks_move_together(root: Path) -> None:
+def test_voxels_and_landmarks_move_together(root):
     """The files are left, anterior, superior with unlike voxels: flipped, turned and resampled."""
     train = dataset(root).load("train")
     volumes, points = train.inputs[ALL], np.asarray(train.targets[ALL])
@@ -64,7 +62,7 @@ def test_voxels_and_landmarks_move_together(root: Path) -> None:
 
 
 @pytest.mark.parametrize("axes", ["RAS", "LPS", "ASL", "SRP", "PIR"])
-def test_a_volume_is_the_same_however_the_file_stores_its_axes(tmp_path: Path, axes: str) -> None:
+def test_a_volume_is_the_same_however_the_file_stores_its_axes(tmp_path, axes):
     volume = np.random.default_rng(0).integers(0, 900, SIDES, dtype=np.int16)
     stored, affine = turned(volume, (2.0, 2, 3), axes)
     millimeters = [[4.0, 6, 9, 1], [20, 10, 30, 1], [10, 30, 15, 1]]
@@ -81,7 +79,7 @@ def test_a_volume_is_the_same_however_the_file_stores_its_axes(tmp_path: Path, a
     )
 
 
-def test_a_volume_that_has_the_spacing_is_cut_and_padded_to_whole_voxels(tmp_path: Path) -> None:
+def test_a_volume_that_has_the_spacing_is_cut_and_padded_to_whole_voxels(tmp_path):
     volume = np.random.default_rng(0).integers(0, 250, (9, 12, 7), dtype=np.uint8)
     one(tmp_path / "set", volume, np.eye(4), {"a": [4, 6, 3]})
     heads = dataset(
@@ -96,7 +94,7 @@ def test_a_volume_that_has_the_spacing_is_cut_and_padded_to_whole_voxels(tmp_pat
     assert np.asarray(train.targets)[0, 0].tolist() == [5, 5, 6]
 
 
-def test_millimeters_are_those_of_an_anisotropic_oblique_header(tmp_path: Path) -> None:
+def test_millimeters_are_those_of_an_anisotropic_oblique_header(tmp_path):
     """example4d.nii.gz: voxels of 2 x 2 x 2.2 mm, turned, the first is L."""
     image = nibabel.load(DATA / "example4d.nii.gz")
     stored, affine = np.asarray(image.dataobj)[..., 0], image.affine
@@ -118,7 +116,7 @@ def test_millimeters_are_those_of_an_anisotropic_oblique_header(tmp_path: Path) 
     assert np.abs(np.asarray(again.targets)[0] - found).max() < 1e-3
 
 
-def test_the_window_is_clipped_and_is_0_and_1_for_the_network(root: Path) -> None:
+def test_the_window_is_clipped_and_is_0_and_1_for_the_network(root):
     heads = dataset(root, window=(100, 500), spacing=(3, 2, 2), shape=(1, 12, 18, 14))
     stored = nibabel.load(root / "imagesTr" / "tr_000_0000.nii.gz").get_fdata()
     expected = np.clip((np.flip(stored, 0).transpose() - 100) / 400, 0, 1)
@@ -134,7 +132,7 @@ def test_the_window_is_clipped_and_is_0_and_1_for_the_network(root: Path) -> Non
         assert targets.shape == (1, 3, 3)
 
 
-def test_without_a_window_the_percentiles_of_each_volume_are_its_ends(root: Path) -> None:
+def test_without_a_window_the_percentiles_of_each_volume_are_its_ends(root):
     train = dataset(root, spacing=(3, 2, 2), shape=(1, 12, 18, 14)).load("train")
     stored = np.flip(nibabel.load(root / "imagesTr" / "tr_000_0000.nii.gz").get_fdata(), 0)
     low, high = np.percentile(stored, PERCENTILES)
@@ -142,7 +140,7 @@ def test_without_a_window_the_percentiles_of_each_volume_are_its_ends(root: Path
     assert np.abs(train.inputs[np.array([0])][0, 0] / 32767 - expected).max() < 1e-4
 
 
-def test_channels_are_read_from_numbered_files(root: Path, tmp_path: Path) -> None:
+def test_channels_are_read_from_numbered_files(root, tmp_path):
     root = write(tmp_path / "set")
     for path in root.glob("images*/*_0000.nii.gz"):
         volume = np.asarray(nibabel.load(path).dataobj)
@@ -163,9 +161,7 @@ def test_channels_are_read_from_numbered_files(root: Path, tmp_path: Path) -> No
         (nibabel.Nifti1Image, "meter", 0.001),
     ],
 )
-def test_units_and_both_versions_of_nifti_are_read(
-    root: Path, tmp_path: Path, kind: Any, unit: str, scale: float
-) -> None:
+def test_units_and_both_versions_of_nifti_are_read(root, tmp_path, kind, unit, scale):
     again = write(tmp_path / "set")
     for path in again.glob("images*/*.nii.gz"):
         volume = np.asarray(nibabel.load(path).dataobj)

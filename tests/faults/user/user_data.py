@@ -1,7 +1,5 @@
 """A map-style dataset of a user's whose constructor does what U_DATA says."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

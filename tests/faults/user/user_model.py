@@ -4,8 +4,6 @@ U_MODE names what happens in step U_STEP (10; 0 is the constructor) of rank U_RA
 file that is written when it happens, with what is to be known of it.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing.util
 import os
@@ -172,23 +170,6 @@ def save_slowly() -> None:
     os.fsync = fsync
 
 
-def stop() -> None:
-    """Wait for ever, for all that this process can do."""
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def stop_at_the_end() -> None:
-    import torch.distributed
-
-    torch.distributed.destroy_process_group = stop
-    say("")
-
-
-def stop_at_the_exit() -> None:
-    multiprocessing.util.Finalize(None, stop, exitpriority=50)
-    say("")
-
-
 def die() -> None:
     say("")
     os.kill(os.getpid(), signal.SIGRTMIN + 5)
@@ -222,8 +203,6 @@ MODES: dict[str, Callable[[], None]] = {
     "slow": lambda: say(""),
     "slowsave": save_slowly,
     "pause": take_long,
-    "stopend": stop_at_the_end,
-    "stopexit": stop_at_the_exit,
     "realtime": die,
     "manager": start_manager,
     "late": raise_late,
