@@ -67,6 +67,7 @@ class Hosts:
             env={**os.environ, "PATH": path()}, start_new_session=True,
         )  # fmt: skip
         self._holders[host] = holder
+        assert holder.stdout is not None
         with holder.stdout:
             assert holder.stdout.readline() == "ready\n"
 
