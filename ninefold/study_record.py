@@ -63,6 +63,8 @@ class StudyRecord:
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
+    timing_looks: when it was seen what timing rounds have shown: by complete rounds, the share of
+        the time that had passed.
     timing_groups: groups that a timing round had at most, as not all cells could be alive at once.
     timing_threads: CPU threads of all processes of a timing run together, where one was tried and
         is faster than those of the configuration; None: it was not.
@@ -87,6 +89,7 @@ class StudyRecord:
     rounds: list[Round] = field(default_factory=list)
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
+    timing_looks: dict[int, float] = field(default_factory=dict)
     timing_groups: int = 1
     timing_threads: int | None = None
     timing_ended: str | None = None
@@ -96,7 +99,7 @@ class StudyRecord:
     def of(cls, stored: object) -> StudyRecord:
         """The record in a sweep.json. Raises ValueError if it is damaged."""
         try:
-            found = msgspec.convert(_fields(stored), StudyRecord)
+            found = msgspec.convert(_fields(stored), StudyRecord, str_keys=True)
         except msgspec.ValidationError as error:
             raise ValueError(str(error)) from error
         for entry in (*found.rounds, *found.timing):

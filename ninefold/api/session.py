@@ -10,6 +10,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from torch import distributed
 from ninefold import progress
 from ninefold.api import devices
 from ninefold.errors import ConfigError
+from ninefold.stats.looks import spends_of
 from ninefold.stats.verdicts import Settings
-from ninefold.tournament.budget import LOOK_COUNT, LOOKS, Budget
+from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import Turn
@@ -33,6 +35,7 @@ WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its t
 # Of these turns, which all steps have: in the first calls a step may be compiled.
 COMMON_TURNS = 3
 WARM_UP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
+IN_PROCESS = 0.01  # sd of what a step differs by from round to round in one process
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
@@ -77,7 +80,7 @@ class Session(Entries):
             )
         self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
-        self._settings = Settings(same=same, level=level, looks=LOOK_COUNT, baseline=baseline)
+        self._settings = Settings(same=same, level=level, baseline=baseline)
         self._ranks = RankSync()
         self._ranks.check(names)
         self._neighbors = self._ranks.neighbors()
@@ -177,11 +180,14 @@ class Session(Entries):
     def times(self, caveats: Sequence[str] = ()) -> Times:
         """The result so far; at the end, of all complete rounds. Every rank must call it."""
         last = self.done
-        # While turns go on: the rounds up to the last planned look. `level` is shared out among the
-        # planned looks; with others a false verdict would be more likely.
+        # While turns go on: the rounds up to the last look, as each look spends a part of `level`.
         if self.turn is not None:
-            last = max((look for look in LOOKS if look <= last), default=0)
-        return times(self._given, self.counted(last), self._settings, caveats)
+            last = max(self.tournament.looks, default=0)
+        return self._after(last, caveats)
+
+    def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
+        settings = replace(self._settings, spends=spends_of(self.tournament.looks, rounds))
+        return times(self._given, self.counted(rounds), settings, caveats, process=IN_PROCESS)
 
     def counted(self, rounds: int) -> Counted:
         """Which turns of so many complete rounds count."""
@@ -200,7 +206,7 @@ class Session(Entries):
         self._ranks.close()
 
     def _look(self) -> Look:
-        found = times(self._given, self.counted(self.done), self._settings)
+        found = self._after(self.done)
         return Look(found.known, found.best)
 
 

@@ -318,7 +318,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     elif allowed is not None:
         pair, confidence = found.times().pairs[0], found.settings.confidence
         verdict = gate.verdict(pair, allowed)
-        failed = gate.failure(pair, allowed, confidence, found.seconds / 60, found.what)
+        failed = gate.failure(pair, allowed, found.seconds / 60, found.what)
         end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
         said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
     print(said, file=shown(asked))

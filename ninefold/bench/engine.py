@@ -24,9 +24,11 @@ from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
 from ninefold.bench.screen import Screen
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
+from ninefold.stats.fit import PROCESS
+from ninefold.stats.looks import spends_of
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament import rule
-from ninefold.tournament.budget import LEAST_ROUNDS, LOOK_COUNT, Budget
+from ninefold.tournament.budget import LEAST_ROUNDS, Budget
 from ninefold.tournament.contestant import Ended, Entries, Pace, WarmUp
 from ninefold.tournament.plan import MIN_TURNS, Turn
 from ninefold.tournament.rounds import Tournament
@@ -38,6 +40,7 @@ TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 IN_CPU = " in CPU time"
+OF_SEVERAL = 0.05  # as `PROCESS`, where a command has several processes
 
 
 @dataclass
@@ -51,7 +54,8 @@ class Found:
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
     alone, by command and round. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
-    what the hook said last, by command. starts, seconds: that starts took, and all.
+    what the hook said last, by command. starts, seconds: that starts took, and all. rounds: that
+    were complete. looks: the share of the time at each look, by rounds.
     """
 
     commands: Sequence[Command]
@@ -73,6 +77,7 @@ class Found:
     starts: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
+    looks: dict[int, float] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -85,8 +90,8 @@ class Found:
 
     @property
     def settings(self) -> Settings:
-        """Of the comparison: the chance of a false verdict is shared out among the looks."""
-        return Settings(same=self.same, looks=LOOK_COUNT)
+        """Of the comparison: each look spends a part of the chance of a false verdict."""
+        return Settings(same=self.same, spends=spends_of(self.looks, self.rounds))
 
     def counted(self, by: str = "time") -> Counted:
         """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
@@ -99,7 +104,9 @@ class Found:
     def times(self, by: str | None = None) -> Times:
         """The speedups of all commands so far."""
         found = self.counted(by or self.by)
-        return times(self.names, found, self.settings, stretches=self.alone, borrows=False)
+        several = any(told.get("world", 1) > 1 for told in self.told.values())
+        process = OF_SEVERAL if several else PROCESS
+        return times(self.names, found, self.settings, stretches=self.alone, process=process)
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
@@ -265,7 +272,7 @@ class Bench(Entries):
         self.marking = {name: {*MARKS} for name in self._commands}
         self._budget = budget_of(60.0 * found.minutes)
         self._tournament = Tournament(self, self._budget, lambda: rule.Look(found.is_enough()))
-        found.log = self._tournament.log
+        found.log, found.looks = self._tournament.log, self._tournament.looks
         self.screen = Screen(self._budget.seconds)
 
     def run(self) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.report.numbers import counted
-from ninefold.stats import student
 from ninefold.stats.verdicts import Pair
 from ninefold.tournament.budget import LEAST_ROUNDS, MAX_ROUNDS
 from ninefold.tournament.times import interval, shown
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
+CLEAR = 0.95  # half of an interval over the distance, from which on more rounds decide
 SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
 
 
@@ -42,12 +42,10 @@ def sentence(pair: Pair, allowed: float, confidence: float, what: str = "") -> s
         end = "no slow-down is excluded"
     else:
         end = f"a slow-down above {math.ceil(round(100 / pair.low - 100, 6))} % is excluded"
-    return f"{_is(pair, what)} ({confidence:.1f} % interval {interval(pair)}): {end}"
+    return f"{_is(pair, what)} ({confidence:g} % interval {interval(pair)}): {end}"
 
 
-def failure(
-    pair: Pair, allowed: float, confidence: float, minutes: float, what: str = ""
-) -> Failure | None:
+def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:
     """What ends a gate that does not pass. minutes: those that its rounds took."""
     share, state, found = f"{100 * allowed:g}%", verdict(pair, allowed), interval(pair)
     if state == PASSES:
@@ -59,7 +57,7 @@ def failure(
             f"{_is(pair, what)}; at least {shown(least_speedup(allowed))} is allowed, and the "
             f"interval is {found}; see what changed, or allow more",
         )
-    rounds = rounds_needed(pair, least_speedup(allowed), confidence)
+    rounds = rounds_needed(pair, least_speedup(allowed))
     more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
     return Undecided(
         "max-slowdown",
@@ -69,22 +67,17 @@ def failure(
     )
 
 
-def rounds_needed(pair: Pair, limit: float, confidence: float) -> int | None:
+def rounds_needed(pair: Pair, limit: float) -> int | None:
     """How many rounds in all would show on which side of `limit` the speedup is; None: too many.
 
-    The speedup and the noise of a round are taken to stay as they are. With n rounds, half of the
-    interval of the speedup's logarithm is noise * t / sqrt(n), where t is Student's quantile with
-    n - 1 degrees of freedom. It has to be shorter than abs(log(speedup / limit)).
-
-    confidence: of the two-sided interval, in percent.
+    The speedup and the noise of a round are taken to stay as they are, so that the interval shrinks
+    with the root of their number. It is right in nine of ten cases (benchmarks/LOG.md).
     """
     if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
         return None
-    rounds = np.arange(2, MAX_ROUNDS + 1)
-    reach = student.quantile((1 - confidence / 100) / 2, rounds - 1) / np.sqrt(rounds)
-    half = math.log(pair.high / pair.low) / 2 * reach / reach[pair.rounds - 2]
-    way = abs(math.log(pair.speedup / limit))
-    enough = rounds[(rounds > pair.rounds) & (half < way)]
+    rounds = np.arange(pair.rounds + 1, MAX_ROUNDS + 1)
+    half = math.log(pair.high / pair.low) / 2 * np.sqrt(pair.rounds / rounds)
+    enough = rounds[half < CLEAR * abs(math.log(pair.speedup / limit))]
     return int(enough[0]) if len(enough) else None
 
 

@@ -122,7 +122,7 @@ def needed(found: Found, pair: Pair) -> int | None:
         return None
     tie = (1 + found.same) ** math.copysign(1, pair.speedup - 1)
     limit = max(1.0, tie, key=lambda end: abs(math.log(pair.speedup / end)))
-    return rounds_needed(pair, limit, found.settings.confidence)
+    return rounds_needed(pair, limit)
 
 
 def minutes_for(found: Found, rounds: int) -> float:
@@ -194,7 +194,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
 def why(found: Found, times: Times) -> Iterator[str]:
     """How fast each twin of a command is, and whether its copy is as fast."""
     for pair in times.against_baseline:
-        name, sure = pair.second, f"{found.settings.confidence:.1f} % interval {interval(pair)}"
+        name, sure = pair.second, f"{found.settings.confidence:g} % interval {interval(pair)}"
         what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
         yield f"{what} is {shown(pair.speedup)} times as fast{found.what} ({sure})."
 

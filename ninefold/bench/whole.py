@@ -49,7 +49,7 @@ class WholeRuns(Entries):
         seconds = 60.0 * found.minutes
         budget = Budget(seconds=seconds, turns=1, late=math.inf, room_of_last=1.0)
         self._tournament = Tournament(self, budget, lambda: Look(found.is_enough()))
-        found.log = self._tournament.log
+        found.log, found.looks = self._tournament.log, self._tournament.looks
 
     def run(self) -> None:
         """Make the rounds. Raises Failure."""

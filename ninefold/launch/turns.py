@@ -74,14 +74,15 @@ class TurnTaker:
         self._pause(signal.SIGSTOP)
 
     def warm_up(self, known: Pace | None) -> WarmUp:
-        """Yield a turn, unless a warm-up step tells as much; return the pace."""
+        """Yield a turn, unless an earlier process or a warm-up step tells as much; return the pace.
+
+        Each turn has steps before it that are not timed, and warm-up steps have been taken.
+        """
         own = self.step_seconds
-        if own is not None and own >= FIRST_TURN_STEP:
-            return known or Pace(own, own)
         if known is not None:
-            lead = Turn.of(self.name, known.step, self.turn_seconds, self.several).lead
-            yield Turn(self.name, lead, 1, (lead + 1) * known.step)
             return known
+        if own is not None and own >= FIRST_TURN_STEP:
+            return Pace(own, own)
         taken = yield Turn(self.name, *FIRST_TURN)
         return Pace(taken.seconds, taken.seconds)
 

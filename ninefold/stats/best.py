@@ -38,10 +38,10 @@ def standing(
     """Return how the candidates stand against the best of them.
 
     Let k be the best, whichever it is. One-sided bounds on what each other candidate is behind k
-    hold together at `Settings.level`, divided by their number and by the looks. Where they hold, k
-    is not out, and each candidate is no farther behind k than its bound. So the claim holds for a
+    hold together at this look's part of `Settings.level`, divided by their number. Where they hold,
+    k is not out, and each candidate is no farther behind k than its bound. So the claim holds for a
     candidate that was chosen by the same data, and those that are out need not be considered
-    (Edwards and Hsu 1983). As with a safe score, a pair's own rounds have to show it as well.
+    (Edwards and Hsu 1983).
 
     names: of the rows that `seen` was computed from
     seen: of the logarithms of a measure of which less is better
@@ -85,20 +85,12 @@ def _level(
 
     Negative: ahead of it. float64 [candidates, candidates], 1 where nothing shows it.
     """
-    gap, error, freedom, alone, alone_freedom = (
+    gap, error, freedom = (
         _square(seen, values, len(names), turned)[np.ix_(rows, rows)]
-        for values, turned in (
-            (seen.mean, -1.0),
-            (seen.error, 1.0),
-            (seen.freedom, 1.0),
-            (seen.alone, 1.0),
-            (seen.alone_freedom, 1.0),
-        )
+        for values, turned in ((seen.mean, -1.0), (seen.error, 1.0), (seen.freedom, 1.0))
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        together = student.above((most - gap) / error, freedom) * (len(rows) - 1)
-        own = student.above((most - gap) / alone, alone_freedom)
-    level = np.where(error == 0, 1.0 * (gap >= most), np.maximum(together, own) * settings.looks)
+        level = student.above((most - gap) / error, freedom) * (len(rows) - 1) / settings.spends
     found: Array = np.where(np.isnan(level), 1.0, np.minimum(level, 1.0))
     return found
 

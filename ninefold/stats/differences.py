@@ -1,4 +1,4 @@
-"""Differences between cells, paired by round, with moderated variances (Smyth 2004)."""
+"""Differences between cells, paired by seed, with moderated variances (Smyth 2004)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,7 @@ Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
 EQUAL = 3  # rounds in which two cells must be equal, so that it is not chance
-# What is known before any round: processes of one cell differ by some 2 to 5 % (sd) on every host
-# seen. Where the noise of a process's own turns is known too, that decides a difference of a factor
-# after one round. The degrees of freedom keep false verdicts rare where processes differ by 8 %.
-PROCESS, PROCESS_FREEDOM = 0.05, 8.0
-FEW = 4  # rounds below which this is used: then a pair's own rounds say more
+NO_TEST = -1
 
 # trigamma(d / 2) falls as d grows: the inverse is interpolated in this table.
 _FREEDOMS = np.geomspace(0.02, 2e4, 600)[::-1]
@@ -36,17 +32,16 @@ _TRIGAMMAS = special.polygamma(1, _FREEDOMS / 2)
 class Differences:
     """The differences of every pair of cells; arrays are float64 [pairs] unless said otherwise.
 
-    table, noise: float64 [cells, rounds], what they are of: see `differences`
-    first, second: int64, rows of the table
+    first, second: int64, numbers of cells
     rounds: int64, the number of rounds in common
     mean: of second - first; nan without a round
     error: its standard error; 0 if the two are equal in enough rounds, nan if unknown
     freedom: the degrees of freedom of `error`
-    alone, alone_freedom: the same from the pair's own rounds only; if they show no noise, as above
+    alone, alone_freedom: the same from the pair's own seeds only, which is all that shows a noise
+        that other cells have not; of times, which are fitted together, as above
+    test: int64, the pair whose test each shares, most often itself; NO_TEST: its cells are copies
     """
 
-    table: Array
-    noise: Array | None
     first: Ints
     second: Ints
     rounds: Ints
@@ -55,6 +50,7 @@ class Differences:
     freedom: Array
     alone: Array
     alone_freedom: Array
+    test: Ints
 
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
@@ -76,19 +72,14 @@ class Differences:
         return np.where(self.error == 0, 0.0, quantile * self.alone)
 
 
-def differences(
-    table: Array, copies: Collection[tuple[int, int]] = (), noise: Array | None = None
-) -> Differences:
-    """Return the differences between the rows of `table`, float64 [cells, rounds], nan: missing.
+def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
+    """Return the differences between the rows of `table`, float64 [cells, seeds], nan: missing.
 
-    A pair is judged by the rounds that both cells have. Its variance is shrunk towards the mean of
-    all pairs' variances, as far as these are alike (Smyth 2004). Below FEW rounds it is shrunk
-    towards what processes are known to differ by, if `noise` is known.
+    A pair is judged by the seeds that both cells have. Its variance is shrunk towards the mean of
+    all pairs' variances, as far as these are alike (Smyth 2004).
 
     copies: pairs of rows, the lower first, that do the same work: equality in two rounds shows
         that they are equal, for all other pairs it takes EQUAL rounds
-    noise: variance of each value by the turns that it is the mean of, of logarithms of seconds;
-        float64 [cells, rounds], nan: not known
     """
     pairs = np.array(list(combinations(range(len(table)), 2)), dtype=np.int64).reshape(-1, 2)
     first, second = pairs.T
@@ -110,14 +101,7 @@ def differences(
         alone = np.where(variance > NOTHING**2, np.sqrt(variance / rounds), error)
     error, alone = (np.where(rounds > 1, each, np.nan) for each in (error, alone))
     alone_freedom = np.where(variance > NOTHING**2, rounds - 1.0, freedom)
-    if noise is not None:
-        known, few_freedom = of_few(variance, rounds, (noise[first] + noise[second]).T)
-        few = np.isfinite(known) & ~equal
-        freedom, alone_freedom = (np.where(few, few_freedom, f) for f in (freedom, alone_freedom))
-        error, alone = (np.where(few, np.sqrt(known), each) for each in (error, alone))
     return Differences(
-        table=table,
-        noise=noise,
         first=first,
         second=second,
         rounds=rounds,
@@ -126,32 +110,22 @@ def differences(
         error=error,
         alone=alone,
         alone_freedom=alone_freedom,
+        test=np.arange(len(pairs)),
     )
-
-
-def of_few(variance: Array, rounds: Ints, noise: Array, pairs: int = 1) -> tuple[Array, Array]:
-    """Return the variance of the mean of fewer than FEW rounds, and its degrees of freedom.
-
-    It is that of the rounds, shrunk towards what two processes are known to differ by. nan where
-    there are more rounds, or none whose noise is known.
-
-    variance: between the rounds, 0 if there is one only. noise: of a difference by the turns of
-    its two processes, float64 [rounds, ...], nan: not known. pairs: of which each round's
-    difference is the mean.
-    """
-    there = np.isfinite(noise)
-    own = np.maximum(rounds - 1.0, 0.0)
-    freedom = PROCESS_FREEDOM + own
-    with np.errstate(divide="ignore", invalid="ignore"):
-        of_turns = np.where(there, noise, 0.0).sum(axis=0) / there.sum(axis=0)
-        prior = (2 * PROCESS**2 + of_turns) / pairs
-        found = (PROCESS_FREEDOM * prior + own * variance) / freedom / rounds
-    return np.where((rounds > 0) & (rounds < FEW), found, np.nan), freedom
 
 
 def number(value: float) -> float | None:
     """Return a value for JSON: None if it is not finite."""
     return float(value) if math.isfinite(value) else None
+
+
+def prior_freedom(excess: Array) -> Array:
+    """Return Smyth's degrees of freedom of a prior; infinite if all variances are alike.
+
+    excess: of the variance of variances' logarithms over what their degrees of freedom explain.
+    """
+    found: Array = np.interp(excess, _TRIGAMMAS, _FREEDOMS, left=np.inf)
+    return found
 
 
 def _moments(values: Array, rounds: Ints) -> tuple[Array, Array]:
@@ -194,7 +168,7 @@ def _moderated(variance: Array, rounds: Ints, pooled: float, cells: int) -> tupl
     spread = np.where(seen, (logs - center[..., None]) ** 2, 0.0).sum(axis=-1)
     chance = np.where(seen, special.polygamma(1, half), 0.0).sum(axis=-1) / np.maximum(count, 1)
     excess = spread / np.maximum(count - 1, 1) - chance
-    prior = np.interp(excess, _TRIGAMMAS, _FREEDOMS, left=np.inf)
+    prior = prior_freedom(excess)
     alike = np.isinf(prior)
     weights = np.where(seen, own, 0.0)
     pooled_mean = (weights * variance).sum(axis=-1) / np.maximum(weights.sum(axis=-1), 1.0)

@@ -7,8 +7,10 @@ import numpy as np
 from ninefold.stats.student import Array
 
 
-def adjusted(p: Array, looks: int = 1) -> Array:
-    """Return p adjusted over those that are not nan, times the looks; at most 1, nan stays nan."""
+def adjusted(p: Array, looks: float = 1) -> Array:
+    """Return p adjusted over those that are not nan, times `looks`, of which each has an equal part
+    of the level; at most 1, nan stays nan.
+    """
     order = np.argsort(p)  # nan last
     found = np.empty_like(p)
     found[order] = np.maximum.accumulate(p[order] * _steps(p)) * looks

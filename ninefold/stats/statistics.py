@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ninefold.stats import holm, student
-from ninefold.stats.differences import Differences, Values, differences, number, of_few
+from ninefold.stats import fit, holm, student
+from ninefold.stats.differences import NO_TEST, Differences, Values, differences, number
+from ninefold.stats.fit import Fit
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
     FAILED,
@@ -42,15 +43,6 @@ def estimate(values: Mapping[int, float]) -> Estimate:
     return Estimate(n, mean, sd, mean - reach, mean + reach)
 
 
-def of_seconds(seconds: Values, noise: Values | None = None) -> Differences:
-    """Return the differences of the logarithms of seconds, by cell and round.
-
-    noise: the variance of each of these by the turns that it is the mean of; where it is known, a
-        large difference is decided by few rounds
-    """
-    return differences(_table(seconds, logs=True), noise=_noise(seconds, noise))
-
-
 def compare(
     seconds: Values,
     accuracy: Values,
@@ -59,51 +51,34 @@ def compare(
     copies: Sequence[tuple[Name, Name]] | None = None,
     stretches: Values | None = None,
     floor: float = 0.0,
-    time: Differences | None = None,
+    time: Fit | None = None,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
-    A pair leaves out the rounds in which a value is missing or not finite, or a time not above 0.
+    Times and scores are two families of tests, each at `settings.level`. Scores leave out the seeds
+    in which one of a pair is missing or not finite, times the rounds in which one is not above 0.
 
     seconds: by cell and round
     accuracy: scores by cell and seed, in percent if a share; may be empty
-    controls: pairs of cells that do the same work in the same time
+    controls: pairs of cells that do the same work in the same time; unless they show that they do
+        not, the mean of both is what is compared with others
     copies: pairs that do the same work, None: the controls
     stretches: the speedup of a long stretch alone over the turns before it, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
-    time: `of_seconds` of these; None: without the noise of their turns
+    time: `fit.of_seconds` of these; None: without their turns
     """
     copies = controls if copies is None else copies
-    time = time or of_seconds(seconds)
+    names, log_same = list(seconds), math.log1p(settings.same)
+    time = time or fit.of_seconds(seconds)
+    of_times, control = of_fit(names, time, settings, controls)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
-    of_scores = replace(settings, looks=settings.score_looks or settings.looks)
-    pairs = len(time.rounds)
-    p = np.concatenate([time.p(), points.p()])
-    # Relative to the looks at times: what is looked at less often needs less.
-    adjusted = holm.adjusted(
-        np.where(np.arange(len(p)) < pairs, p, p * (of_scores.looks / settings.looks)),
-        settings.looks,
-    )
-    log_same = math.log1p(settings.same)
-    seconds_pairs = _pairs(
-        list(seconds),
-        time,
-        adjusted[:pairs],
-        log_same,
-        settings,
-        ("faster", "slower"),
-    )
+    level, of_scores = settings.level * settings.spends, settings.level / settings.looks
+    seconds_pairs = _pairs(names, of_times, log_same, settings.level, level, ("faster", "slower"))
     accuracy_pairs = _pairs(
-        list(accuracy),
-        points,
-        adjusted[pairs:],
-        settings.margin,
-        of_scores,
-        ("worse", "better"),
+        list(accuracy), points, settings.margin, settings.level, of_scores, ("worse", "better")
     )
-    safety = _safety(list(accuracy), points, accuracy_pairs, of_scores)
-    control = _control(list(seconds), time, controls, log_same)
+    safety = _safety(list(accuracy), points, accuracy_pairs, settings)
     steady = _steady(stretches or {}, log_same)
     log_floor = math.log1p(floor) + _off_by(control, steady)
     if log_floor:
@@ -116,6 +91,22 @@ def compare(
         steady=steady,
         floor=math.expm1(log_floor),
     )
+
+
+def of_fit(
+    names: Sequence[Name],
+    time: Fit,
+    settings: Settings,
+    controls: Sequence[tuple[Name, Name]] = (),
+) -> tuple[Differences, Control | None]:
+    """Return the differences of the logarithms of seconds, and the A/A control.
+
+    names: of the cells of `time`. controls: as of `compare`.
+    """
+    places = _places(names, controls)
+    control = _control(names, time, places, math.log1p(settings.same))
+    failed = control is not None and control.state == FAILED
+    return fit.differences(time, () if failed else sorted(places)), control
 
 
 def _turned(pair: Difference) -> Difference:
@@ -132,14 +123,16 @@ def _turned_back(test: Safety) -> Safety:
 
 
 def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
-    """The logarithm of the noise floor: what the measurement may be off by in all."""
-    off = max(
-        (abs(math.log(each.speedup)) for each in steady if each.state == FAILED),
-        default=0.0,
-    )
-    if control is None:
-        return off
-    return off + (KNOWN if control.resolution is None else math.log1p(control.resolution))
+    """The logarithm of the noise floor: what controls show that the measurement is off by."""
+    of_control = 0.0 if control is None else _shown(control)
+    return max([of_control, *(_shown(each) for each in steady if each.state == FAILED)])
+
+
+def _shown(control: Control | Steady) -> float:
+    """The logarithm of the nearer end of an interval that does not have 1 in it, else 0."""
+    if control.low is None or control.high is None:
+        return 0.0
+    return max(math.log(control.low), -math.log(control.high), 0.0)
 
 
 def _above(pair: Difference, floor: float) -> Difference:
@@ -152,26 +145,11 @@ def _above(pair: Difference, floor: float) -> Difference:
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
 
 
-def _noise(values: Values, noise: Values | None) -> Array | None:
-    """The noise of each value of `_table`, nan where it is not known; None without any."""
-    if noise is None:
-        return None
-    rounds = _rounds(values)
-    table = [[noise.get(cell, {}).get(round, np.nan) for round in rounds] for cell in values]
-    return np.array(table, dtype=np.float64).reshape(len(values), len(rounds))
-
-
-def _rounds(values: Values) -> list[int]:
-    return sorted({round for cell in values.values() for round in cell})
-
-
-def _table(values: Values, logs: bool = False) -> Array:
-    """float64 [cells, rounds], nan where a cell has no value."""
-    rounds = _rounds(values)
+def _table(values: Values) -> Array:
+    """float64 [cells, seeds], nan where a cell has no value."""
+    rounds = sorted({round for cell in values.values() for round in cell})
     table = np.array([[cell.get(round, np.nan) for round in rounds] for cell in values.values()])
     table = table.reshape(len(values), len(rounds)).astype(np.float64)
-    if logs:
-        table = np.log(np.where(table > 0, table, np.nan))
     return np.where(np.isfinite(table), table, np.nan)
 
 
@@ -185,26 +163,26 @@ def _places(names: Sequence[Name], pairs: Sequence[tuple[Name, Name]]) -> set[tu
 def _pairs(
     names: Sequence[Name],
     seen: Differences,
-    adjusted: Array,
     same: float,
-    settings: Settings,
+    level: float,
+    of_look: float,
     words: tuple[str, str],
 ) -> list[Difference]:
     """The differences of one measure, of seconds those of their logarithms.
 
-    adjusted: p after Holm
-    same: half the width of the range of ties
-    words: the verdicts for below and above 0
+    same: half the width of the range of ties. level: of the study. of_look: of this look.
+    words: the verdicts for below and above 0.
     """
-    level = settings.level / settings.looks
-    reach = seen.reach(level)
+    p, own = seen.p(), seen.test == np.arange(len(seen.test))
+    tested = holm.adjusted(np.where(own, p, np.nan), level / of_look if of_look else np.inf)
+    adjusted = np.where(seen.test == NO_TEST, 1.0, tested[seen.test])
+    reach = seen.reach(of_look)
     low, high = seen.mean - reach, seen.mean + reach
-    p = seen.p()
     pairs = []
     for i in range(len(seen.rounds)):
         if -same <= low[i] and high[i] <= same:
             verdict = "tie"
-        elif adjusted[i] <= settings.level and (high[i] < 0 or low[i] > 0):
+        elif adjusted[i] <= level and (high[i] < 0 or low[i] > 0):
             verdict = words[int(low[i] > 0)]
         else:
             verdict = OPEN
@@ -226,33 +204,22 @@ def _pairs(
 
 
 def _control(
-    names: Sequence[Name],
-    time: Differences,
-    pairs: Sequence[tuple[Name, Name]],
-    same: float,
+    names: Sequence[Name], time: Fit, pairs: Collection[tuple[int, int]], same: float
 ) -> Control | None:
     """The A/A control of these pairs, None without a round."""
-    logs, noise = time.table, time.noise
-    known = [pair for pair in pairs if set(pair) <= set(names)]
-    rows = [(names.index(first), names.index(second)) for first, second in known]
-    apart = np.array([logs[i] - logs[j] for i, j in rows]).reshape(len(known), logs.shape[1])
-    there = np.isfinite(apart)
-    used = there.any(axis=0)
-    rounds = [
-        column[seen].mean() for column, seen in zip(apart.T[used], there.T[used], strict=True)
-    ]
-    if not rounds:
+    there = [(time.there[i] & time.there[j]) for i, j in pairs]
+    known = [pair for pair, own in zip(pairs, there, strict=True) if own.any()]
+    if not known:
         return None
-    of_turns = None
-    if noise is not None:
-        of_pairs = np.array([noise[j] + noise[i] for i, j in rows])[:, used]
-        of_turns = np.where(there[:, used], of_pairs, 0.0).sum(axis=0) / there[:, used].sum(axis=0)
-    least = int(there[:, used].sum(axis=0).min())
-    mean, reach, state = _judged(np.array(rounds), same, of_turns, least)
+    row = np.zeros((1, len(names)))
+    for first, second in known:
+        row[0, [first, second]] += np.array([1.0, -1.0]) / len(known)
+    mean, error, freedom = (float(each[0]) for each in time.of(row))
+    reach, state = _judged(mean, error, freedom, same)
     shown = reach <= KNOWN
     return Control(
-        known,
-        len(rounds),
+        [(names[first], names[second]) for first, second in known],
+        int(np.any(there, axis=0).sum()),
         math.exp(mean),
         math.exp(mean - reach) if shown else None,
         math.exp(mean + reach) if shown else None,
@@ -261,26 +228,14 @@ def _control(
     )
 
 
-def _judged(
-    logs: Array, same: float, noise: Array | None = None, pairs: int = 1
-) -> tuple[float, float, str]:
-    """The mean of logarithms that should be 0, the reach of its 95 % interval, and the state.
-
-    noise, pairs: as of `of_few`.
-    """
-    mean, n = float(logs.mean()), len(logs)
-    spread = float(logs.var(ddof=1)) if n > 1 else 0.0
-    error, freedom = math.sqrt(spread / n), n - 1.0
-    if noise is not None:
-        known, of_known = of_few(np.array(spread), np.array(n), noise, pairs)
-        if np.isfinite(known):
-            error, freedom = math.sqrt(known), float(of_known)
+def _judged(mean: float, error: float, freedom: float, same: float) -> tuple[float, str]:
+    """The reach of the 95 % interval of a logarithm that should be 0, and the state."""
     if freedom < 1:
-        return mean, math.inf, NOT_SHOWN
+        return math.inf, NOT_SHOWN
     narrow, reach = (float(student.quantile(level, freedom)) * error for level in (0.05, 0.025))
     if abs(mean) + narrow <= same:
-        return mean, reach, PASSED
-    return mean, reach, FAILED if abs(mean) - reach > same else NOT_SHOWN
+        return reach, PASSED
+    return reach, FAILED if abs(mean) - reach > same else NOT_SHOWN
 
 
 def _steady(stretches: Values, same: float) -> list[Steady]:
@@ -290,7 +245,9 @@ def _steady(stretches: Values, same: float) -> list[Steady]:
         logs = np.log([value for value in values.values() if value > 0])
         if not len(logs):
             continue
-        mean, reach, state = _judged(logs, same)
+        mean, n = float(logs.mean()), len(logs)
+        error = float(logs.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
+        reach, state = _judged(mean, error, n - 1.0, same)
         shown = reach <= KNOWN
         low, high = (math.exp(mean + end) if shown else None for end in (-reach, reach))
         found.append(Steady(cell, len(logs), math.exp(mean), low, high, state))

@@ -23,29 +23,24 @@ class Settings:
         it, scores tie
     better: which scores are better, more or less
     same: share of time within which cells tie
-    level: the chance of any false verdict in a study
-    looks: how often the verdicts are evaluated in all; the level is divided by it
-    score_looks: the same of the scores, where they are not evaluated as often; None: as often
+    level: the chance of any false verdict on times in a study, and of any on scores
+    spends: the share of the level of times that this look spends, see `ninefold.stats.looks`
+    looks: how often the scores are looked at in all, each time at an equal part of the level
     baseline: the cell whose score the others must reach; None: they are not held against one
     """
 
     margin: float = 0.5
     same: float = 0.02
     level: float = 0.05
+    spends: float = 1.0
     looks: int = 1
-    score_looks: int | None = None
     baseline: Name = None
     better: str = "more"
 
     @property
     def confidence(self) -> float:
-        """The confidence of the intervals of pairs, in percent."""
-        return 100 * (1 - self.level / self.looks)
-
-    @property
-    def score_confidence(self) -> float:
-        """The same of the scores."""
-        return 100 * (1 - self.level / (self.score_looks or self.looks))
+        """The confidence, in percent, that an interval holds in all looks of a study."""
+        return 100 * (1 - self.level)
 
 
 @dataclass(frozen=True)
@@ -65,9 +60,10 @@ class Difference:
 
     n: rounds, or seeds, in which both have a value
     difference: second - first
-    low, high: its interval at confidence 1 - level / looks; None while it is not known
+    low, high: its interval at the level of this look; None while it is not known
     p: two-sided, of no difference
-    adjusted: p after Holm over all pairs of both measures, times the looks
+    adjusted: p after Holm over all pairs that do different work, over the share of the level that
+        this look has
     verdict: "tie", "open", and of scores "better" or "worse"
     """
 
@@ -88,7 +84,7 @@ class Pair:
 
     rounds: in which both have a value
     speedup: of the second over the first, above 1 if the second is faster
-    low, high: its interval at confidence 1 - level / looks; None while it is not known, as one is
+    low, high: its interval at the level of this look; None while it is not known, as one is
         that reaches beyond three times the speedup
     p, adjusted: as of a Difference
     verdict: "tie", "open", "faster" or "slower"; "below the noise floor" if the runs would show
@@ -153,8 +149,7 @@ class Safety:
 class Control:
     """The A/A control: cells that do the same work, whose speedup should be 1.
 
-    Each round gives one number, the mean over the pairs. Source of the states: two one-sided tests
-    (Schuirmann 1987).
+    Source of the states: two one-sided tests (Schuirmann 1987).
 
     pairs: of cells that do the same work
     rounds: in which a pair has both times
@@ -162,8 +157,7 @@ class Control:
     low, high: its 95 % interval; None while it is not known
     state: "passed" if the 90 % interval is inside the range of ties, "failed" if the 95 % interval
         is outside of it, else "not shown"
-    resolution: the farther end of the 95 % interval from 1, as a share: a smaller difference
-        between two cells may be a fault of the measurement; None while it is not known
+    resolution: the farther end of the 95 % interval from 1, as a share; None while it is not known
     """
 
     pairs: list[tuple[Name, Name]]
@@ -198,8 +192,8 @@ class Comparison:
     """All pairs by each measure, the safety of each cell's score, and the controls.
 
     control: None where no cells do the same work
-    floor: the noise floor: the share within which a speedup is neither faster nor slower: the
-        resolution of the control, and what failed steady-state controls are off by
+    floor: the noise floor: the share within which a speedup is neither faster nor slower: what
+        the controls show that the measurement is off by
     """
 
     seconds: list[Pair]

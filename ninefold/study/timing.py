@@ -42,7 +42,7 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
     return Budget(
         seconds=seconds,
         rounds=MOST_ROUNDS,
-        usual=6,
+        usual=8 if settings["pairs"] == "all" else 6,
         least=2,
         late=LATE,
         room=0.5,
@@ -50,7 +50,7 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
         turns=None if auto else int(settings["turns"]),
         alike=1.0,
         **({"cut": seconds + LATE / 2, "early": True} if auto else {}),
-        stretch_share=0.25,
+        stretch_share=0.05,
         extends=0.25,
     )
 
@@ -93,6 +93,7 @@ class Timing(Entries):
             self._look,
             f"{settings['seed']}/",
             recording.timing_seconds,
+            recording.timing_looks,
             len(rounds[0].runs) if rounds else 0,
         )
 
@@ -124,6 +125,8 @@ class Timing(Entries):
     def _look(self) -> Look:
         """Look at what is known; leave out the cells whose times cannot change the answer."""
         from ninefold import report  # here, because it imports SciPy
+
+        self._recording.write()  # with this look
 
         found = report.timing(self._recording.folder, self._settings["pairs"])
         if not found.settled and found.left is not None:
@@ -190,20 +193,22 @@ class Timing(Entries):
     def warm(
         self, alive: Sequence[Contestant], takes: Mapping[str, float], own: float
     ) -> Sequence[str]:
-        """Where time is short, leave out those that only repeat the work of others.
+        """Leave out those that only repeat the work of others.
 
-        So does dp on one device, and a GradScaler with bfloat16: they are the controls of a study
-        that has time for several rounds.
+        So does dp on one device: one is the control, and further ones would tell no more. Where
+        time is short, this one is left out too, and a GradScaler with bfloat16.
         """
-        names = {each.name for each in alive}
-        least = shortest(own, {name: takes[name] for name in names})
         if self._budget.turns is not None or self._recording.timing:
             return []
-        if least <= self._budget.seconds / LEAST_ROUNDS:
-            return []
+        names = [each.name for each in alive]
         control = self._plan.control  # it was asked for
         kept = {control.name} if control else set[str]()
-        copies = [name for name in names - kept if self._repeats.get(name) in names]
+        repeated = [c.name for c in self._plan.timed if self._repeats.get(c.name) in names]
+        copies = [name for name in repeated if name in names and name not in kept]
+        least = shortest(own, {name: takes[name] for name in names})
+        if least <= self._budget.seconds / LEAST_ROUNDS:
+            of_one = [name for name in copies if self._is_of_another_strategy(name)]
+            copies = of_one if control else of_one[1:]
         for name in copies:
             self._recording.untimed[name] = self._repeats[name]
             folder = self._folder_of(name)
@@ -264,6 +269,11 @@ class Timing(Entries):
     def _folder_of(self, name: str) -> Path:
         """The folder of the run of a cell in this round."""
         return self._folder / self._cells[name].folder
+
+    def _is_of_another_strategy(self, name: str) -> bool:
+        """Whether a cell has another strategy than the one whose work it repeats."""
+        cells = {cell.name: cell.keys["parallel"] for cell in self._plan.timed}
+        return cells[name] != cells[self._repeats[name]]
 
     def _note_work(self, cell: PlannedCell, run: TurnTaker) -> None:
         """Note whether a cell repeats what another one does, the first in the plan's order."""

@@ -14,7 +14,6 @@ from ninefold.tournament.plan import MIN_TURNS, Turn, stretch_steps, turn_counts
 from ninefold.types import MAX_TURNS
 
 LOOKS = (3, 4, 6, 8, 12, 20)  # complete rounds after which it is seen whether the answer is known
-LOOK_COUNT = len(LOOKS) + 1  # with the last one, when the time is up
 MAX_ROUNDS = LOOKS[-1]
 LEAST_ROUNDS = LOOKS[0]  # that an answer takes, where there is time for more
 MIN_BLOCKS = 24  # if fewer fit into the time, each is a round

@@ -23,6 +23,7 @@ from ninefold.tournament.plan import Turn, mirrored, spread, stretch_steps
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
 
+MOST_BEFORE_END = 0.95  # share of the time that has passed at a look that is not the last
 SETTLED, ROUNDS, FAILED, BUDGET = "settled", "rounds", "failed", "budget"  # why it ended
 
 Turns = Generator[Turn, Taken, None]
@@ -31,8 +32,9 @@ Turns = Generator[Turn, Taken, None]
 class Tournament:
     """Rounds of turns of some contestants. rule: what is known after the rounds so far.
 
-    seed: of the orders. elapsed: seconds that earlier commands of it took. most: contestants of its
-    first round; 0: it has not been made. clock: in seconds.
+    seed: of the orders. elapsed: seconds that earlier commands of it took. looks: theirs, which
+    those of this one are added to: complete rounds, and the share of the time that they took.
+    most: contestants of its first round; 0: it has not been made. clock: in seconds.
 
     alive: who takes turns now, by name. log: all turns that count. alone: seconds of a step in long
     stretches alone, by name and round. last_round: seconds of the last round. overhead: of it,
@@ -46,6 +48,7 @@ class Tournament:
         rule: Callable[[], Look],
         seed: str = "",
         elapsed: float = 0.0,
+        looks: dict[int, float] | None = None,
         most: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,6 +62,7 @@ class Tournament:
         self.ended: str | None = None
         self.last_round = elapsed / entries.done if entries.done else 0.0
         self.overhead = 0.0
+        self.looks = {} if looks is None else looks
         self.look = Look(settled=False)
         self.not_counted = 0.0  # seconds of warm-ups that are not taken from the time
         self.paces: dict[str, Pace] = {}
@@ -126,9 +130,11 @@ class Tournament:
 
     def _ended(self) -> str | None:
         """Look at what is known where that is due; return why there is no further round."""
-        done, fits = self._entries.done, self._fits()
-        budget = self._budget
-        if done and (done in LOOKS or not fits or budget.looks_early(done, self.last_round)):
+        done, fits, budget = self._entries.done, self._fits(), self._budget
+        goes_on = done < budget.rounds and (fits or self._extends())
+        if done and (done in LOOKS or not goes_on or budget.looks_early(done, self.last_round)):
+            share = min(self.elapsed / budget.seconds, MOST_BEFORE_END) if goes_on else 1.0
+            self.looks[done] = max(share, self.looks.get(done, 0.0))
             self.look = self._rule()
         if done >= budget.rounds:
             return ROUNDS
@@ -136,9 +142,9 @@ class Tournament:
             return FAILED
         # One more if the named one has trained no long stretch yet.
         stretched = self.look.named is None or not self.alone or self.look.named in self.alone
-        if self.look.settled and (stretched or not fits):
+        if self.look.settled and (stretched or not goes_on):
             return SETTLED
-        return None if fits or self._extends() else BUDGET
+        return None if goes_on else BUDGET
 
     def _share(self) -> float:
         """The share of the first round's contestants that are left."""

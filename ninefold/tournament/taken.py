@@ -11,9 +11,9 @@ real machines. Studies, `ninefold.time_steps` and reports use it.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import Any
 
 from ninefold.result import TURN_COLUMNS
@@ -113,31 +113,18 @@ class Counted:
 
         A name misses a round in which none of its turns does.
         """
-        return self._of_rounds(fmean)
+        return {
+            name: {number: fmean(kept) for number, kept in of.items()}
+            for name, of in self.kept().items()
+        }
 
-    def noise(self) -> dict[Name, dict[int, float]]:
-        """The variance of the logarithm of each of `seconds`, by the turns it is the mean of.
-
-        It is missing where only one turn counts.
-        """
-        return self._of_rounds(noise, least=2)
-
-    def _of_rounds(
-        self, number: Callable[[list[float]], float], least: int = 1
-    ) -> dict[Name, dict[int, float]]:
+    def kept(self) -> dict[Name, dict[int, list[float]]]:
+        """Seconds of a step in each turn that counts, by name and round."""
         rounds: dict[Name, dict[int, list[float]]] = {turn.name: {} for turn in self.turns}
         for turn in self.turns:
             if turn.left_out is None:
                 rounds[turn.name].setdefault(turn.round, []).append(turn.seconds)
-        return {
-            name: {n: number(values) for n, values in of.items() if len(values) >= least}
-            for name, of in rounds.items()
-        }
-
-
-def noise(seconds: Sequence[float]) -> float:
-    """The variance of the logarithm of the mean of these turns, of which there are two at least."""
-    return variance(seconds) / fmean(seconds) ** 2 / len(seconds)
+        return rounds
 
 
 def counted(turns: Sequence[TakenTurn]) -> Counted:

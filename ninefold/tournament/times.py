@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ninefold.progress import aligned
 from ninefold.stats.best import standing
 from ninefold.stats.differences import Values
-from ninefold.stats.statistics import compare, of_seconds
+from ninefold.stats.fit import PROCESS, differences, of_seconds
+from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
 from ninefold.tables import data_frame, html_table
 from ninefold.tournament.rule import is_near
@@ -117,24 +118,23 @@ def times(
     settings: Settings,
     caveats: Sequence[str] = (),
     stretches: Values | None = None,
-    borrows: bool = True,
+    process: float = PROCESS,
 ) -> Times:
     """Return what is known.
 
     names: of the steps. counted: their turns. `settings.baseline`: see `Times`. stretches: see
-    `ninefold.stats.statistics.compare`. borrows: whether few rounds borrow what processes of a step
-    are known to differ by.
+    `ninefold.stats.statistics.compare`. process: see `ninefold.stats.fit.fit`.
     """
     found = counted.seconds()
     values = {name: found.get(name, {}) for name in names}
-    seen = of_seconds(values, counted.noise() if borrows else None)
+    seen = of_seconds(values, counted.kept(), process)
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
     pairs = tuple(compare(values, {}, settings, time=seen, stretches=stretches).seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
     if rounds > 0:
-        stand = standing(list(values), seen, list(values), settings)
+        stand = standing(list(values), differences(seen), list(values), settings)
         near = stand.chance.get(settings.baseline, 0.0) >= 1 - settings.level
         best = settings.baseline if near else stand.lead
         chance = stand.chance[best]
@@ -209,7 +209,7 @@ def disturbed(counted: Counted, busy: float | None, told: float = TOLD) -> Itera
 def clause(pair: Pair, settings: Settings, what: str = "") -> str:
     """How the second of a pair compares with the first, and how sure that is; what: as below."""
     number = f"{shown(pair.speedup)}; " if pair.verdict == "tie" else ""
-    sure = f"{settings.confidence:.1f} % interval {interval(pair)}"
+    sure = f"{settings.confidence:g} % interval {interval(pair)}"
     return f"{compared(pair, settings.same, what)} ({number}{sure})"
 
 

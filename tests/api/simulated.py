@@ -13,11 +13,10 @@ import numpy as np
 
 from ninefold.api.session import Session
 from ninefold.stats.verdicts import Settings
-from ninefold.tournament.budget import LOOK_COUNT
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.times import Times
 
-SETTINGS = Settings(looks=LOOK_COUNT)
+SETTINGS = Settings()
 
 
 class Nobody:

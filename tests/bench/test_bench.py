@@ -38,7 +38,7 @@ def scripts(shell: Shell) -> Shell:
 def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(scripts: Shell) -> None:
     files = ("--json=found.json", "--markdown=found.md")
     done = scripts.run(*QUICK, "--minutes=0.5", *files, SLOW, FAST, code=0)
-    assert re.match(r"B is [2-4]\.\d+ times as fast as A \(99.3 % interval ", done.stdout)
+    assert re.match(r"B is [2-4]\.\d+ times as fast as A \(95 % interval ", done.stdout)
     end = r"\nDecided after \d+ rounds in .* min: B is .* times as fast as A; next: use B\.\n$"
     assert re.search(end, done.stdout)
     assert re.fullmatch(r"all train; first round until \d\d:\d\d\n", done.stderr)

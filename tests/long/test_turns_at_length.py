@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ninefold.stats.differences import differences
+from ninefold.stats.fit import of_seconds
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import MOST_ROUNDS
@@ -40,7 +41,7 @@ def test_with_dropping_and_looks_nothing_is_called_different_where_nothing_diffe
     noise: str,
 ) -> None:
     rng, count = np.random.default_rng(0), 2000
-    ended = [play([0.0] * 9, NOISES[noise].table(rng, 9), stop=False) for _ in range(count)]
+    ended = [play([0.0] * 9, NOISES[noise].turns(rng, 9), stop=False) for _ in range(count)]
     false = sum(each.false for each in ended) / count
     lost = sum(any(each.found) for each in ended) / count
     say(f"null, {noise}", any_false=false, any_out=lost)
@@ -51,7 +52,7 @@ def test_with_dropping_and_looks_nothing_is_called_different_where_nothing_diffe
 def test_the_named_cell_is_as_near_the_best_as_is_said(noise: str) -> None:
     rng, count, wrong, lost, settled = np.random.default_rng(0), 1000, 0, 0, []
     for _ in range(count):
-        ended = play(rng.permutation(MIXED), NOISES[noise].table(rng, 9))
+        ended = play(rng.permutation(MIXED), NOISES[noise].turns(rng, 9))
         wrong += ended.rounds is not None and ended.named > math.log(1.02) + 1e-9
         lost += ended.lost
         settled.append(ended.rounds or math.inf)
@@ -68,7 +69,7 @@ def test_so_many_rounds_name_the_best_and_decide_the_pairs(
     for name, truth, most in (("mixed", MIXED, mixed), ("copies", COPIES, copies)):
         rng, ends = np.random.default_rng(0), []
         for _ in range(count):
-            ends.append(play(truth, noise.table(rng, 9)))
+            ends.append(play(truth, noise.turns(rng, 9)))
         rounds = [each.rounds or 99 for each in ends]
         assert np.median(rounds) <= most
         print(
@@ -78,7 +79,7 @@ def test_so_many_rounds_name_the_best_and_decide_the_pairs(
         rng = np.random.default_rng(0)
         decided: dict[int, list[int]] = {look: [] for look in STUDY_LOOKS}
         for _ in range(100):
-            table = truth[:, None] + noise.table(rng, 9)
+            table = truth[:, None] + np.log(noise.turns(rng, 9).mean(axis=2))
             for look in STUDY_LOOKS:
                 values = {
                     cell: dict(enumerate(np.exp(row[:look]).tolist()))
@@ -99,13 +100,16 @@ def test_intervals_hold_the_mean_of_a_cell_whose_turns_are_skewed(late: float, t
     for rounds in (4, 8, 12, 20):
         held = []
         for _ in range(1000):
-            table = np.exp(noise.table(rng, 9, turns)[:, :rounds])
+            taken = noise.turns(rng, 9, turns)[:, :rounds].tolist()
+            of_turns = {cell: dict(enumerate(row)) for cell, row in zip(CELLS, taken, strict=True)}
             values = {
-                cell: dict(enumerate(row.tolist())) for cell, row in zip(CELLS, table, strict=True)
+                cell: {number: float(np.mean(of)) for number, of in row.items()}
+                for cell, row in of_turns.items()
             }
+            time = of_seconds(values, of_turns)
             held += [
                 pair.low <= 1 <= pair.high
-                for pair in compare(values, {}, settings).seconds
+                for pair in compare(values, {}, settings, time=time).seconds
                 if pair.second == CELLS[-1] and pair.low is not None and pair.high is not None
             ]
         say(f"99 % intervals, {late:.0%} late, {turns} turns, {rounds} rounds", held=np.mean(held))
@@ -121,14 +125,14 @@ def test_in_so_many_rounds_a_cell_that_is_3_percent_slower_is_found(
     noise: str, median: int
 ) -> None:
     rng, truth = np.random.default_rng(0), [0.0] * 8 + [math.log(1.03)]
-    ends = [play(truth, NOISES[noise].table(rng, 9), stop=False) for _ in range(300)]
+    ends = [play(truth, NOISES[noise].turns(rng, 9), stop=False) for _ in range(300)]
     found = [each.found[8] or 99 for each in ends]
     print(f"3 % slower, {noise}: rounds {np.percentile(found, [50, 80, 95])}")
     assert np.median(found) <= median
 
 
 def test_the_noise_is_that_of_the_components() -> None:
-    table = Noise().table(np.random.default_rng(0), 500)
+    table = np.log(Noise().turns(np.random.default_rng(0), 500).mean(axis=2))
     own = table - table.mean(axis=0)
     assert own.std() == pytest.approx(math.hypot(0.012, 0.015 / math.sqrt(5)), rel=0.03)
     assert differences(table[:3]).rounds.tolist() == [MOST_ROUNDS] * 3

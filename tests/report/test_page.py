@@ -130,9 +130,9 @@ def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band
 def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentences(reader):
     visit = reader.open(page(recording("nine_way")))
     summaries = visit.page.locator("summary").all_inner_texts()
-    assert summaries[0].endswith("the same work is 0.988 times as fast; noise floor 11.3 %")
+    assert summaries[0].endswith("the same work is 0.988 times as fast; noise floor 3.2 %")
     assert [text for text in summaries if text.startswith("Every pair")] == [
-        "Every pair 13 of 15 differ in time; 0 of 15 differ in accuracy"
+        "Every pair 14 of 15 differ in time; 0 of 15 differ in accuracy"
     ]
     assert [text for text in summaries if len(text.split()) < 4] == []
     for place in (".plot figcaption", "#results .about"):

@@ -120,7 +120,7 @@ def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path):
 
 def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path):
     near = {**SECONDS, NONE_SCALER: 1.01, NONE: 1.01, DP: 1.01}
-    state = report.timing(study(tmp_path, near, rounds=4, noise=0.02), "best")
+    state = report.timing(study(tmp_path, near, rounds=4, noise=0.06), "best")
     assert not state.settled
     # dp-fp32 is the control of none-fp32 and stays as long as that one does.
     assert state.left == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
@@ -153,8 +153,8 @@ def test_one_timing_round_decides_a_factor_and_nothing_that_is_close(tmp_path):
     assert answer.lead == "Use one process in autocast: 2.02 times as fast as fp32."
     close = {**SECONDS, NONE_AUTOCAST: 1.8, NONE_SCALER: 2.1, DDP_AUTOCAST: 2.2}
     answer = read(study(tmp_path / "close", close, rounds=1)).answer
-    assert answer.lead == "Too few rounds to tell: none, autocast is the fastest so far."
-    assert (answer.decided, answer.chance, answer.train) == (False, None, None)
+    assert answer.lead == "Use one process. Not decided: fp32 or autocast or scaler."
+    assert (answer.decided, answer.train) == (False, None)
 
 
 def test_times_are_of_timing_rounds_and_scores_of_training_runs(tmp_path):
@@ -204,10 +204,7 @@ def test_turns_that_are_not_like_a_long_stretch_widen_the_range_without_a_verdic
     assert (first.cell, first.state) == (NONE, "passed")
     assert (second.cell, second.state, second.n) == (DDP, "failed", 6)
     assert second.speedup == pytest.approx(1 / 0.85, rel=0.02)
-    assert group.comparison.control.resolution is not None
-    assert group.comparison.floor == pytest.approx(
-        second.speedup * (1 + group.comparison.control.resolution) - 1
-    )
+    assert group.comparison.floor == pytest.approx(second.low - 1)
     pairs = {(pair.first, pair.second): pair.verdict for pair in group.comparison.seconds}
     assert pairs[NONE_AUTOCAST, NONE_SCALER] == "below the noise floor"
     assert "below the noise floor" not in turned
@@ -286,19 +283,17 @@ def test_of_an_older_study_the_share_of_other_programs_is_that_of_its_rounds(tmp
     assert "Other programs used 32 % of the CPU time during the turns" in shown
 
 
-def test_after_two_rounds_of_one_turn_an_interval_is_not_known_yet(tmp_path):
+def test_after_one_round_of_one_turn_an_interval_is_not_known_yet(tmp_path):
     one = {"turns": 1, "turn_seconds": [0.1]}
-    folder = study(tmp_path, rounds=2, noise=0.2)
+    folder = study(tmp_path, rounds=1, noise=0.2)
     for path in folder.glob("timing/*/*/result.json"):
         content = json.loads(path.read_text())
         first = content["turn_seconds"][:1]
         path.write_text(json.dumps({**content, **one, "turn_seconds": first}))
     [group] = read(folder).groups
-    wide = [pair for pair in group.comparison.seconds if pair.verdict == "open"]
-    assert any(pair.low is None for pair in wide)
-    assert all(pair.low is None or pair.low > 0.01 for pair in group.comparison.seconds)
+    assert {(pair.verdict, pair.low) for pair in group.comparison.seconds} == {("open", None)}
     assert group.comparison.control.resolution is None
-    assert "only speedups beyond 3 count as a difference." in group.check
+    assert "too few rounds to check anything." in group.check
 
 
 def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twin(tmp_path):

@@ -7,14 +7,15 @@ import numpy as np
 
 from ninefold.stats import holm
 from ninefold.stats.best import standing
-from ninefold.stats.differences import differences
+from ninefold.stats.fit import differences, fit
+from ninefold.stats.looks import spends
 from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import MOST_ROUNDS
-from ninefold.tournament.budget import LOOK_COUNT, LOOKS
+from ninefold.tournament.budget import LOOKS
 from tests.report.studies import CELLS, Array
 
 STUDY_LOOKS = (1, 2, *(n for n in LOOKS if n <= MOST_ROUNDS))  # where there is time for few
-SETTINGS = Settings(looks=LOOK_COUNT)
+SETTINGS = Settings()
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Noise:
     tails: int | None = None
     late: float = 0.0
 
-    def turns(self, rng: np.random.Generator, cells: int, turns: int) -> Array:
+    def turns(self, rng: np.random.Generator, cells: int, turns: int = 5) -> Array:
         """Times of turns around 1 in the mean: float64 [cells, last look, turns]."""
         shape = cells, MOST_ROUNDS, turns
         common = self._draw(rng, shape[1:2], self.round)[:, None]
@@ -42,13 +43,6 @@ class Noise:
         if self.late:
             found[-1] *= (1 + self.late * rng.exponential(size=shape[1:])) / (1 + self.late)
         return found
-
-    def table(self, rng: np.random.Generator, cells: int, turns: int = 5) -> Array:
-        """What the noise adds to each cell in each round: float64 [cells, last look].
-
-        The number of a process is the mean of its turns, as in Run.
-        """
-        return np.log(self.turns(rng, cells, turns).mean(axis=2))
 
     def _draw(self, rng: np.random.Generator, shape: tuple[int, ...], sd: float) -> Array:
         if self.tails is None:
@@ -65,6 +59,7 @@ class Outcome:
     named: how much slower than the best the named cell is, as a logarithm
     false: whether at any look a cell was called slower than one that is as fast
     lost: whether at any look every cell that is as fast as the best was out
+    held: share of pairs whose intervals held the truth at every look
     found: the first look at which each cell was shown to be slower than the best, 0 for never
     """
 
@@ -73,29 +68,37 @@ class Outcome:
     named: float
     false: bool
     lost: bool
+    held: float
     found: Sequence[int]
 
 
-def play(slower: Sequence[float], table: Array, pairs: str = "best", stop: bool = True) -> Outcome:
-    """Run a study of cells that are `slower` (logarithms) with the noise in `table`.
+def play(slower: Sequence[float], turns: Array, pairs: str = "best", stop: bool = True) -> Outcome:
+    """Run a study of cells that are `slower` (logarithms) with the noise of `Noise.turns`.
 
     After each look the cells that are out are measured no further.
     stop: whether it ends when it is settled.
     """
     truth, names = np.array(slower), CELLS[: len(slower)]
-    full = truth[:, None] + table
+    mean, count = turns.mean(axis=2), turns.shape[2]
+    full, spread = truth[:, None] + np.log(mean), turns.var(axis=2, ddof=1) / mean**2
     seen_table = np.full_like(full, np.nan)
     going = np.ones(len(truth), dtype=bool)
-    runs, before, false, lost = 0, 0, False, False
-    found = [0] * len(truth)
+    runs, before, false, lost, held = 0, 0, False, False, None
+    found, shares = [0] * len(truth), list[float]()
     for look in STUDY_LOOKS:
         seen_table[going, before:look] = full[going, before:look]
         runs, before = runs + int(going.sum()) * (look - before), look
-        seen = differences(seen_table[:, :look])
-        shown = holm.adjusted(seen.p(), SETTINGS.looks) <= SETTINGS.level
+        shares.append(look / STUDY_LOOKS[-1])
+        settings = Settings(spends=spends(shares))
+        table = seen_table[:, :look]
+        seen = differences(fit(table, np.full_like(table, count), spread[:, :look]))
+        level = settings.level * settings.spends
+        shown = holm.adjusted(seen.p()) <= level
         apart = truth[seen.second] - truth[seen.first]
         false |= bool((shown & (seen.mean * apart <= 0)).any())
-        stand = standing(names, seen, names, SETTINGS)
+        inside = ~(np.abs(seen.mean - apart) > seen.reach(level))
+        held = inside if held is None else held & inside
+        stand = standing(names, seen, names, settings)
         out = [names.index(cell) for cell in stand.out]
         for row in out:
             found[row] = found[row] or look
@@ -104,7 +107,8 @@ def play(slower: Sequence[float], table: Array, pairs: str = "best", stop: bool 
         named = near[0] if near else names.index(stand.lead)
         behind = float(truth[named] - truth.min())
         if near and stop:
-            return Outcome(look, runs, behind, false, lost, found)
+            return Outcome(look, runs, behind, false, lost, float(held.mean()), found)
         if pairs == "best":
             going = ~np.isin(np.arange(len(truth)), out)
-    return Outcome(None, runs, behind, false, lost, found)
+    assert held is not None
+    return Outcome(None, runs, behind, false, lost, float(held.mean()), found)

@@ -15,7 +15,7 @@ from ninefold.tournament.plan import stretch_steps, turn_counts
 
 
 def study_budget(seconds: float, **own: Any) -> Budget:
-    return budget_of({"turns": "auto", "time_budget": seconds / 60, **own})
+    return budget_of({"turns": "auto", "pairs": "best", "time_budget": seconds / 60, **own})
 
 
 BUDGETS = {"study": study_budget, "steps": steps_budget, "bench": bench_budget}
@@ -23,6 +23,7 @@ BUDGETS = {"study": study_budget, "steps": steps_budget, "bench": bench_budget}
 
 def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
     assert study_budget(180).planned(overhead=2) == 30  # 6 rounds
+    assert study_budget(240, pairs="all").planned(overhead=2) == 30  # 8 rounds
     assert study_budget(180).planned(overhead=18) == 36  # of which 18 are training
     assert study_budget(48).planned(overhead=18) == 24  # 2 rounds
     assert study_budget(0.0).planned(overhead=9) > 0
@@ -93,6 +94,6 @@ def test_long_stretches_take_a_share_of_the_time_and_the_next_in_order_waits_for
     None
 ):
     budget, takes = study_budget(100), {"a": 2.0, "b": 2.0, "c": 2.0}
-    assert budget.stretches("abc", takes, 0, 0.0, 16.0, None) == (["a", "b"], 4.0)
-    assert budget.stretches("cab", takes, 1, 4.0, 24.0, None) == (["c"], 2.0)
-    assert budget.stretches("ab", takes, 2, 6.0, 24.0, "a") == (["a"], 2.0)
+    assert budget.stretches("abc", takes, 0, 0.0, 80.0, None) == (["a", "b"], 4.0)
+    assert budget.stretches("cab", takes, 1, 4.0, 120.0, None) == (["c"], 2.0)
+    assert budget.stretches("ab", takes, 2, 6.0, 120.0, "a") == (["a"], 2.0)

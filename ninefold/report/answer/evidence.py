@@ -18,10 +18,12 @@ from ninefold.report.stats.numerics import OTHER
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
 from ninefold.stats.differences import Differences
-from ninefold.stats.statistics import compare, of_seconds
+from ninefold.stats.fit import of_seconds
+from ninefold.stats.looks import spends_of
+from ninefold.stats.statistics import compare, of_fit
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.budget import LOOK_COUNT
+from ninefold.tournament.budget import LOOKS
 from ninefold.tournament.taken import Counted
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
@@ -221,23 +223,18 @@ def gather_evidence(
     """Return the evidence of a group; the margins are in its study's record."""
     folders, cells = {run.folder for run in group.runs}, group.cells
     settings, target = _settings(sweep, group.scoring)
-    if group.timing:
-        settings = replace(settings, looks=LOOK_COUNT, score_looks=settings.looks)
     no_op_of = _no_op_of(group)
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
     compared = group.timing or len(cells) < 2
     seconds = SECONDS.values(group) if compared else {}
-    differences = of_seconds(seconds, _noise(group))
+    rounds = len(sweep.timing) or max(map(len, seconds.values()), default=0)
+    settings = replace(settings, spends=spends_of(_looks(sweep, rounds), rounds))
     scores = of_score(group.scoring).values(group)
+    time = of_seconds(seconds, _turns(group))
+    controls = [pair for pair in same_work if pair not in uncontrolled]
     comparison = compare(
-        seconds,
-        scores,
-        settings,
-        [pair for pair in same_work if pair not in uncontrolled],
-        same_work,
-        _stretches(group),
-        time=differences,
+        seconds, scores, settings, controls, same_work, _stretches(group), time=time
     )
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
@@ -256,7 +253,7 @@ def gather_evidence(
         redundant_scaler_of=_redundant_scaler_of(group),
         uncontrolled=uncontrolled,
         seconds=seconds,
-        differences=differences,
+        differences=of_fit([*seconds], time, settings, controls)[0],
         turns=turns,
         scores=scores,
         comparison=comparison,
@@ -318,13 +315,18 @@ def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
     return {cell: of_rounds for cell, of_rounds in found.items() if of_rounds}
 
 
-def _noise(group: Group) -> dict[Cell, dict[int, float]]:
-    """The variance of the logarithm of a timing run's seconds, by cell and round."""
-    found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
+def _turns(group: Group) -> dict[Cell, dict[int, list[float]]]:
+    """Seconds of a step in the turns that count, by cell and round."""
+    found: dict[Cell, dict[int, list[float]]] = {cell: {} for cell in group.cells}
     for run in group.timing:
-        if run.ok and run.round is not None and run.noise is not None:
-            found[run.cell][run.round] = run.noise
+        if run.ok and run.round is not None:
+            found[run.cell][run.round] = run.kept
     return found
+
+
+def _looks(sweep: StudyRecord, rounds: int) -> dict[int, float]:
+    """The looks of a study; where it has not recorded them, rounds are taken to be equally long."""
+    return sweep.timing_looks or {look: look / rounds for look in LOOKS if look < rounds}
 
 
 def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:

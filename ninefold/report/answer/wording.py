@@ -313,7 +313,7 @@ def _sure(found: Recommendation) -> str:
         closest = max(speeds, key=lambda other: speeds[other])
         text += (
             f" The closest, {evidence.label(closest)}, is {speeds[closest]:.2f} times as fast; "
-            f"the checks cannot tell one below {floor_text(evidence)} from noise."
+            f"the checks are off by {floor_text(evidence)}."
         )
     return text
 
@@ -350,19 +350,18 @@ def check(evidence: Evidence) -> str:
             "No two configurations do the same work here, so nothing checks the measurement itself."
         )
     if control.resolution is None:
-        return f"{text}; too few rounds: only speedups beyond 3 count as a difference."
+        return f"{text}; too few rounds to check anything."
     same = _same(evidence)
     follows = {
         PASSED: f", within {same}.",
         FAILED: f", not within {same}: something besides the configurations changes the times.",
     }.get(control.state, ".")
+    if not evidence.comparison.floor:
+        return text + follows
     failed = any(each.state == FAILED for each in evidence.comparison.steady)
     by = "By this and the steady-state check" if failed else "By this check"
     below = f"no difference of time below {floor_text(evidence)}"
-    return (
-        f"{text}{follows} {by} {below} counts as faster or slower; the interval of a pair may be "
-        "wider than that."
-    )
+    return f"{text}{follows} {by} {below} counts as faster or slower."
 
 
 def floor_text(evidence: Evidence) -> str:

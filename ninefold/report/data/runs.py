@@ -17,7 +17,7 @@ from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.csv_files import read_rows, write_rows
 from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
 from ninefold.score import PHASES, SCORE, Score
-from ninefold.tournament.taken import TakenTurn, in_columns, noise
+from ninefold.tournament.taken import TakenTurn, in_columns
 
 NAMES = (
     "status",
@@ -95,11 +95,6 @@ class Run(Result):
     def step_seconds(self) -> float | None:
         """Seconds of a step, by `counted_seconds`."""
         return self.counted_seconds / self.steps if self.counted_seconds and self.steps else None
-
-    @property
-    def noise(self) -> float | None:
-        """The variance of the logarithm of its seconds by the turns that count; None: not known."""
-        return noise(self.kept) if len(self.kept) > 1 else None
 
     @property
     def throughput(self) -> float | None:

@@ -258,7 +258,6 @@ def _caption(group: Group) -> str:
     settings, scores = group.settings, scores_alone(group)
     confidence, band = settings.confidence, f"equal within {100 * settings.same:g} %"
     if scores:
-        confidence = settings.score_confidence
         margin = with_unit(f"{settings.margin:g}", unit_of_difference(group.unit))
         band = f"lost at most the margin, {margin}"
     unit = "round" if group.timing_rounds and not scores else "seed"

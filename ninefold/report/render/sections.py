@@ -146,9 +146,10 @@ def _of_control(group: Group) -> str:
     control = group.comparison.control
     if control is None:
         return ""
-    floor = f"noise floor {100 * group.comparison.floor:.1f} %"
+    off = group.comparison.floor
+    floor = f"; noise floor {100 * off:.1f} %" if off else ""
     same = f"the same work is {times_as_fast(control.speedup)}"
-    return f"A/A check {control.state}: {same}; {floor}"
+    return f"A/A check {control.state}: {same}{floor}"
 
 
 def _further(group: Group) -> Section | None:
@@ -287,13 +288,13 @@ def _pairs(group: Group) -> Section | None:
     found, points = group.comparison, partial(difference, unit=group.unit)
     tables = [
         _pair_table(group, found.seconds, three_digits, settings.confidence, "speedup", unit),
-        _pair_table(group, found.accuracy, points, settings.score_confidence, score, "seeds"),
+        _pair_table(group, found.accuracy, points, settings.confidence, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
         "The first of two is compared with the second. The verdict and p, of a difference, are of "
-        f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} %; "
-        "an interval is of its pair alone. “The same” has a test of its own."
+        f"all pairs tested together (Holm), at a level of {small(100 * settings.level)} % over the "
+        "whole study; an interval is of its pair alone. “The same” has a test of its own."
     )
     finding = "; ".join(
         f"{sum(verdict in shown for verdict in verdicts)} of {len(verdicts)} differ in {what}"

@@ -80,7 +80,7 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named():
          "Keep batch 64: no larger one reaches the score sooner.",
          "none, autocast with batch 128 reaches the score 0.56 times"),
         ([PLAIN, ("autocast", 256, 10.1, SLOW)],
-         "Keep batch 64: no larger one reaches the score sooner.",
+         "Not decided: none, autocast with batch 256 may reach the score sooner.",
          "none, autocast with batch 256 reaches the score 0.99 times"),
         ([PLAIN, ("autocast", 128, 5.0, SLOW), ("autocast", 256, 4.0, [0.2, 0.4, 0.6, 0.7]),
           ("autocast", 512, 12.0, SLOW)],
