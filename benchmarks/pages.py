@@ -81,8 +81,9 @@ def rebuilt(page: str, place: Path, keep: Path) -> Iterator[str]:
                 (place / found["name"]).write_text(found["python"])
             else:
                 command = f"cat > page.py <<'END'\n{found['python']}END\npython page.py 2> progress"
-        elif found["shell"] and not found["shell"].startswith("    pip install"):
-            command = re.sub(r"^ {4}", "", found["shell"], flags=re.MULTILINE)
+        elif found["shell"]:
+            if not found["shell"].startswith("    pip install"):
+                command = re.sub(r"^ {4}", "", found["shell"], flags=re.MULTILINE)
         else:
             text = printed(command, place, keep)
             if found["filter"]:
