@@ -74,7 +74,7 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
     if sweep.untimed:
         names = sorted(sweep.untimed)
         found.append(
-            f"Time was short: {listed_and(names)} {plural(names, 'was', 'were')} not timed, as "
+            f"{listed_and(names)} {plural(names, 'was', 'were')} not timed, as "
             f"{plural(names, 'it only repeats', 'they only repeat')} the work of "
             f"{listed_and(sorted(set(sweep.untimed.values())))}."
         )
