@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -81,8 +80,7 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     copies: pairs of rows, the lower first, that do the same work: equality in two rounds shows
         that they are equal, for all other pairs it takes EQUAL rounds
     """
-    pairs = np.array(list(combinations(range(len(table)), 2)), dtype=np.int64).reshape(-1, 2)
-    first, second = pairs.T
+    first, second = np.triu_indices(len(table), 1)
     values = (table[second] - table[first]).T
     there = np.isfinite(values)
     order = np.argsort(~there, axis=0, kind="stable")  # a pair's rounds first
@@ -93,7 +91,9 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     pooled = _pooled_freedom(distinct)
     shrunk, freedom = _moderated(variance, rounds, pooled, len(distinct))
     shrunk = np.where(shrunk > NOTHING**2, shrunk, np.nan)
-    least = np.where([pair in copies for pair in zip(first, second, strict=True)], 2, EQUAL)
+    least = np.where(
+        [pair in copies for pair in zip(first.tolist(), second.tolist(), strict=True)], 2, EQUAL
+    )
     equal = (rounds >= least) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(equal, 0.0, np.sqrt(shrunk / rounds))
@@ -110,7 +110,7 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         error=error,
         alone=alone,
         alone_freedom=alone_freedom,
-        test=np.arange(len(pairs)),
+        test=np.arange(len(first)),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean, variance
 
 import numpy as np
@@ -163,8 +162,7 @@ def differences(found: Fit, copies: Copies = ()) -> Differences:
     the place of each where they are compared with others.
     """
     cells = len(found.level)
-    pairs = np.array([*combinations(range(cells), 2)], dtype=np.int64).reshape(-1, 2)
-    first, second = pairs.T
+    first, second = np.triu_indices(cells, 1)
     group = _groups(cells, copies)
     own = np.eye(cells)
     merged = _merged(found, group) if copies else own
@@ -172,7 +170,7 @@ def differences(found: Fit, copies: Copies = ()) -> Differences:
     rows = np.where(copied[:, None], own[second] - own[first], merged[second] - merged[first])
     mean, error, freedom = found.of(rows)
     place = np.zeros((cells, cells), dtype=np.int64)
-    place[first, second] = place[second, first] = np.arange(len(pairs))
+    place[first, second] = place[second, first] = np.arange(len(first))
     rounds = (found.there[first] & found.there[second]).sum(axis=1)
     known = (found.part[first] == found.part[second]) & (found.part[first] >= 0)
     mean, error = (np.where(known, each, np.nan) for each in (mean, error))

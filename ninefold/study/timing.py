@@ -207,8 +207,9 @@ class Timing(Entries):
         copies = [name for name in repeated if name in names and name not in kept]
         least = shortest(own, {name: takes[name] for name in names})
         if least <= self._budget.seconds / LEAST_ROUNDS:
-            of_one = [name for name in copies if self._is_of_another_strategy(name)]
-            copies = of_one if control else of_one[1:]
+            strategy = {name: self._cells[name].keys["parallel"] for name in names}
+            again = [name for name in copies if strategy[name] != strategy[self._repeats[name]]]
+            copies = again if control else again[1:]
         for name in copies:
             self._recording.untimed[name] = self._repeats[name]
             folder = self._folder_of(name)
@@ -269,11 +270,6 @@ class Timing(Entries):
     def _folder_of(self, name: str) -> Path:
         """The folder of the run of a cell in this round."""
         return self._folder / self._cells[name].folder
-
-    def _is_of_another_strategy(self, name: str) -> bool:
-        """Whether a cell has another strategy than the one whose work it repeats."""
-        cells = {cell.name: cell.keys["parallel"] for cell in self._plan.timed}
-        return cells[name] != cells[self._repeats[name]]
 
     def _note_work(self, cell: PlannedCell, run: TurnTaker) -> None:
         """Note whether a cell repeats what another one does, the first in the plan's order."""

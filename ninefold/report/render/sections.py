@@ -287,8 +287,8 @@ def _pairs(group: Group) -> Section | None:
     score = f"{group.score}, {in_words('difference', unit_of_difference(group.unit))}"
     found, points = group.comparison, partial(difference, unit=group.unit)
     tables = [
-        _pair_table(group, found.seconds, three_digits, settings.confidence, "speedup", unit),
-        _pair_table(group, found.accuracy, points, settings.confidence, score, "seeds"),
+        _pair_table(group, found.seconds, three_digits, "speedup", unit),
+        _pair_table(group, found.accuracy, points, score, "seeds"),
     ]
     tables = [table for table in tables if table.rows]
     about = (
@@ -313,7 +313,6 @@ def _pair_table(
     group: Group,
     pairs: Sequence[Pair] | Sequence[Difference],
     show: Callable[[float], str],
-    confidence: float,
     what: str,
     unit: str,
 ) -> Table:
@@ -335,7 +334,7 @@ def _pair_table(
                     count,
                 ]
             )
-    titles = (f"{what} ({confidence:.3g} % interval)", "p", unit)
+    titles = (f"{what} ({group.settings.confidence:.3g} % interval)", "p", unit)
     return filled(table_of(capitalized(what), [_NAME, "compared with"], titles, rows))
 
 
