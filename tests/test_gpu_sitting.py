@@ -30,6 +30,7 @@ def sitting(folder: Path, until: float) -> Sitting:
     return Sitting(folder, folder / "scratch", True, time.monotonic() + until)
 
 
+@pytest.mark.slow
 def test_a_part_ends_at_its_limit_and_leaves_a_line_with_what_it_found(tmp_path):
     def long(sitting: Sitting) -> None:
         sitting.figures["exit code"], _ = sitting.python("-c", "print(1)")

@@ -92,6 +92,7 @@ def batch_of(name: str, device: torch.device) -> tuple[Tensor, Tensor]:
     return inputs, torch.zeros(shape, dtype=torch.int64, device=device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "where"),
     [*((name, "auto") for name in MODELS), *((name, "named") for name in MODELS),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.api import NOTES, running
-from ninefold.api.show import source_line
+from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
 from ninefold.report.answer.tree import CellReport, Group
@@ -76,12 +76,12 @@ class Answer:
         said = one_line(run.error or run.status)
         with suppress(OSError, ValueError):  # a recording has no run folders
             said = Result.read(self.folder / run.folder).error or said
-        line = source_line(said)
+        line, said = source_line(said), in_arguments(said)
         return f"{said} ({line})" if line else said
 
     @property
     def caveats(self) -> list[str]:
-        return [*self._read.report.answer.caveats, *self._notes]
+        return [*map(in_arguments, self._read.report.answer.caveats), *self._notes]
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report of the study and return its page, report.html.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ninefold.api.capsule import load
 from ninefold.dataset.arrays import Rows
 from ninefold.engine.task import Scores
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, located
 from ninefold.score import Score
 from ninefold.task.loss import mean_over_examples, require_untrained
 from ninefold.tree import Tree, rows
@@ -30,7 +30,11 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     seeded = torch.get_rng_state()
     given, forward = (load(file, sha256, part) for part in ("model", "forward"))
     torch.set_rng_state(seeded)  # the import of a module may have drawn numbers
-    found = given if isinstance(given, nn.Module) else given()
+    try:
+        found = given if isinstance(given, nn.Module) else given()
+    except Exception as error:
+        wrong = "the function that makes it fails; " + located(error)
+        raise ConfigError("model", name, f"{wrong}; correct it there") from error
     if not isinstance(found, nn.Module):
         raise ConfigError(
             "model",
@@ -95,11 +99,23 @@ class CallersTask(nn.Module):
         if self.measured is None:
             total = self.loss(output, target) * count
         elif self.metric is not None:
-            total = mean_over_examples(self.metric(output, target), count) * count
+            total = self._mean_metric(output, target, count) * count
         else:
             total = self._hits(output, target)
         total = total.detach().to(torch.float64)
         return torch.stack([total, torch.full_like(total, count)])
+
+    def _mean_metric(self, output: Any, target: Any, count: int) -> Tensor:
+        values = self.metric(output, target)
+        if isinstance(values, Tensor) and values.ndim and len(values) == count:
+            return mean_over_examples(values, count)
+        found = list(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        raise ConfigError(
+            "metric",
+            found,
+            f"it has no number for each example; a tensor of {count} values is needed; return "
+            "one for each, and none of their means",
+        )
 
     def _hits(self, output: Any, target: Any) -> Tensor:
         classes = isinstance(output, Tensor) and output.ndim == 2 and isinstance(target, Tensor)

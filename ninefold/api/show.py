@@ -13,6 +13,29 @@ from ninefold.errors import Failure
 from ninefold.tables import html_table
 
 LINE = re.compile(r"(?P<file>/[^\s;,]+\.py|<ipython-input-[^>]*>):(?P<line>\d+)")
+# What the command says of its configuration, and what the caller of `ninefold.compare` has instead.
+ARGUMENTS = [
+    (re.compile(pattern), argument)
+    for pattern, argument in (
+        (r"\b(\w+)-[0-9a-f]{12}\b", r"\1"),  # the name of a task, made to be one of its own
+        (r"\bstudy\.time_budget\b", "minutes"),
+        (r"\bstudy\.ask\b", "ask"),
+        (r"\blaunch\.cpu_processes\b", "processes"),
+        (r"\bparallel\.processes\b", "processes"),
+        (r"\bloader\.workers\b", "num_workers of the DataLoader"),
+        (r"\bdataset\.train\b", "dataset"),
+        (r"\bdataset\.test\b", "test"),
+        (r"\btask\.loss\b", "loss"),
+        (r"\btask=", "loss="),
+        (r"\bseed=range\(0,(\S+)\)", r"seeds=\1"),
+        (r"lower optimizer\.lr", "lower the learning rate (optimizer=)"),
+        (r"choose a wider amp\.dtype", "pass another amp"),
+        (r"set on_nonfinite=skip", "pass overrides=['on_nonfinite=skip']"),
+        (r"set model\.output to the key or index of the prediction in it", "use forward="),
+        (r",? or (choose another|set) [^;]*$", ""),
+        (r"choose another [^;]*$", "correct it"),
+    )
+]
 
 
 class Notebook:
@@ -63,11 +86,21 @@ def in_notebook() -> bool:
 
 
 def explained(failure: Failure) -> Failure:
-    """`failure`, with the caller's line of code as a note."""
-    line = source_line(str(failure))
-    if line:
-        failure.add_note(line)
-    return failure
+    """Say `failure` in the words of the caller's arguments, with the line of code as a note."""
+    said = [f"{failure.field}={failure.value}", failure.wrong, failure.allowed, failure.do]
+    about, *sentence = map(in_arguments, said)
+    field, _, value = about.partition("=")
+    told = type(failure)(field, value, *sentence)
+    if line := source_line(str(told)):
+        told.add_note(line)
+    return told
+
+
+def in_arguments(text: str) -> str:
+    """`text` of the command, in the words of the arguments of `ninefold.compare`."""
+    for pattern, argument in ARGUMENTS:
+        text = pattern.sub(argument, text)
+    return text
 
 
 def source_line(text: str) -> str | None:

@@ -118,7 +118,7 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     done = shell.run(*as_file(shell, f"import ninefold.errors\n{code}"), env=environment())
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
-    assert "error: dataset.train=Rows: item 17 raised KeyError: 'seventeen'" in line
+    assert "error: dataset=Rows: item 17 raised KeyError: 'seventeen'" in line
     assert "raise KeyError(" in line
 
 

@@ -36,6 +36,7 @@ def convnet() -> nn.Module:
     return ConvNet(channels=1, classes=10, width=32)
 
 
+@pytest.mark.slow
 def test_objects_train_to_the_same_weights_as_the_options_that_they_are(shell: Shell) -> None:
     """The digits prepared, convnet and cross entropy, bit by bit."""
     data = Digits(classes=10, shape=(1, 8, 8))

@@ -51,6 +51,7 @@ def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(script
     assert scripts.survivors() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -78,6 +79,7 @@ def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell) -> None:
     assert "1e308 is no time below 1e+08" in line
 
 
+@pytest.mark.slow
 def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts: Shell) -> None:
     names = [f"--name={name}" for name in ("first", "second", "third")]
     options = ("--minutes=0.6", "--json=found.json", *names)
@@ -93,6 +95,7 @@ def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts
     assert again.stdout.endswith("; next: use A.\n")
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts: Shell) -> None:
     terminal, end = pty.openpty()
     bench = scripts.start(*QUICK, FAST, SLOW, stderr=end)
@@ -107,6 +110,7 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts: Shel
         assert words in shown.decode()
 
 
+@pytest.mark.slow
 def test_starts_that_leave_no_time_are_told_with_the_minutes_that_would_do(scripts: Shell) -> None:
     done = scripts.run(*QUICK, *[f"sleep 2; {FAST}"] * 2, code=0)
     told = r"starts took (\d+) s: --minutes (\S+) would have time for the 3 rounds that an "
@@ -115,12 +119,14 @@ def test_starts_that_leave_no_time_are_told_with_the_minutes_that_would_do(scrip
     assert 60 * float(found[2]) >= 3 * 2 * int(found[1]) - 3
 
 
+@pytest.mark.slow
 def test_an_undecided_gate_has_a_code_of_its_own(scripts: Shell) -> None:
     done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
     assert "error: max-slowdown=0.001%: not decided after " in done.stderr
     assert done.stdout.endswith(" min: the gate is undecided.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [None, "kept"])
 def test_two_benches_at_once_never_share_a_folder(scripts: Shell, keep: str | None) -> None:
     if keep:
@@ -176,6 +182,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["answer", "clock"])
 def test_a_command_whose_steps_are_told_as_none_is_one_line(scripts: Shell, what: str) -> None:
     (scripts.folder / "bad.py").write_text(BAD)
@@ -238,6 +245,7 @@ def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it
     assert (scripts.folder / "file").read_text() == "as it was"
 
 
+@pytest.mark.slow
 def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts: Shell) -> None:
     (scripts.folder / "found.md").write_text("x" * 10000)
     done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
@@ -257,6 +265,7 @@ def test_each_command_has_a_folder_whatever_it_is_called(scripts: Shell) -> None
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
 def test_a_killed_bench_leaves_no_process_and_no_folder(scripts: Shell, seconds: float) -> None:
     bench = scripts.start(*QUICK, FAST, SLOW)

@@ -58,6 +58,7 @@ def command(*words: str) -> str:
     return " ".join([sys.executable, "train.py", *words])
 
 
+@pytest.mark.slow
 def test_steps_that_wait_for_a_deadline_get_no_verdict_and_a_line_says_what_does(
     scripts: Shell,
 ) -> None:
@@ -77,6 +78,7 @@ def test_steps_that_wait_for_a_deadline_get_no_verdict_and_a_line_says_what_does
     assert scripts.survivors() == []
 
 
+@pytest.mark.slow
 def test_steps_that_are_fed_from_outside_leave_a_gate_undecided(scripts: Shell) -> None:
     pipes = [str(scripts.folder / name) for name in ("one", "two")]
     for pipe in pipes:
@@ -93,6 +95,7 @@ def test_steps_that_are_fed_from_outside_leave_a_gate_undecided(scripts: Shell) 
     assert (found["exit"], found["gate"]["verdict"]) == (9, "undecided")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["cold", "longer"])
 def test_steps_that_are_cold_after_a_pause_or_take_ever_longer_are_compared(
     scripts: Shell, kind: str
@@ -106,6 +109,7 @@ def test_steps_that_are_cold_after_a_pause_or_take_ever_longer_are_compared(
     assert not any(each["catches_up"] for each in found["commands"])
 
 
+@pytest.mark.slow
 def test_steps_that_wait_for_a_deadline_are_compared_where_none_is_paused_for_another(
     scripts: Shell,
 ) -> None:

@@ -46,6 +46,7 @@ def without_end() -> list[Any]:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "wrong"),
     [

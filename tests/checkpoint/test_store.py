@@ -187,6 +187,7 @@ def dying(folder: Path, step: int, operation: int, keep: int) -> Callable[[], No
     return save
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_writer_may_die_before_any_operation_on_files_and_the_next_one_as_well(tmp_path, keep):
     for operation in range(1, 100):

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.dataset.kit import photos
 from tests.faults.runs import one_after_another
 
@@ -13,6 +15,7 @@ def job_of(root: Path) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_frozen_job_holds_the_number_of_class_folders_in_all_that_refers_to_it(shell):
     root = photos(shell.folder / "photos", {"train": 10, "test": 10})
     job = job_of(root)

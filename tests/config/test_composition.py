@@ -22,6 +22,7 @@ class Composed(BaseException):
         self.config = config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

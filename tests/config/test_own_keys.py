@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.faults.refusals import refused
@@ -9,6 +10,7 @@ from tests.faults.refusals import refused
 UNUSED = "parallel.find_unused_parameters=true"
 
 
+@pytest.mark.slow
 def test_a_key_of_one_strategy_is_set_in_its_configurations_of_a_sweep(shell):
     given = ["-m", UNUSED, "amp=fp32", "max_steps=2", "logger=quiet", "study.rounds=1"]
     common = [*given, "study.ask=[accuracy]", "launch.cpu_processes=2", "hydra.sweep.dir=sweep"]

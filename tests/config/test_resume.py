@@ -58,6 +58,7 @@ def copied(begun: Path, name: str, folder: Path) -> Path:
 # resume=auto
 
 
+@pytest.mark.slow
 def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(shell):
     command = ("train.py", *JOB, "resume=auto", "epochs=2", "max_steps=3")
     (first,) = one_after_another(shell, command, code=0)
@@ -78,6 +79,7 @@ def test_the_same_command_begins_goes_on_and_begins_anew_when_the_run_has_ended(
     assert len(list((shell.folder / "outputs" / "runs").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_auto_finds_the_newest_unfinished_run_of_this_job_and_no_other(shell, begun):
     runs = shell.folder / "runs"
     copied(begun, "cosine", runs / "old")

@@ -465,6 +465,7 @@ def require_absent(folder: Path, *texts: str) -> None:
     assert not any(SECRET in text for text in texts)
 
 
+@pytest.mark.slow
 def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell):
     """Some data is there, so that the launcher is content, and not all, so that a worker is not."""
     data = shell.folder / SECRET / "cifar-10-batches-bin"
@@ -536,6 +537,7 @@ def test_what_is_replaced_is_the_value_in_every_form_and_nothing_else(monkeypatc
 # Sockets
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_connects_only_where_the_command_or_conf_says(shell, trained):
     shutil.copytree(trained, shell.folder / "run")
     path = shell.folder / "run" / "config.yaml"

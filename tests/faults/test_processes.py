@@ -79,6 +79,7 @@ def cases() -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("strategy", "name", "phase"), cases())
 def test_a_broken_run_ends_as_told_and_goes_on(shell, references, request, strategy, name, phase):
     code, line, _ = FAULTS[name]

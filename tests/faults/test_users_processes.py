@@ -168,6 +168,7 @@ STAYING: dict[str, tuple[str | None, bool]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "kind"),
     some([("fork", "none"), ("fork", "inline"), ("mpdaemon", "ddp2"), ("mpprocess", "none"),
@@ -252,6 +253,7 @@ def test_a_pool_of_processes_can_be_made_and_ended_wherever_users_do(shell, wher
 # Signals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "inline"])
 def test_a_signal_ends_a_sweep_though_the_run_that_it_came_to_has_failed(shell, kind):
     run = start(shell, kind, "late", "seed=0,1", "-m")
@@ -302,6 +304,7 @@ def repeated() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "phase", "kind"), repeated())
 def test_repeated_signals_change_nothing_about_the_end(shell, temporary, number, phase, kind):
     chance, when = random.Random(number), SIGNALED[phase]
@@ -405,6 +408,7 @@ TYPED += [f"{how} {words}" for how in ("{script}", "-m ninefold") for words in W
 TYPED += ["-m ninefold.report {run}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", TYPED)
 def test_no_file_of_the_working_directory_stands_for_a_module_of_python(shell, trained, typed):
     canary, script = shell.folder / "canary", shell.folder / "bin" / "ninefold"

@@ -63,6 +63,7 @@ def test_a_network_of_gray_images_computes_what_it_does_with_them_in_three_chann
     assert torch.equal(four, weight[:, [0, 1, 2, 0]] * 0.75)
 
 
+@pytest.mark.slow
 def test_positions_of_a_vit_are_interpolated_to_the_images_of_the_run(cache):
     theirs = published("vit_b_16", "IMAGENET1K_SWAG_E2E_V1", image_size=384)
     model = torchvision.network("vit_b_16", classes=3, size=32)

@@ -134,6 +134,7 @@ def cells(project: Path) -> Cells:
     return found
 
 
+@pytest.mark.slow
 def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells):
     for (parallel, amp), run in cells.items():
         for key in ("loss", "test_loss"):

@@ -46,6 +46,7 @@ def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
 # init
 
 
+@pytest.mark.slow
 def test_weights_of_a_run_start_one_of_other_classes_which_goes_on_without_them(shell):
     init = ["train.py", *FIVE, *SMALL, *STILL, "freeze=[features]", "init=digits"]
     first, refused, kept, evaluated = one_after_another(

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 from omegaconf import OmegaConf
 
 from tests.conftest import ROOT, Shell, result
@@ -66,6 +67,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_printed_command_finds_the_model_that_was_given_to_compare(shell):
     (shell.folder / "mine.py").write_text(COMPARE)
     done = shell.run("mine.py", env={"PYTHONPATH": str(ROOT)}, code=0)

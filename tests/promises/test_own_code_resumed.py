@@ -121,6 +121,7 @@ OWN = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("own", "strategy"),
     [

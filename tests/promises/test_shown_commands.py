@@ -142,6 +142,7 @@ def commands(place: Shell) -> dict[tuple[str, ...], Path]:
     return found
 
 
+@pytest.mark.slow
 def test_each_command_that_a_page_shows_could_start(place, commands):
     ours = [call for call in commands if call[1] in PROGRAMS]
     halves = {place.folder / "a.json": ours[::2], place.folder / "b.json": ours[1::2]}

@@ -181,6 +181,7 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
     assert 0.045 < least < 0.09
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("several", "told"), [("0.4", True), ("0", False)])
 def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
     timed: Shell, several: str, told: bool

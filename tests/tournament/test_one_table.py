@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from tests.conftest import ROOT, Shell
 
 THEIRS = """
@@ -70,6 +72,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_configuration_a_function_and_a_foreign_script_are_compared_in_one_table(
     shell: Shell,
 ) -> None:

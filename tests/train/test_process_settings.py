@@ -45,6 +45,7 @@ def test_memory_that_was_freed_is_had_again_without_a_page_fault():
     assert faults("keep_freed()") < 100
 
 
+@pytest.mark.slow
 @glibc
 def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_back():
     assert faults("give_back_freed()") > 300  # of huge pages too, if there are any
@@ -80,6 +81,7 @@ with ours.training(*wide, "device=cuda", "clock.warmup=1") as run:
 """
 
 
+@pytest.mark.slow
 @glibc
 def test_memory_that_was_kept_is_given_back_when_it_is_asked_for():
     assert printed(KEPT) > 80e6

@@ -124,6 +124,7 @@ def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(name, masks
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_export_leaves_no_file_in_the_temporary_folder_and_no_telemetry_on(shell, monkeypatch):
     """onnxruntime's would make its identity and its events files there, before it sends them."""
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)  # as an export before has set it
@@ -274,6 +275,7 @@ REFUSED: list[tuple[Callable[[dict[str, Any]], object], list[str], int, str]] = 
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "arguments", "code", "line"), REFUSED)
 def test_what_cannot_be_exported_is_one_line(tmp_path, capsys, change, arguments, code, line):
     changed(tmp_path, change)

@@ -36,6 +36,7 @@ def source_of(kind: str, prepares: bool = True) -> graph.Exported:
     return graph.source(model, network, inputs, targets, prepare, prepares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["onnx", "pt2", "safetensors"])
 @pytest.mark.parametrize("kind", CASES)
 def test_a_file_returns_what_a_network_of_several_inputs_and_outputs_does(tmp_path, kind, name):

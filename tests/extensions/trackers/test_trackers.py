@@ -127,6 +127,7 @@ def test_mlflow_has_each_value_of_metrics_jsonl_once_though_the_run_was_resumed(
     assert run.data.params["dataset.root"] == "${oc.env:CANARY}"
 
 
+@pytest.mark.slow
 def test_wandb_has_each_value_of_metrics_jsonl_in_runs_of_one_id(by_wandb):
     (one, first), (other, second) = of_wandb(by_wandb / "run")
     assert one == other
@@ -258,6 +259,7 @@ print("closed", flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tracker", ["mlflow", "wandb"])
 def test_a_process_ends_although_the_server_of_its_tracker_hangs(shell, silent, tracker):
     key = {"WANDB_BASE_URL": silent, "WANDB_API_KEY": "0123456789abcdef" * 3}

@@ -1,0 +1,34 @@
+"""`ninefold.compare` speaks of its arguments where its command speaks of keys."""
+
+import pytest
+
+from ninefold.api.show import explained
+from ninefold.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            ("study.time_budget", -1, "not allowed; above 0 is; correct study.time_budget"),
+            "minutes=-1: not allowed; above 0 is; correct minutes",
+        ),
+        (("seed", "range(0,0)", "no values; a; b"), "seeds=0: no values; a; b"),
+        (
+            ("task", "Own-60959caae632", "it fails; that; correct it, or choose another task"),
+            "loss=Own: it fails; that; correct it",
+        ),
+        (
+            ("model", "net", "fails; on [20]; choose another model, or set model.input_size"),
+            "model=net: fails; on [20]; correct it",
+        ),
+        (
+            ("model", "T", "a; b; set model.output to the key or index of the prediction in it"),
+            "model=T: a; b; use forward=",
+        ),
+    ],
+)
+def test_an_error_names_what_the_caller_wrote(said: tuple[str, object, str], told: str) -> None:
+    failure = explained(ConfigError(*said))
+    assert isinstance(failure, ConfigError)
+    assert str(failure) == f"error: {told}"
