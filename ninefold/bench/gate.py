@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.report.numbers import counted
+from ninefold.stats.needed import number_needed
 from ninefold.stats.verdicts import Pair
 from ninefold.tournament.budget import LEAST_ROUNDS, MAX_ROUNDS
 from ninefold.tournament.times import interval, shown
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
-CLEAR = 0.95  # half of an interval over the distance, from which on more rounds decide
 SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}
 
 
@@ -70,15 +68,12 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
 def rounds_needed(pair: Pair, limit: float) -> int | None:
     """How many rounds in all would show on which side of `limit` the speedup is; None: too many.
 
-    The speedup and the noise of a round are taken to stay as they are, so that the interval shrinks
-    with the root of their number. It is right in nine of ten cases (benchmarks/LOG.md).
+    It is right in nine of ten cases (benchmarks/LOG.md).
     """
     if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
         return None
-    rounds = np.arange(pair.rounds + 1, MAX_ROUNDS + 1)
-    half = math.log(pair.high / pair.low) / 2 * np.sqrt(pair.rounds / rounds)
-    enough = rounds[half < CLEAR * abs(math.log(pair.speedup / limit))]
-    return int(enough[0]) if len(enough) else None
+    half = math.log(pair.high / pair.low) / 2
+    return number_needed(pair.rounds, half, abs(math.log(pair.speedup / limit)), MAX_ROUNDS)
 
 
 def _is(pair: Pair, what: str) -> str:

@@ -14,6 +14,7 @@ from ninefold.bench.contestant import Command, tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError
 from ninefold.stats import student
+from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.tournament.plan import mirrored
 
 SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
@@ -73,7 +74,7 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     """
     sign = -1.0 if rule.better == "less" else 1.0
     gain, half = interval([sign * (b - a) for a, b in scores])
-    verdict, needed = MORE, math.inf
+    verdict, needed = MORE, None
     if half == 0:  # scores of few digits: it is not known how they vary
         pass
     elif gain + half < rule.margin:
@@ -81,12 +82,11 @@ def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement
     elif gain - half > 0:
         verdict = KEEP
     else:
-        distance = max(abs(gain), abs(rule.margin - gain), 1e-12)
-        needed = max(len(scores) + 1, len(scores) * (half / distance) ** 2)
+        distance = max(abs(gain), abs(rule.margin - gain))
+        needed = number_needed(len(scores), half, distance, SEEDS[-1], OF_SEEDS)
     word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
     low, high = sorted((sign * (gain - half), sign * (gain + half)))
-    seeds = math.ceil(needed) if needed <= SEEDS[-1] else None
-    return Judgement(verdict, len(scores), sign * gain, low, high, word, seeds, names)
+    return Judgement(verdict, len(scores), sign * gain, low, high, word, needed, names)
 
 
 def interval(gains: Sequence[float]) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ninefold.stats import student
 from ninefold.stats.differences import Differences
+from ninefold.stats.needed import OF_BEST, number_needed
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import Name, Settings
 
@@ -76,6 +77,35 @@ def standing(
             if level <= settings.level and cell != lead
         ],
     )
+
+
+def rounds_needed(
+    names: Sequence[Name],
+    seen: Differences,
+    candidates: Sequence[Name],
+    lead: Name,
+    settings: Settings,
+    most: int,
+) -> int | None:
+    """Return after how many rounds in all `lead` would be shown to be within `same` of the best.
+
+    None: after more than `most`. names, seen, candidates: as of `standing`. It is right in nine of
+    ten cases (benchmarks/LOG.md).
+    """
+    row, found = names.index(lead), 0
+    level = settings.level * settings.spends / max(len(candidates) - 1, 1)
+    reach = student.quantile(level, seen.freedom) * seen.error
+    for other in {names.index(cell) for cell in candidates} - {row}:
+        (pair,) = np.flatnonzero(
+            (np.minimum(row, other) == seen.first) & (np.maximum(row, other) == seen.second)
+        )
+        behind = float(seen.mean[pair]) * (1.0 if other < row else -1.0)
+        now, half = int(seen.rounds[pair]), float(reach[pair])
+        needed = number_needed(now, half, np.log1p(settings.same) - behind, most, OF_BEST)
+        if needed is None:
+            return None
+        found = max(found, needed)
+    return found or None
 
 
 def _level(

@@ -94,7 +94,8 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
     least = np.where(
         [pair in copies for pair in zip(first.tolist(), second.tolist(), strict=True)], 2, EQUAL
     )
-    equal = (rounds >= least) & (np.abs(mean) <= NOTHING) & (variance <= NOTHING**2)
+    group = _equal(table)
+    equal = (rounds >= least) & (group[first] == group[second])
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.where(equal, 0.0, np.sqrt(shrunk / rounds))
         mean = np.where(equal, 0.0, np.where(rounds > 0, mean, np.nan))
@@ -110,8 +111,21 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         error=error,
         alone=alone,
         alone_freedom=alone_freedom,
-        test=np.arange(len(first)),
+        test=shared_tests(group),
     )
+
+
+def shared_tests(group: Ints) -> Ints:
+    """Return the pair whose test each pair of cells shares; NO_TEST within a group.
+
+    group: int64 [cells], the first cell that does the same work
+    """
+    first, second = np.triu_indices(len(group), 1)
+    place = np.zeros((len(group), len(group)), dtype=np.int64)
+    place[first, second] = place[second, first] = np.arange(len(first))
+    of = group[first], group[second]
+    found: Ints = np.where(of[0] == of[1], NO_TEST, place[of])
+    return found
 
 
 def number(value: float) -> float | None:
@@ -126,6 +140,17 @@ def prior_freedom(excess: Array) -> Array:
     """
     found: Array = np.interp(excess, _TRIGAMMAS, _FREEDOMS, left=np.inf)
     return found
+
+
+def _equal(table: Array) -> Ints:
+    """The first cell whose scores each cell's are in all seeds that both have."""
+    group = np.arange(len(table), dtype=np.int64)
+    for later, own in enumerate(table):
+        off = np.abs(table[:later] - own)
+        same = np.isfinite(off).any(axis=1) & ~(off > NOTHING).any(axis=1)
+        if same.any():
+            group[later] = group[same.argmax()]
+    return group
 
 
 def _moments(values: Array, rounds: Ints) -> tuple[Array, Array]:

@@ -16,7 +16,7 @@ from statistics import fmean, variance
 import numpy as np
 from scipy import special
 
-from ninefold.stats.differences import NO_TEST, Differences, Ints, Values, prior_freedom
+from ninefold.stats.differences import Differences, Ints, Values, prior_freedom, shared_tests
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import Name
 
@@ -169,8 +169,6 @@ def differences(found: Fit, copies: Copies = ()) -> Differences:
     copied = group[first] == group[second]
     rows = np.where(copied[:, None], own[second] - own[first], merged[second] - merged[first])
     mean, error, freedom = found.of(rows)
-    place = np.zeros((cells, cells), dtype=np.int64)
-    place[first, second] = place[second, first] = np.arange(len(first))
     rounds = (found.there[first] & found.there[second]).sum(axis=1)
     known = (found.part[first] == found.part[second]) & (found.part[first] >= 0)
     mean, error = (np.where(known, each, np.nan) for each in (mean, error))
@@ -183,7 +181,7 @@ def differences(found: Fit, copies: Copies = ()) -> Differences:
         freedom=freedom,
         alone=error,
         alone_freedom=freedom,
-        test=np.where(copied, NO_TEST, place[group[first], group[second]]),
+        test=shared_tests(group),
     )
 
 

@@ -273,16 +273,21 @@ def _safety(
         alone = np.where(
             seen.error == 0, 0.0, student.above(above / seen.alone, seen.alone_freedom)
         )
-    p = np.where(tested, p, np.nan)
+    asked = tested & (seen.error != 0)  # nothing is tested if the two are equal
+    p = np.where(asked, p, np.nan)
     level = settings.level / settings.looks
+    # Cells that do the same work share a test.
+    tests = np.where(np.isfinite(p), seen.test, NO_TEST)
+    _, one, of = np.unique(tests, return_index=True, return_inverse=True)
+    shared, divisors = holm.adjusted(p[one], settings.looks)[of], holm.divisors(p[one], level)[of]
     # No cell is safe that its own rounds alone do not show to be safe.
-    adjusted = np.maximum(holm.adjusted(p, settings.looks), np.minimum(alone * settings.looks, 1.0))
+    adjusted = np.maximum(shared, np.minimum(alone * settings.looks, 1.0))
+    adjusted = np.where(seen.error == 0, 0.0, adjusted)
     reach = np.maximum(
-        student.quantile(level / holm.divisors(p, level), seen.freedom) * seen.error,
+        student.quantile(level / divisors, seen.freedom) * seen.error,
         student.quantile(level, seen.alone_freedom) * seen.alone,
     )
     low = difference - np.where(seen.error == 0, 0.0, reach)
-    asked = seen.error != 0  # nothing is tested if the two are equal
     safety = []
     for i in map(int, np.flatnonzero(tested)):
         pair, turned = pairs[i], bool(sign[i] < 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
@@ -14,9 +14,12 @@ from ninefold.report.answer.tree import Surer
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
 from ninefold.report.numbers import counted, listed_and
-from ninefold.stats.verdicts import OPEN
+from ninefold.stats.best import rounds_needed
+from ninefold.stats.needed import OF_SEEDS, number_needed
+from ninefold.stats.verdicts import OPEN, Safety
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
+MAX_ROUNDS = 72  # rounds in all, the same
 
 
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
@@ -37,22 +40,30 @@ def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Su
     )
     asked = found.unscored if evidence.asks_time else evidence.cells
     if open_scores:
-        done = max((test.n for test in evidence.comparison.safety if test.cell in asked), default=0)
-        seeds = min(2 * done, MAX_SEEDS)
+        tests = [test for test in evidence.comparison.safety if test.cell in asked]
+        done = max((test.n for test in tests), default=0)
+        needed = _seeds_needed([test for test in tests if test.verdict == OPEN], evidence)
+        seeds = needed or min(2 * done, MAX_SEEDS)
         if seeds <= done:
             return None
         words["seed"] = ",".join(map(str, range(seeds)))
         further = each * (seeds - (len(sweep.rounds) if live else 0))
         words |= no_budget if (spent if live else 0) + further > limit else {}
-        text = f"Scores are open: {counted(seeds, 'seed')} in all may decide them."
+        would = "would" if needed else "may"
+        text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
         return _surer(recording, words, further / 60 if each else None, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
-    return of_time(evidence, recording)
+    return of_time(evidence, recording, found)
 
 
-def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
-    """Return what measures more of the times of a study; None where nothing can."""
+def of_time(
+    evidence: Evidence, recording: Recording, found: Recommendation | None = None
+) -> Surer | None:
+    """Return what measures more of the times of a study; None where nothing can.
+
+    found: the decision, if the study asks for the fastest.
+    """
     sweep, live = recording.sweep, _live(recording)
     if not sweep.command or evidence.group.on_hosts > 1:
         return None
@@ -65,11 +76,39 @@ def of_time(evidence: Evidence, recording: Recording) -> Surer | None:
     made = counted(len(sweep.timing), "round")
     if live:  # study.time_budget is that of all commands of a study together
         spent = sweep.timing_seconds / 60
-        more = max(budget, 2 * spent / max(len(sweep.timing), 1))  # at least two rounds fit
+        each, text = spent / max(len(sweep.timing), 1), "further ones are added to them"
+        more = max(budget, 2 * each)  # at least two rounds fit
+        if needed := _rounds_needed(evidence, found):
+            more = max(each * (needed - len(sweep.timing)), 2 * each)
+            text = f"{needed} in all would decide it"
         words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
-        return _surer(recording, words, more, f"{made} so far: further ones are added to them.")
+        return _surer(recording, words, more, f"{made} so far: {text}.")
     text = f"{made} were made: a study of twice the time tells more."
     return _surer(recording, {"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
+
+
+def _seeds_needed(tests: Sequence[Safety], evidence: Evidence) -> int | None:
+    """Return how many seeds in all would show that these keep the score; None: MAX_SEEDS do not."""
+    settings, most = evidence.settings, 0
+    for test in tests:
+        if test.difference is None or test.low is None:
+            return None
+        gain = test.difference if settings.better == "more" else -test.difference
+        half = abs(test.difference - test.low)
+        needed = number_needed(test.n, half, gain + settings.margin, MAX_SEEDS, OF_SEEDS)
+        if needed is None:
+            return None
+        most = max(most, needed)
+    return most or None
+
+
+def _rounds_needed(evidence: Evidence, found: Recommendation | None) -> int | None:
+    if found is None or found.cell is None or found.unscored:
+        return None
+    left = [cell for cell in found.candidates if cell not in found.out]
+    names = list(evidence.seconds)
+    settings, seen = evidence.settings, evidence.differences
+    return rounds_needed(names, seen, left, found.cell, settings, MAX_ROUNDS)
 
 
 def _live(recording: Recording) -> str:
