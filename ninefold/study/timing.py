@@ -288,8 +288,15 @@ class Timing(Entries):
         job = self._job(cell, own)
         tries = job.processes == 1 and not self._tried_one_thread
         threads = self._recording.timing_threads
-        how = {"command": "time", "quiet": True, "tries_one_thread": tries, "threads": threads}
-        spec = spec_of(job, own, **how)
+        spec = spec_of(
+            job,
+            own,
+            command="time",
+            quiet=True,
+            tries_one_thread=tries,
+            evaluates="accuracy" in self._recording.asked and not self._recording.timing,
+            threads=threads,
+        )
         write_job(spec, job)
         return spec
 

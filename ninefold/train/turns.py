@@ -116,7 +116,12 @@ def without_files(
     """The run of `spec` that trains and does nothing else, see `build.running`."""
     changes = {**WITHOUT_FILES, **(changes or {})}
     return build.running(
-        spec.job_yaml, spec.folder, stop, cache=spec.cache, evaluates=False, changes=changes
+        spec.job_yaml,
+        spec.folder,
+        stop,
+        cache=spec.cache,
+        evaluates=spec.evaluates,
+        changes=changes,
     )
 
 

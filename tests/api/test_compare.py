@@ -122,6 +122,25 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
     assert "raise KeyError(" in line
 
 
+UNUSABLE = """
+try:
+    ninefold.compare(Net, Rows(), loss, test=Rows(), metric=lambda *_: 1.0, folder="made")
+except ninefold.errors.ConfigError as error:
+    print("raised", error)
+"""
+
+
+def test_a_metric_that_is_no_number_for_each_example_is_told_before_anything_is_timed(
+    shell: Shell,
+) -> None:
+    code = f"import ninefold.errors\n{DEFINED}{UNUSABLE}"
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    assert "raised error: metric=float: it has no number for each example" in done.stdout
+    known = ninefold.Answer(shell.folder / "made").cells.values()
+    assert {cell["mean"] for cell in known} == {None}
+
+
 OF_MANY_SHAPES = """
 class Boxes(Rows):
     def __getitem__(self, number):
