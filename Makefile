@@ -75,8 +75,9 @@ quick-tests: setup
 
 # What the system lacks is said first: after minutes of setup and lint nobody looks.
 test: chromium lint
-# With worksteal each process takes half of the files, in order: a file's fixtures are made once.
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# Tests wait as long as they compute: three processes keep two cores busy. With worksteal each takes a
+# third of the files, in order: a file's fixtures are made once.
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # strace injects faults into system calls, and Slurm runs jobs.
 faults: setup

@@ -75,6 +75,7 @@ class Touching(nn.Linear):
         return touching, (self.path, nn.Linear(4, 3))
 
 
+@pytest.mark.slow
 def test_objects_of_a_run_are_read_with_trust_and_not_without(shell: Shell) -> None:
     canary = shell.folder / "canary"
     pair = torch.randn(16, 4), torch.randint(0, 3, (16,))

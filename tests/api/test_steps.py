@@ -319,6 +319,7 @@ for name in ("hydra", "omegaconf", "matplotlib", "pandas", "ninefold.report", "n
 """
 
 
+@pytest.mark.slow
 def test_it_runs_without_fork_and_proc_and_importing_ninefold_imports_next_to_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_POSIX], cwd=ROOT, capture_output=True, text=True, check=False

@@ -483,6 +483,7 @@ def test_a_secret_is_not_in_the_line_log_or_result_of_a_run_that_fails(shell):
     assert result(shell.folder / "out" / "run")["error"] == done.stderr.strip()
 
 
+@pytest.mark.slow
 def test_a_secret_is_in_no_run_checkpoint_event_file_or_report_of_a_sweep(shell):
     """One cell is ok and one diverges, at a learning rate from the environment."""
     env = {"WHICH": "WHERE", "WHERE": SECRET, "RATE": "1e30"}

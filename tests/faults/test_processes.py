@@ -154,6 +154,7 @@ def test_a_run_that_cannot_stop_is_ended_within_its_grace(shell):
     assert process.returncode == 75
 
 
+@pytest.mark.slow
 def test_crashed_workers_are_restarted_from_the_last_checkpoint(shell, references):
     run, mark = shell.folder / "run", shell.folder / "mark"
     env = fault("kill_rank1", "step", 0, 9, mark)

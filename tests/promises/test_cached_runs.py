@@ -53,6 +53,7 @@ def test_a_run_whose_file_names_a_relative_cache_folder_resumes_without_a_word(s
     shell.train(*words, "max_steps=2", "resume=run", code=0)
 
 
+@pytest.mark.slow
 def test_the_documented_dataset_trains_bitwise_as_the_one_it_keeps(shell, photos, monkeypatch):
     page = (ROOT / "docs" / "how-to" / "data.md").read_text().replace("\\\n", "")
     code, command = re.findall(

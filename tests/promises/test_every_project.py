@@ -21,6 +21,8 @@ from tests.dataset import scenes
 from tests.faults.runs import one_after_another
 from tests.kit import same
 
+pytestmark = pytest.mark.slow
+
 PARALLEL, AMP = ("none", "dp", "ddp"), ("fp32", "autocast", "scaler")
 STEPS, KILLED_AT = 13, 8
 # Of a training loss, from parallel=none's. bfloat16 keeps 8 bits, and processes that sum in another
@@ -134,7 +136,6 @@ def cells(project: Path) -> Cells:
     return found
 
 
-@pytest.mark.slow
 def test_the_same_global_batches_give_the_same_losses_in_all_cells(cells):
     for (parallel, amp), run in cells.items():
         for key in ("loss", "test_loss"):

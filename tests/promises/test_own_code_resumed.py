@@ -162,6 +162,7 @@ def state_of(run: Path) -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_groups_in_another_order_than_the_checkpoints_are_refused(shell):
     given = named("swapped")
     options = [*given, *JOB, *STRATEGY["none"], "max_steps=2", "hydra.run.dir=run"]

@@ -29,6 +29,7 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     assert sorted(int(name.split("_")[0]) for name in {*before, *made.names}) == list(range(9))
 
 
+@pytest.mark.slow
 def test_a_resumed_study_looks_after_the_same_rounds_as_planned(made, monkeypatch):
     looked = []
 

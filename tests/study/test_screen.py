@@ -4,6 +4,8 @@ import re
 import signal
 import time
 
+import pytest
+
 from ninefold.study import screen
 from tests.terminal import in_terminal, shown
 
@@ -16,6 +18,7 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 START = "\x1b[2K\x1b[1A"  # before a table is drawn again
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_one_table_of_all_cells(shell):
     columns = 80
     process, master = in_terminal(shell, *STUDY, *SHORT, columns=columns)

@@ -82,9 +82,8 @@ def described(folder: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "name", ["convnet", *(pytest.param(n, marks=pytest.mark.slow) for n in MODELS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convnet", *MODELS])
 def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(name, masks, tmp_path):
     job = run_folder(tmp_path, *job_of(name, masks))
     examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
@@ -157,6 +156,7 @@ def mine(folder: Path, name: str) -> list[str]:
     return [f"--config-dir={folder / 'conf'}", "model=mine"]
 
 
+@pytest.mark.slow
 def test_the_export_of_a_network_that_samples_says_so(tmp_path, capsys):
     """What draws the same numbers again is verified; onnxruntime draws its own."""
     own = mine(tmp_path, "Sampling")

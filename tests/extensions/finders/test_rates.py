@@ -64,6 +64,7 @@ def test_a_signal_ends_the_search_and_no_process_is_left(shell):
     assert not shell.survivors()
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_sets_the_rate_itself_does_not_change_what_is_found(shell):
     one_cycle = ("scheduler=cosine", "scheduler.per=step", "scheduler.warmup=5", "~scheduler.T_max")
     one_cycle += ("scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",)
