@@ -1,6 +1,6 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
 # make quick: lint, and the tests that start no process; under a minute.
-# make faults: crashes, signals, damaged files, full disks, bad and hostile input (10 minutes; Linux, root).
+# make faults: crashes, signals, damaged files, full disks, bad and hostile input (20 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
 # make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.

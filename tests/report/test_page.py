@@ -141,7 +141,7 @@ def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentence
         assert len(said.split()) < 45, said
 
 
-def test_what_is_too_close_to_call_is_gray_and_hollow(reader):
+def test_what_is_open_is_gray_and_hollow(reader):
     visit = reader.open(page(recording("camvid_cpu", "*_turns")))
     found = visit.page.evaluate(
         """() => [...document.querySelectorAll(".forest .label")].map(label => {
@@ -151,7 +151,7 @@ def test_what_is_too_close_to_call_is_gray_and_hollow(reader):
                   getComputedStyle(dot).fill]; })"""
     )
     gray, paper = "rgb(92, 97, 107)", "rgb(255, 255, 255)"
-    assert found[:2] == [["too close to call", gray, paper]] * 2
+    assert found[:2] == [["too noisy to call", gray, paper]] * 2
     assert {(note, stroke) for note, stroke, _ in found[2:4]} == {("slower", "rgb(27, 29, 34)")}
 
 

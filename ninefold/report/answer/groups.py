@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import COPY, Recommendation, excluded
 from ninefold.report.answer.tree import (
+    CLOSE,
+    FEW,
+    NOISY,
     CellReport,
     Curve,
     Figures,
@@ -126,11 +129,25 @@ def _against(found: Recommendation, cell: Cell) -> str:
     if not evidence.asks_time or best is None or cell not in evidence.seconds:
         return ""
     if cell == best:
-        return "named" if found.decided else OPEN
+        return "named" if found.decided else _open(found, cell, found.may_be)
     verdict = evidence.verdict(best, cell)
     if cell in found.out or (verdict == "slower" and cell not in found.may_be):
         return "slower"
-    return verdict if found.decided and verdict in ("tie", "faster") else OPEN
+    if found.decided and verdict in ("tie", "faster"):
+        return verdict
+    return _open(found, cell, [best])
+
+
+def _open(found: Recommendation, cell: Cell, others: Sequence[Cell]) -> str:
+    """Why it is open which is faster: too few rounds, too much noise, or hardly a difference."""
+    if found.evidence.few:
+        return FEW
+    for other in others:
+        speed = found.evidence.speedup(cell, other) if other != cell else None
+        low, high = (speed.low, speed.high) if speed else (1.0, 1.0)
+        if low is None or high is None or low < 1 - CLOSE or high > 1 + CLOSE:
+            return NOISY
+    return OPEN
 
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:

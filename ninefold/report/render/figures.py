@@ -270,7 +270,7 @@ def _caption(group: Group) -> str:
     untimed = "" if group.asks_time or scores else "Times were not interleaved: no verdict."
     return (
         f"{count}; lines are {confidence:.3g} % intervals, the band is {band}. "
-        f"{untimed or 'Hollow: too close to call; struck out: left out.'}"
+        f"{untimed or 'Hollow: open; struck out: left out.'}"
     )
 
 

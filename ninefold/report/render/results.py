@@ -7,7 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
-from ninefold.report.answer.tree import AnswerTable, CellReport, Compared, Figures, Group
+from ninefold.report.answer.tree import (
+    FEW,
+    NOISY,
+    AnswerTable,
+    CellReport,
+    Compared,
+    Figures,
+    Group,
+)
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
     between,
@@ -30,6 +38,8 @@ _AGAINST = {  # how the time compares with the recommended one's
     "tie": Word("as fast", "even"),
     "faster": Word("faster", ""),
     OPEN: Word("too close to call", "open"),
+    NOISY: Word("too noisy to call", "open"),
+    FEW: Word("too few rounds", "open"),
 }
 Show = Callable[[CellReport], Field]
 
@@ -194,7 +204,7 @@ def _mean(cell: CellReport, key: str) -> float | None:
 def _compared_with(group: Group) -> str:
     if any(cell.role == "named" for cell in group.cells):
         return "the verdict against the recommended one"
-    return "what may be the fastest is too close to call"
+    return "the verdict says why it is open"
 
 
 def about(group: Group) -> str:
