@@ -9,9 +9,9 @@ Where a viewer shows no animation, or its reader wants none, all lines are there
 
 docs/images/report.png is the page of a recording, as a browser draws it:
 
-    python -m ninefold.report experiments/resnet18_cifar10/2*
-    chromium --headless --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,643 \\
-        --screenshot=docs/images/report.png experiments/resnet18_cifar10/2*/report.html
+    python -m ninefold.report experiments/nine_way/2*
+    chromium --headless --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,700 \\
+        --screenshot=docs/images/report.png experiments/nine_way/2*/report.html
 """
 
 from __future__ import annotations

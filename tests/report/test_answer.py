@@ -197,6 +197,8 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
         ({NONE: 5.0, DDP: 3.0}, {DDP: -2.0}, {},
          "Use one process in fp32: no other configuration is acceptable.",
          "ddp, fp32 is faster, but its accuracy is worse: -1.98 points."),
+        ({NONE: 5.0, DDP: 8.0}, {DDP: -2.0}, {}, "Use one process in fp32: all others are slower.",
+         "ddp, fp32"),
         ({NONE: 5.0}, {}, {},
          "Only none, fp32 was measured: there is nothing to compare it with.", "4.98 s"),
         ({NONE: 5.0, DDP: 2.0}, {}, {"spread": 0.8},

@@ -73,6 +73,9 @@ def _lead(found: Recommendation) -> str:
         if cell.strategy == PLAIN.parallel:
             name = f"one process in {name.removeprefix(f'{PLAIN.parallel}, ')}"
         if found.chance is None:
+            others = [other for other in _rivals(found) if other != cell]
+            if all(evidence.verdict(cell, other) == "slower" for other in others):
+                return f"Use {name}: all others are slower."
             return f"Use {name}: no other configuration is acceptable."
         if (speed := evidence.speedup(cell)) and speed.verdict == "faster":
             return f"Use {name}: {number(speed.value, 2)} times as fast as {_base(cell)}."
