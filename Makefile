@@ -75,9 +75,9 @@ quick-tests: setup
 
 # What the system lacks is said first: after minutes of setup and lint nobody looks.
 test: chromium lint
-# Tests wait as long as they compute: four processes keep two cores busy. With worksteal each takes a
-# quarter of the files, in order: a file's fixtures are made once.
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+# Tests wait as long as they compute: three processes keep two cores busy. With worksteal each takes a
+# third of the files, in order: a file's fixtures are made once.
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # strace injects faults into system calls, and Slurm runs jobs.
 faults: setup
