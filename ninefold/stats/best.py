@@ -92,20 +92,25 @@ def rounds_needed(
     None: after more than `most`. names, seen, candidates: as of `standing`. It is right in nine of
     ten cases (benchmarks/LOG.md).
     """
-    row, found = names.index(lead), 0
+    row = names.index(lead)
     level = settings.level * settings.spends / max(len(candidates) - 1, 1)
     reach = student.quantile(level, seen.freedom) * seen.error
-    for other in {names.index(cell) for cell in candidates} - {row}:
-        (pair,) = np.flatnonzero(
-            (np.minimum(row, other) == seen.first) & (np.maximum(row, other) == seen.second)
+    behind, half, now = (
+        _square(seen, values, len(names), turned)[row]
+        for values, turned in (
+            (seen.mean, -1.0),
+            (reach, 1.0),
+            (seen.rounds.astype(np.float64), 1.0),
         )
-        behind = float(seen.mean[pair]) * (1.0 if other < row else -1.0)
-        now, half = int(seen.rounds[pair]), float(reach[pair])
-        needed = number_needed(now, half, np.log1p(settings.same) - behind, most, OF_BEST)
-        if needed is None:
-            return None
-        found = max(found, needed)
-    return found or None
+    )
+    near = np.log1p(settings.same)
+    needed = [
+        number_needed(int(now[i]), half[i], near - behind[i], most, OF_BEST)
+        for i in map(names.index, candidates)
+        if i != row
+    ]
+    known = [each for each in needed if each is not None]
+    return max(known, default=None) if len(known) == len(needed) else None
 
 
 def _level(

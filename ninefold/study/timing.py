@@ -23,7 +23,7 @@ from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study_record import Round
-from ninefold.tournament.budget import LEAST_ROUNDS, Budget, shortest
+from ninefold.tournament.budget import LEAST_ROUNDS, MOST_ROUNDS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Entries
 from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
 from ninefold.tournament.rule import Look
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ninefold.launch.turns import TurnTaker, TurnTakers
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
-MOST_ROUNDS = 12
 LATE = 30.0  # seconds by which the second round may end late
 
 

@@ -15,6 +15,7 @@ from ninefold.types import MAX_TURNS
 
 LOOKS = (3, 4, 6, 8, 12, 20)  # complete rounds after which it is seen whether the answer is known
 MAX_ROUNDS = LOOKS[-1]
+MOST_ROUNDS = 12  # of a study, which starts new processes in each
 LEAST_ROUNDS = LOOKS[0]  # that an answer takes, where there is time for more
 MIN_BLOCKS = 24  # if fewer fit into the time, each is a round
 

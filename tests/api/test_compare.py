@@ -76,6 +76,12 @@ def as_file(shell: Shell, code: str) -> list[str]:
     return ["script.py"]
 
 
+def ran(shell: Shell, code: str) -> subprocess.CompletedProcess[str]:
+    done = shell.run(*as_file(shell, code), env=environment())
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 @pytest.mark.parametrize(("how", "call"), [("script.py", SHOWN), ("-c", IN_A_THREAD), ("-", SHOWN)])
 def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: Shell) -> None:
     path = shell.folder / as_file(shell, DEFINED + call)[0]
@@ -96,8 +102,7 @@ def test_a_script_needs_no_main_guard_and_runs_once(how: str, call: str, shell: 
 def test_a_cell_that_fails_does_not_end_the_others(shell: Shell) -> None:
     code = f"{DEFINED}FAILS_UNDER_AUTOCAST = True\n"
     code += "answer = compare(parallel=('none',), amp=('fp32', 'autocast'))\nprint(answer)\n"
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
+    ran(shell, code)
     answer = ninefold.Answer(shell.folder / "made")
     assert answer.best is not None
     assert (answer.best.parallel, answer.best.amp) == ("none", "fp32")
@@ -115,8 +120,7 @@ def test_where_all_cells_fail_the_first_failure_is_raised_with_the_callers_line(
         "try:\n    compare(show=False)\nexcept ninefold.errors.DataError as error:\n"
         "    print('raised', error, error.__notes__)\n"
     )
-    done = shell.run(*as_file(shell, f"import ninefold.errors\n{code}"), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, f"import ninefold.errors\n{code}")
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
     assert "error: dataset=Rows: item 17 raised KeyError: 'seventeen'" in line
     assert "raise KeyError(" in line
@@ -134,8 +138,7 @@ def test_a_metric_that_is_no_number_for_each_example_is_told_before_anything_is_
     shell: Shell,
 ) -> None:
     code = f"import ninefold.errors\n{DEFINED}{UNUSABLE}"
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, code)
     assert "raised error: metric=float: it has no number for each example" in done.stdout
     known = ninefold.Answer(shell.folder / "made").cells.values()
     assert {cell["mean"] for cell in known} == {None}
@@ -154,8 +157,7 @@ except Exception as error:
 
 
 def test_items_of_other_shapes_are_told_in_one_line_before_any_cell_starts(shell: Shell) -> None:
-    done = shell.run(*as_file(shell, DEFINED + OF_MANY_SHAPES), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, DEFINED + OF_MANY_SHAPES)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("raised")]
     assert "the boxes of item 1 is float32 [2, 4]; item 0 has float32 [1, 4]; " in line
     assert done.stderr.count("error:") == 1
@@ -181,8 +183,7 @@ print("best", ninefold.compare(Detector, Rows(), None, forward=forward, **few).b
 
 def test_a_question_of_time_evaluates_nothing(shell: Shell) -> None:
     """A detector, of which a loss is known in training mode alone."""
-    done = shell.run(*as_file(shell, DEFINED + DETECTOR), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, DEFINED + DETECTOR)
     assert "best " in done.stdout
 
 
@@ -194,8 +195,7 @@ def test_the_loop_of_the_page_on_migration_is_compared_as_it_is_printed(shell: S
         "MyDataset = Rows\n"
         f"{block[:-1]}    parallel='none', amp='fp32', minutes=0.02)\nprint('best', answer.best)\n"
     )
-    done = shell.run(*as_file(shell, DEFINED + code), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, DEFINED + code)
     assert "best none-fp32" in done.stdout
 
 
@@ -246,8 +246,7 @@ except KeyboardInterrupt as error:
 def test_an_answer_goes_on_for_some_minutes_more_and_no_strangers_does(shell: Shell) -> None:
     code = f"{DEFINED}first = compare()\nprint(len(first.rows()))\n"
     code += "more = first.resume(minutes=0.1)\nprint(len(more.rows()))\n"
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, code)
     before, after = map(int, done.stdout.split()[-2:])
     assert after > before
     (shell.folder / "made" / "given" / "command.json").chmod(0o666)
@@ -280,8 +279,7 @@ def test_a_limit_on_the_whole_call_is_kept_and_what_is_known_then_is_the_answer(
     shell: Shell,
 ) -> None:
     code = f"{DEFINED}answer = compare(minutes=30, at_most=1.0)\nprint('best', answer.best)\n"
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, code)
     assert "best " in done.stdout
     assert not shell.survivors()
 
@@ -296,8 +294,7 @@ def test_a_script_that_has_used_the_gpu_is_compared_and_its_module_there_is_refu
         "try:\n    ninefold.compare(Net().cuda(), Rows(), loss)\n"
         "except ninefold.errors.ConfigError as error:\n    print('refused', error)\n"
     )
-    done = shell.run(*as_file(shell, code), env=environment())
-    assert done.returncode == 0, done.stderr
+    done = ran(shell, code)
     best, refused = done.stdout.splitlines()[-2:]
     assert best.startswith("best ")
     assert best.endswith(" {}")

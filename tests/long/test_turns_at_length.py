@@ -14,7 +14,7 @@ from ninefold.stats.differences import differences
 from ninefold.stats.fit import of_seconds
 from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import Settings
-from ninefold.study.timing import MOST_ROUNDS
+from ninefold.tournament.budget import MOST_ROUNDS
 from tests.long.test_statistics_at_length import say
 from tests.report.studies import CELLS
 from tests.report.turns import SETTINGS, STUDY_LOOKS, Noise, play

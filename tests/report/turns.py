@@ -10,8 +10,7 @@ from ninefold.stats.best import standing
 from ninefold.stats.fit import differences, fit
 from ninefold.stats.looks import spends
 from ninefold.stats.verdicts import Settings
-from ninefold.study.timing import MOST_ROUNDS
-from ninefold.tournament.budget import LOOKS
+from ninefold.tournament.budget import LOOKS, MOST_ROUNDS
 from tests.report.studies import CELLS, Array
 
 STUDY_LOOKS = (1, 2, *(n for n in LOOKS if n <= MOST_ROUNDS))  # where there is time for few

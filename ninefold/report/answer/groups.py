@@ -9,7 +9,6 @@ from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import COPY, Recommendation, excluded
 from ninefold.report.answer.tree import (
-    CLOSE,
     FEW,
     NOISY,
     CellReport,
@@ -36,6 +35,7 @@ from ninefold.report.stats.measures import (
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import OPEN
 
+CLOSE = 0.05  # a share that two configurations of which it is too close to call differ by at most
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
 

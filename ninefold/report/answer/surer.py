@@ -17,9 +17,9 @@ from ninefold.report.numbers import counted, listed_and
 from ninefold.stats.best import rounds_needed
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.verdicts import OPEN, Safety
+from ninefold.tournament.budget import MOST_ROUNDS
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
-MAX_ROUNDS = 72  # rounds in all, the same
 
 
 def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
@@ -89,13 +89,12 @@ def of_time(
 
 def _seeds_needed(tests: Sequence[Safety], evidence: Evidence) -> int | None:
     """Return how many seeds in all would show that these keep the score; None: MAX_SEEDS do not."""
-    settings, most = evidence.settings, 0
+    margin, sign, most = evidence.settings.margin, evidence.group.scoring.sign, 0
     for test in tests:
         if test.difference is None or test.low is None:
             return None
-        gain = test.difference if settings.better == "more" else -test.difference
-        half = abs(test.difference - test.low)
-        needed = number_needed(test.n, half, gain + settings.margin, MAX_SEEDS, OF_SEEDS)
+        half, room = abs(test.difference - test.low), sign * test.difference + margin
+        needed = number_needed(test.n, half, room, MAX_SEEDS, OF_SEEDS)
         if needed is None:
             return None
         most = max(most, needed)
@@ -108,7 +107,7 @@ def _rounds_needed(evidence: Evidence, found: Recommendation | None) -> int | No
     left = [cell for cell in found.candidates if cell not in found.out]
     names = list(evidence.seconds)
     settings, seen = evidence.settings, evidence.differences
-    return rounds_needed(names, seen, left, found.cell, settings, MAX_ROUNDS)
+    return rounds_needed(names, seen, left, found.cell, settings, MOST_ROUNDS)
 
 
 def _live(recording: Recording) -> str:

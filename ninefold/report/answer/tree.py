@@ -18,7 +18,7 @@ from ninefold.progress import duration
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.stats.measures import SCORE_KEY
-from ninefold.stats.verdicts import OPEN, Comparison, Estimate, Settings
+from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
 VERSION = 2
 
@@ -134,8 +134,7 @@ class Compared:
     verdict: str
 
 
-FEW, NOISY, CLOSE = "few", "noisy", 0.05  # a share that two configurations differ by at most
-OPEN_STATES = OPEN, FEW, NOISY  # close, of too few rounds, and known too roughly
+FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ class CellReport:
     role: "named" by the answer; "open", if it may be the fastest that is safe; "behind", if it
         is shown not to be; "out" for another reason; "" where times were not asked for.
     against: how its time compares with the recommended one's: "named" of itself, "slower", "tie",
-        "faster" (then its score is not shown to be kept), or one of OPEN_STATES; while none is
+        "faster" (then its score is not shown to be kept), or "open", FEW or NOISY; while none is
         recommended, "slower" than one that may be, or one of these. Empty where times were not
         asked for.
     excluded: why it is out whatever its time is, as `recommend.excluded` says; None where only its
