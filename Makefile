@@ -4,6 +4,7 @@
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
 # make gpu: what only a GPU can show, in 13 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
+# make frameworks: what is printed for Lightning, Fabric, accelerate and Hugging Face, held against them.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
 # Each installs what it needs into .venv first, in editable mode: what is changed is used at once. What
@@ -39,7 +40,7 @@ install = test "$(SYSTEM)" != no && test "$$(id -u)" = 0 && command -v apt-get >
 	&& echo "make: $(1): missing on this system, and now installed by apt-get; SYSTEM=no prevents it" >&2 \
 	&& apt-get update -q && apt-get install -qy $(1)
 
-.PHONY: setup matrix chromium quick quick-tests test faults long gpu gpu-test bench docs lint clean
+.PHONY: setup matrix chromium quick quick-tests test faults long gpu gpu-test frameworks bench docs lint clean
 
 setup: $(VENV)/.installed
 
@@ -103,6 +104,11 @@ gpu-test: setup
 	$(BIN)/python -m pytest -m gpu
 
 # The libraries to compare with are installed in addition; nothing else uses them.
+frameworks: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[frameworks]'
+	$(BIN)/python -m pytest -m frameworks tests/frameworks
+
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[bench]'

@@ -127,7 +127,8 @@ class Result:
     stretch_seconds: seconds per step of a long stretch that it trained alone after its turns.
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
-    tf32: whether float32 products were computed in TF32.
+    weights: dtype of the weights that are trained.
+    tf32, tf32_convolutions: whether float32 products and convolutions were computed in TF32.
     memory_format: layout of inputs and weights, by torch's name.
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.
@@ -152,8 +153,10 @@ class Result:
     model: str | None = None
     seed: int | None = None
     dtype: str | None = None
+    weights: str | None = None
     grad_scaler: bool | None = None
     tf32: bool | None = None
+    tf32_convolutions: bool | None = None
     memory_format: str | None = None
     cudnn_benchmark: bool | None = None
     processes: int | None = None

@@ -58,7 +58,7 @@ def test_the_package_says_the_version_that_it_is_built_with():
 
 def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site():
     (own,) = (found for found in map(Requirement, EXTRAS["dev"]) if found.name == PROJECT["name"])
-    assert own.extras == EXTRAS.keys() - {"dev", "bench", "docs"}
+    assert own.extras == EXTRAS.keys() - {"dev", "bench", "docs", "frameworks"}
 
 
 @pytest.mark.parametrize(

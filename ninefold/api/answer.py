@@ -103,6 +103,16 @@ class Answer:
         """
         return answered(running.resuming(self.folder, minutes), self.folder, None, show)
 
+    def settings(self, framework: str = "torch") -> str:
+        """Return the configuration in the words of a training loop, as text to paste: a command,
+        lines of Python, and what is not the same there.
+
+        framework: torch, lightning, fabric, accelerate or hf (Hugging Face's Trainer).
+        Raises ConfigError where the answer names no configuration, or the framework has no words
+        for it.
+        """
+        return reports.settings(self._read.report.answer, framework, "framework")
+
     def rows(self) -> list[Row]:
         """One row for each turn of a timing run, and for each full training run.
 

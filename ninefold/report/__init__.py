@@ -18,7 +18,7 @@ from ninefold.places import ROOT, typed_as
 from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import recommend, timing_look
-from ninefold.report.answer.tree import Report, write_report
+from ninefold.report.answer.tree import Answer, Report, write_report
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import (
     RECORDED,
@@ -96,6 +96,29 @@ def _making_sense(folder: Path) -> Iterator[None]:
             "as a run or a report wrote them; restore them; if nobody has changed them, please "
             "report it with this folder",
         ) from problem
+
+
+def settings(answer: Answer, framework: str, field: str) -> str:
+    """Return what an answer is called in a framework, as text to paste.
+
+    field: what `framework` was given by. Raises ConfigError where that has no words for it, or the
+    answer names nothing to train with.
+    """
+    found = {each.key: each for each in answer.settings}
+    if not found:
+        raise ConfigError(
+            field,
+            framework,
+            f"there is nothing to set: {answer.lead}",
+            "an answer that is decided for one device, dp or ddp has settings",
+            "go on with the study",
+        )
+    if framework not in found:
+        raise ConfigError(
+            field, framework, f"it has no words for this configuration; {', '.join(found)} have; "
+            "choose one of these",
+        )  # fmt: skip
+    return str(found[framework])
 
 
 def place(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ninefold.errors import ConfigError
 from ninefold.places import typed_as
 from ninefold.process import exit_code_of, exit_with
-from ninefold.report import write
+from ninefold.report import read, settings, write
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Write report.html and the files it rests on, print the answer.",
     )
     parser.add_argument("folder", type=_folder, help="the folder of a study or a recording")
+    parser.add_argument(
+        "--settings",
+        metavar="FRAMEWORK",
+        help="print the answer in the words of torch, lightning, fabric, accelerate or hf instead",
+    )
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     stopped = "the report was stopped"
@@ -48,8 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
-    folder = parser.parse_args(arguments).folder
-    print(write(folder))
+    given = parser.parse_args(arguments)
+    if given.settings is None:
+        print(write(given.folder))
+    else:
+        found = read(given.folder, typed_as("train")).report.answer
+        print(settings(found, given.settings, "--settings"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from ninefold.report import progress, settled, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import UNSCALED, excluded, recommend
+from ninefold.report.answer.recommend import SHORT_WEIGHTS, UNSCALED, excluded, recommend
+from ninefold.report.answer.settings import settings
 from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.wording import chips, lead
 from ninefold.report.answer.wording import reasons as reasons_of
@@ -247,7 +248,7 @@ def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains() -> N
     runs = runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     answer = answer_of(runs)
     assert answer.lead == "Not decided: 3 of 3 configurations may be the fastest."
-    assert (answer.decided, answer.chance, answer.train, answer.code) == (False, None, None, [])
+    assert (answer.decided, answer.chance, answer.train, answer.settings) == (False, None, None, [])
     assert [chip.name for chip in answer.chips] == ["still possible", "fastest so far"]
 
 
@@ -331,7 +332,7 @@ GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30
     ("of_dp", "said"),
     [
         ({"devices": GPUS, "backend": "nccl", "peak_memory_bytes": [GIB]},
-         "The peak memory of a GPU is that of PyTorch's allocator"),
+         "The peak memory of a GPU is what tensors took"),
         ({"devices": GPUS, "peak_memory_bytes": [2 * GIB, GIB]},
          "Memory is spread unevenly, and the fullest GPU limits the batch: GPU 0 of dp, fp32 holds "
          "2 times what the one with the least does (2.00 and 1.00 GiB)."),
@@ -499,10 +500,38 @@ def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
         ]
         said = caveats(evidence(runs), EMPTY)
         assert len([line for line in said if "PyTorch's own default" in line]) == told
+        runs[0] = replace(runs[0], tf32=False, tf32_convolutions=True)  # it was measured
+        said = caveats(evidence(runs), EMPTY)
+        assert not [line for line in said if "PyTorch's own default" in line]
+
+
+def test_weights_in_bfloat16_are_named_only_where_scores_allow_it() -> None:
+    runs = [
+        replace(run, weights="bfloat16" if run.cell == NONE_AUTOCAST else "float32")
+        for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 3.0}, noise=0.002)
+    ]
+    known = evidence([run for run in runs if run.timed])
+    assert excluded(NONE_AUTOCAST, known) == SHORT_WEIGHTS
+    assert recommend(known).cell == PLAIN
+    assert "Not named without a score: a small update is lost" in reasons(known)
+    assert settings(known, NONE_AUTOCAST)[0].code[0].startswith("model.to(torch.bfloat16)")
+    assert recommend(evidence(runs)).cell == NONE_AUTOCAST
+
+
+def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_own_loop() -> None:
+    line = "model.to(memory_format=torch.channels_last)  # and the inputs"
+    for of_fp32, told in (("contiguous_format", True), ("channels_last", False)):
+        runs = [
+            replace(run, memory_format=of_fp32 if run.cell == PLAIN else "channels_last")
+            for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 3.0})
+        ]
+        found = evidence(runs)
+        assert (line in settings(found, NONE_AUTOCAST)[0].code) is told
+        assert line not in settings(found, PLAIN)[0].code
 
 
 def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
-    seen = f"{ON_GPU}other programs were there."
+    seen = f"{ON_GPU}other programs computed there."
     runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
     said = caveats(evidence(runs), EMPTY)
     assert said.count(seen) == 1

@@ -14,6 +14,7 @@ from ninefold.report.answer.conditions import conditions, machine, title
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
 from ninefold.report.answer.recommend import Recommendation, recommend
+from ninefold.report.answer.settings import settings
 from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import (
     VERSION,
@@ -116,8 +117,7 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
         return answer
     train = train_command(recording, cell, typed)
     trains = wording.trains(first) if train and recording.folder else []
-    code = wording.own_loop(first, cell)
-    return replace(answer, train=train, trains=trains, code=code)
+    return replace(answer, train=train, trains=trains, settings=settings(first, cell))
 
 
 def _own_answer(first: Evidence, decision: Recommendation, recording: Recording) -> Answer:

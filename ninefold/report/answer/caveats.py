@@ -100,10 +100,12 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         found.append(
             f"{_who_waits(evidence, waiting)} for data: faster loading would change the times."
         )
-    if any(run.dtype == "float32" and {*run.devices} - {"cpu"} for run in evidence.group.runs):
+    on_gpu = [run for run in evidence.group.runs if {*run.devices} - {"cpu"}]
+    default = any(run.tf32_convolutions and not run.tf32 for run in on_gpu)
+    if any(run.dtype == "float32" for run in on_gpu) and not default:
         found.append(
-            "PyTorch's own default lies between fp32, which is without TF32, and tf32: of float32 "
-            "products it computes convolutions alone in TF32."
+            "PyTorch's own default lies between fp32, which is without TF32, and tf32: it computes "
+            "convolutions alone in TF32. amp=default measures it."
         )
     if len({bool(run.resident_bytes) for run in evidence.group.runs if run.ok}) > 1:
         found.append(
@@ -112,8 +114,8 @@ def caveats(evidence: Evidence, sweep: StudyRecord) -> list[str]:
         )
     if any(run.backend == "nccl" and run.peak_memory_bytes for run in evidence.group.runs):
         found.append(
-            "The peak memory of a GPU is that of PyTorch's allocator: the buffers of NCCL and "
-            "CUDA's context come on top of it."
+            "The peak memory of a GPU is what tensors took in PyTorch's allocator: the buffers of "
+            "NCCL and of CUDA graphs, and CUDA's context, come on top of it."
         )
     found += _uneven_memory(evidence) + _uneven_load(evidence)
     if waiting := [cell for cell in evidence.cells if evidence.waits_for_host(cell)]:

@@ -147,6 +147,14 @@ class Evidence:
             if row.get("verdict") == OTHER and not row.get("by_design")
         }
 
+    def in_short_weights(self) -> list[Cell]:
+        """Return the cells with weights in bfloat16, which small updates do not change."""
+        return [
+            cell
+            for cell in self.cells
+            if any(run.weights == "bfloat16" for run in self.group.completed(cell))
+        ]
+
     def unscaled(self) -> list[Cell]:
         """Return the cells in float16 without a GradScaler, whose small gradients may underflow.
 

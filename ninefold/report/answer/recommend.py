@@ -23,6 +23,7 @@ NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
 UNSCALED, OTHER_LOSS = "float16 without a GradScaler", "loss of a part of the batch"
+SHORT_WEIGHTS = "weights in bfloat16"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ def excluded(cell: Cell, evidence: Evidence) -> str | None:
         return None
     if cell in evidence.unscaled():
         return UNSCALED
+    if cell in evidence.in_short_weights():
+        return SHORT_WEIGHTS
     return OTHER_LOSS if cell in evidence.other_losses() else None
 
 

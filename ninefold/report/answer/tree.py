@@ -63,6 +63,24 @@ class AnswerTable:
 
 
 @dataclass(frozen=True)
+class LoopSettings:
+    """A configuration in the words of a training loop. key: a short name of the framework.
+
+    run: a command. code: lines of Python. differs: what is not the same there.
+    """
+
+    key: str
+    name: str
+    run: str
+    code: list[str]
+    differs: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        said = [f"$ {self.run}", *self.code]
+        return "\n".join([*said, *(f"# not the same: {each}" for each in self.differs)])
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer to the study's question.
 
@@ -74,7 +92,7 @@ class Answer:
     reasons: what the lead rests on. caveats: what limits it.
     train: the command that trains `cell`; None where the answer is not decided.
     trains: sentences on what that command trains.
-    code: the same for a loop of one's own, lines of PyTorch.
+    settings: the same for other loops than ninefold's, PyTorch's own first.
     surer: None where more runs would change nothing.
     table: of what another question than that for the fastest cell is answered by.
     """
@@ -88,7 +106,7 @@ class Answer:
     caveats: list[str]
     train: str | None = None
     trains: list[str] = field(default_factory=list)
-    code: list[str] = field(default_factory=list)
+    settings: list[LoopSettings] = field(default_factory=list)
     surer: Surer | None = None
     table: AnswerTable | None = None
 

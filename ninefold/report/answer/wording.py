@@ -13,6 +13,7 @@ from ninefold.report.answer.recommend import (
     NOTHING_SAFE,
     OTHER_LOSS,
     OTHER_NUMERICS,
+    SHORT_WEIGHTS,
     UNSCALED,
     Recommendation,
     excluded,
@@ -43,10 +44,6 @@ MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
-WRAPS = {
-    "dp": "model = torch.nn.DataParallel(model)",
-    "ddp": "model = torch.nn.parallel.DistributedDataParallel(model)  # started by torchrun",
-}
 
 
 def lead(found: Recommendation) -> str:
@@ -420,6 +417,10 @@ def _exclusions(evidence: Evidence) -> list[str]:
             UNSCALED,
             "Not named without a score: small gradients of float16 underflow without a GradScaler",
         ),
+        (
+            SHORT_WEIGHTS,
+            "Not named without a score: a small update is lost in a weight of bfloat16",
+        ),
         (OTHER_LOSS, "Not named without a score, as the loss of a part of a batch is another one"),
     ):
         if cells := [cell for cell, reason in why.items() if reason == kind]:
@@ -516,25 +517,3 @@ def trains(evidence: Evidence) -> list[str]:
     if limit := next((text for text in said if text.startswith("dataset.limit=")), None):
         return [f"{text}, with {limit}: change epochs and dataset.limit for a real run."]
     return [f"{text}: add epochs=N for a longer run."]
-
-
-def own_loop(evidence: Evidence, cell: Cell) -> list[str]:
-    """Return the lines that make a training loop in fp32 do what a configuration does.
-
-    Empty where nothing is to be changed, or where a few lines are not enough.
-    """
-    runs = evidence.group.completed(cell)
-    if cell.parallel not in (PLAIN.parallel, *WRAPS) or not runs:
-        return []
-    run = runs[0]
-    device = "cpu" if set(run.devices) <= {"cpu"} else "cuda"
-    lines = [WRAPS[cell.parallel]] if cell.parallel in WRAPS else []
-    if run.tf32:
-        lines.append('torch.set_float32_matmul_precision("high")  # and torch.backends.cudnn: TF32')
-    if run.dtype in ("bfloat16", "float16"):
-        lines.append(f'with torch.autocast("{device}", dtype=torch.{run.dtype}):')
-        lines.append("    loss = loss_function(model(inputs), targets)")
-    if run.grad_scaler:
-        lines.append(f'scaler = torch.amp.GradScaler("{device}")  # before the loop')
-        lines.append("scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()")
-    return lines

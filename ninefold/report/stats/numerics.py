@@ -98,7 +98,7 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
     if not _wrong(run, first, ROUNDING):
         return SAME, "Loss, gradient and update of the first step differ by no more than rounding."
     short = run.dtype in ("float16", "bfloat16")
-    wrong = _wrong(run, first, SHORT if short or run.tf32 else ROUNDING)
+    wrong = _wrong(run, first, SHORT if short or run.tf32 or run.tf32_convolutions else ROUNDING)
     if wrong:
         return OTHER, wrong
     precision = run.dtype if short else "TF32"

@@ -1,0 +1,285 @@
+"""The answer in the words of other training loops: text to paste, and what is not the same there.
+
+tests/long/test_settings.py holds each line against the framework itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.tree import LoopSettings
+from ninefold.report.data.cell import BASELINE, PLAIN, Cell
+from ninefold.report.data.runs import Run
+from ninefold.report.numbers import number
+
+STRATEGIES = (PLAIN.parallel, "dp", "ddp")
+TORCHRUN = "torchrun --standalone --nproc-per-node {processes} train.py"
+FULL = (
+    'torch.backends.cuda.matmul.fp32_precision = "ieee"',
+    'torch.backends.cudnn.conv.fp32_precision = "ieee"  # PyTorch\'s default is TF32',
+)
+WIDTH = 76  # characters of a line
+CLIPS = "  # between backward and step"
+TF32 = 'torch.set_float32_matmul_precision("high")'
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A configuration, as any framework may be told of it.
+
+    device: cpu or cuda. precision: fp32, tf32, default, bf16, fp16 (with a GradScaler),
+    fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples of a process in a
+    forward pass. accumulate: forward passes of a step. clip: norm; None: none. workers: processes
+    that read for each that trains. layout: of weights and inputs where it is a part of the speedup.
+    """
+
+    device: str = "cpu"
+    precision: str = "fp32"
+    strategy: str = "none"
+    processes: int = 1
+    threads: int = 1
+    batch: int = 1
+    accumulate: int = 1
+    clip: float | None = None
+    workers: int = 0
+    layout: str | None = None
+
+    @property
+    def several(self) -> bool:
+        return self.strategy == "ddp"
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device == "cuda"
+
+    @property
+    def variables(self) -> str:
+        """Variables of the environment for a command, where it needs some."""
+        return "" if self.on_gpu else f"OMP_NUM_THREADS={self.threads} "
+
+    @property
+    def short(self) -> str | None:
+        """The dtype of autocast; None without it."""
+        return {"bf16": "bfloat16", "fp16": "float16", "fp16-unscaled": "float16"}.get(
+            self.precision
+        )
+
+
+class Unnamed(Exception):
+    """A framework has no word for a configuration, or none that was held against it."""
+
+
+def pytorch(setup: Setup) -> LoopSettings:
+    """A loop of one's own, in fp32 before."""
+    lines = [*_of_float32(setup)]
+    if setup.layout is not None:
+        lines.append(f"model.to(memory_format=torch.{setup.layout})  # and the inputs")
+    if setup.strategy == "dp":
+        lines.append("model = torch.nn.DataParallel(model)")
+    if setup.several:
+        wrapped = "model = torch.nn.parallel.DistributedDataParallel(model"
+        lines.append(f"{wrapped}, gradient_as_bucket_view=True)")
+    if setup.precision == "bf16-weights":
+        lines.append("model.to(torch.bfloat16)  # batch normalization stays in float32")
+        lines.append("loss = loss_function(model(inputs.to(torch.bfloat16)).float(), targets)")
+    if setup.short:
+        lines.append(f'with torch.autocast("{setup.device}", dtype=torch.{setup.short}):')
+        lines.append("    loss = loss_function(model(inputs), targets)")
+    if setup.precision == "fp16":
+        lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
+        lines.append("scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()")
+    return LoopSettings("torch", "PyTorch", _command(setup), lines)
+
+
+def lightning(setup: Setup) -> LoopSettings:
+    options = _of_trainer(setup)
+    if setup.accumulate > 1:
+        options.append(f"accumulate_grad_batches={setup.accumulate}")
+    if setup.clip is not None:
+        options.append(f"gradient_clip_val={setup.clip:g}")
+    lines = ["import lightning", *_bucket_views(setup, "lightning.pytorch")]
+    lines.append(_call("trainer = lightning.Trainer", options))
+    differs = ["The loss is computed inside autocast, too."] if setup.short else []
+    return LoopSettings("lightning", "Lightning", _alone(setup), [*lines, *_loader(setup)], differs)
+
+
+def fabric(setup: Setup) -> LoopSettings:
+    options = _of_trainer(setup)
+    lines = ["import lightning", *_bucket_views(setup, "lightning.fabric")]
+    lines.append(_call("fabric = lightning.Fabric", options))
+    differs = [f"Inputs are cast to {setup.short} before the network."] if setup.short else []
+    loop = list[str]()
+    if setup.accumulate > 1:
+        differs.append(f"Accumulation over {setup.accumulate} batches is yours: no_backward_sync.")
+    if setup.clip is not None:
+        loop.append(f"fabric.clip_gradients(model, optimizer, max_norm={setup.clip:g}){CLIPS}")
+    lines = [*lines, *_loader(setup), *loop]
+    return LoopSettings("fabric", "Fabric", _alone(setup), lines, differs)
+
+
+def accelerate(setup: Setup) -> LoopSettings:
+    word = {"bf16": "bf16", "fp16": "fp16"}.get(setup.precision, "no")
+    _require(setup, "bf16", "fp16")
+    options = [f'mixed_precision="{word}"', *["cpu=True"] * (not setup.on_gpu)]
+    if setup.accumulate > 1:
+        options.append(f"gradient_accumulation_steps={setup.accumulate}")
+    lines = ["import accelerate"]
+    if setup.several:
+        lines.append(
+            "views = accelerate.DistributedDataParallelKwargs(gradient_as_bucket_view=True)"
+        )
+        options.append("kwargs_handlers=[views]")
+    lines.append(_call("accelerator = accelerate.Accelerator", options))
+    loop = list[str]()
+    if setup.clip is not None:
+        loop.append(f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}")
+    lines = [*_of_float32(setup), *lines, *_loader(setup), *loop]
+    return LoopSettings("accelerate", "accelerate", _command(setup), lines)
+
+
+def hf(setup: Setup) -> LoopSettings:
+    _require(setup, "bf16", "fp16")
+    word = {"bf16": "bf16=True", "fp16": "fp16=True"}.get(setup.precision)
+    options = [f"per_device_train_batch_size={setup.batch}", *filter(None, [word])]
+    if setup.precision in ("fp32", "tf32") and setup.on_gpu:
+        options.append(f"tf32={setup.precision == 'tf32'}")
+    options += ["use_cpu=True"] * (not setup.on_gpu)
+    options.append(f"gradient_accumulation_steps={setup.accumulate}")
+    options.append(f"max_grad_norm={setup.clip or 0:g}")  # 1 if nothing is said
+    options += ["ddp_find_unused_parameters=False"] * setup.several
+    if setup.workers:
+        options.append(f"dataloader_num_workers={setup.workers}")
+        options.append("dataloader_persistent_workers=True")
+    differs = []
+    if setup.several:
+        differs.append("DDP copies gradients out of its buckets, which takes memory.")
+    if setup.precision == "tf32":
+        differs.append("Convolutions use TF32 by PyTorch's default alone.")
+    run = _command(setup)
+    if setup.on_gpu and setup.strategy == "none":
+        run = f"CUDA_VISIBLE_DEVICES=0 {run}"  # it would take all, by DataParallel
+    made = _call("arguments = transformers.TrainingArguments", options)
+    lines = [*_of_float32(setup), "import transformers", made]
+    return LoopSettings("hf", "Hugging Face Trainer", run, lines, differs)
+
+
+OTHERS: tuple[Callable[[Setup], LoopSettings], ...] = (lightning, fabric, accelerate, hf)
+
+
+def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
+    """Return the settings of a configuration in each framework that has words for it."""
+    runs = evidence.group.completed(cell)
+    if cell.parallel not in STRATEGIES or not runs:
+        return []
+    plain = [each.memory_format for each in evidence.group.completed(PLAIN)]
+    setup = setup_of(runs[0], plain)
+    found = [pytorch(setup)]
+    unscaled = [_with_scaler(evidence, cell)] * (setup.precision == "fp16-unscaled")
+    if unscaled:
+        setup = replace(setup, precision="fp16")
+    for make in OTHERS:
+        with suppress(Unnamed):
+            there = make(setup)
+            found.append(replace(there, differs=[*unscaled, *there.differs]))
+    return found
+
+
+def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
+    """The setup of a run. plain: memory formats of runs of the baseline."""
+    said = dict(text.partition("=")[::2] for text in run.settings)
+    processes, batch = run.processes or 1, run.batch_size or 1
+    accumulate = int(said.get("accumulate", 1))
+    layout = run.memory_format
+    return Setup(
+        device="cpu" if {*run.devices} <= {"cpu"} else "cuda",
+        precision=_precision(run),
+        strategy=run.parallel or PLAIN.parallel,
+        processes=processes,
+        threads=max(1, (run.threads or 1) // processes),
+        batch=max(1, batch // processes // accumulate),
+        accumulate=accumulate,
+        clip=float(said["clip_grad_norm"]) if "clip_grad_norm" in said else None,
+        workers=run.loader_workers or 0,
+        layout=None if layout in (None, "contiguous_format", *plain) else layout,
+    )
+
+
+def _precision(run: Run) -> str:
+    if run.weights == "bfloat16":
+        return "bf16-weights"
+    if run.dtype == "float16":
+        return "fp16" if run.grad_scaler else "fp16-unscaled"
+    if run.dtype == "bfloat16":
+        return "bf16"
+    return "tf32" if run.tf32 else "default" if run.tf32_convolutions else "fp32"
+
+
+def _with_scaler(evidence: Evidence, cell: Cell) -> str:
+    """What is said where a framework cannot leave the GradScaler out."""
+    said = "float16 has a GradScaler there; without one it was measured"
+    scaled = cell._replace(amp="scaler")
+    found = [p for p in evidence.comparison.seconds if (p.first, p.second) == (PLAIN, scaled)]
+    if not found or (pair := found[0]).speedup is None:
+        return f"{said}."
+    return f"{said}, and with one it is {number(pair.speedup, 2)} times as fast as {BASELINE}."
+
+
+def _require(setup: Setup, *short: str) -> None:
+    """Raise Unnamed for DataParallel, and for a precision other than float32 and these."""
+    if setup.strategy == "dp" or setup.precision not in ("fp32", "tf32", "default", *short):
+        raise Unnamed
+
+
+def _call(function: str, options: Sequence[str]) -> str:
+    """A call; of a long one each argument has a line."""
+    line = f"{function}({', '.join(options)})"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{function}(", *(f"    {option}," for option in options), ")"])
+
+
+def _command(setup: Setup) -> str:
+    """The command that starts as many processes as are needed."""
+    several = TORCHRUN.format(processes=setup.processes)
+    return setup.variables + (several if setup.several else "python train.py")
+
+
+def _alone(setup: Setup) -> str:
+    """The command of a framework that starts its processes by itself."""
+    return f"{setup.variables}python train.py"
+
+
+def _of_float32(setup: Setup) -> Sequence[str]:
+    """What a GPU computes float32 in."""
+    if not setup.on_gpu:
+        return ()
+    return {"fp32": FULL, "tf32": (TF32,)}.get(setup.precision, ())
+
+
+def _of_trainer(setup: Setup) -> list[str]:
+    """What Lightning's Trainer and Fabric have in common."""
+    word = {"bf16": "bf16-mixed", "fp16": "16-mixed", "bf16-weights": "bf16-true"}
+    _require(setup, *word)
+    found = [f'accelerator="{"gpu" if setup.on_gpu else "cpu"}"', f"devices={setup.processes}"]
+    found += ["strategy=views"] * setup.several
+    return [*found, f'precision="{word.get(setup.precision, "32-true")}"']
+
+
+def _bucket_views(setup: Setup, package: str) -> list[str]:
+    lines = [*_of_float32(setup)]
+    if setup.several:
+        lines.append(f"from {package}.strategies import DDPStrategy")
+        lines.append("views = DDPStrategy(gradient_as_bucket_view=True)")
+    return lines
+
+
+def _loader(setup: Setup) -> list[str]:
+    """What a DataLoader of the user's own is to be given."""
+    said = [f"batch_size={setup.batch}"]
+    if setup.workers:
+        said += [f"num_workers={setup.workers}", "persistent_workers=True"]
+    said += ["pin_memory=True"] * setup.on_gpu
+    return [f"loader = dict({', '.join(said)})  # of DataLoader, in each process"]

@@ -1,0 +1,1 @@
+"""What is printed for other frameworks, held against them: `make frameworks` installs them."""
