@@ -19,6 +19,7 @@ from ninefold.bench import gate, output, score, summary
 from ninefold.bench.contestant import Command, folder_name
 from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
+from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
@@ -125,6 +126,12 @@ def parser() -> Parser:
         action="store_true",
         help="compare one command with copies of it that lack a "
         "part: reading data, averaging gradients, the optimizer, threads",
+    )
+    add(
+        "--precisions",
+        metavar="P,P",
+        help="compare one script in fp32, bf16, fp16 as Lightning, Fabric, accelerate or "
+        "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast",
     )
     add(
         "--revisions",
@@ -245,6 +252,7 @@ EXCLUDED = {
     "score": ("max_slowdown", "markdown", "whole", "why", "step", "apart"),
     "whole": ("why", "step", "apart"),
     "why": ("max_slowdown", "markdown", "name", "revisions"),
+    "precisions": ("score", "whole", "why", "name", "revisions"),
 }
 
 
@@ -349,7 +357,7 @@ def with_values(asked: Namespace) -> list[Command]:
                 f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
-    for option in ("revisions", "why"):
+    for option in ("revisions", "why", "precisions"):
         if getattr(asked, option) and len(texts) != 1:
             raise ConfigError(
                 f"--{option}", len(texts), "so many commands were given; it takes one; give one"
@@ -366,7 +374,9 @@ def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:
 
 
 def with_twins(given: list[Command], asked: Namespace) -> list[Command]:
-    """With --why: the command, a copy of it, and its twins."""
+    """With --why: the command, a copy of it, and its twins. With --precisions: it in each."""
+    if asked.precisions:
+        return in_precisions(given[0], asked.precisions.split(","))
     if not asked.why:
         return given
     twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0].text)]

@@ -24,7 +24,7 @@ from msgspec import Meta
 from ninefold.bench import guardian
 from ninefold.bench.elsewhere import foreign_code, missing_data
 from ninefold.bench.revisions import Copy
-from ninefold.errors import ConfigError, PeerError
+from ninefold.errors import NO_MEMORY, ConfigError, PeerError
 from ninefold.files import opener
 from ninefold.process import poll_until, scratch
 from ninefold.tournament.contestant import Ended
@@ -53,8 +53,8 @@ class Command:
     """What is compared.
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
-    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. twin: what the hook leaves
-    out. copy: the revision that it is of.
+    step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
+    compute in. twin: what the hook leaves out. copy: the revision that it is of.
     """
 
     text: str
@@ -62,6 +62,7 @@ class Command:
     folder: Path = field(default_factory=Path.cwd)
     variables: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
+    precision: str | None = None
     twin: str | None = None
     copy: Copy | None = None
 
@@ -95,11 +96,14 @@ class Command:
     def hooks(self, path: Path) -> dict[str, str]:
         """The variables that load the hook. path: of the socket that it connects to."""
         before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
+        port = os.environ.get("MASTER_PORT", str(free_port()))
         found = {
             guardian.TOKEN: str(path),
             "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
-            "MASTER_PORT": os.environ.get("MASTER_PORT", str(free_port())),
+            "MASTER_PORT": port,
+            "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
             "NINEFOLD_BENCH_STEP": self.step,
+            "NINEFOLD_BENCH_PRECISION": self.precision,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
@@ -118,6 +122,20 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+class Precision(TypedDict):
+    """What a command's first steps compute in.
+
+    computes, weights: dtypes; None: not known. framework: whose choice it is; None: a plain loop's.
+    autocast: whether the hook has entered it. line: where the script chooses.
+    """
+
+    computes: str | None
+    weights: str | None
+    framework: str | None
+    autocast: bool
+    line: str | None
+
+
 class Hello(TypedDict):
     """What a rank says of itself."""
 
@@ -126,6 +144,7 @@ class Hello(TypedDict):
     torch: str | None
     cuda: bool
     modules: list[str]
+    precision: Precision | None
 
 
 class Answer(TypedDict):
@@ -147,13 +166,16 @@ class Contestant:
     its first step.
     """
 
-    def __init__(self, command: Command, number: int, keep: Path, marking: set[str]) -> None:
+    def __init__(
+        self, command: Command, number: int, keep: Path, marking: set[str], beside: bool = False
+    ) -> None:
         """Start it.
 
         number: of the round. keep: for its output. marking: what marks steps that are not counted,
-        of which what marks most steps is removed.
+        of which what marks most steps is removed. beside: whether others are alive meanwhile.
         """
         self.command, self.log, self._number = command, command.log(keep, number), number
+        self._beside = beside
         self._marking, self.steps = marking, 0
         self._start()
 
@@ -200,6 +222,12 @@ class Contestant:
             )
         return False
 
+    @property
+    def precision(self) -> Precision | None:
+        """What it has said of the precision of its first steps."""
+        found: Precision | None = self._hellos[0]["precision"]
+        return found
+
     def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
         """Train `lead` steps and then as many timed ones as are asked for.
 
@@ -219,6 +247,14 @@ class Contestant:
         self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
         return taken
+
+    @property
+    def correction(self) -> str:
+        """What helps where it has ended with an error."""
+        memory = any(words in tail(self.log, TAIL) for words in NO_MEMORY)
+        if memory and self._beside:
+            return f"where all do not fit together, --apart has one alive at a time; see {self.log}"
+        return f"correct it, see {self.log}"
 
     def _stop(self) -> None:
         self.processes = guardian.stop(self._process.pid)
@@ -286,7 +322,7 @@ class Contestant:
             return lacking or command.failure(
                 f"it ended with code {code} before its first step",
                 f"its output ends: {said}",
-                f"correct it, see {self.log}",
+                self.correction,
             )
         if not (self._scratch / "loaded").exists():
             return command.failure(

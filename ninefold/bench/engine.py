@@ -18,9 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from ninefold.bench.contestant import LOOK_SECONDS, MARKS, Command, Contestant, Taken, last_line
+from ninefold.bench.contestant import (
+    LOOK_SECONDS,
+    MARKS,
+    Command,
+    Contestant,
+    Precision,
+    Taken,
+    last_line,
+)
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
+from ninefold.bench.precisions import require_effect
 from ninefold.bench.screen import Screen
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
@@ -30,6 +39,7 @@ from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS, Budget
 from ninefold.tournament.contestant import Ended, Entries, Pace, WarmUp
+from ninefold.tournament.neighbors import others_on_gpus
 from ninefold.tournament.plan import MIN_TURNS, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
@@ -55,7 +65,8 @@ class Found:
     alone, by command and round. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. starts, seconds: that starts took, and all. rounds: that
-    were complete. looks: the share of the time at each look, by rounds.
+    were complete. beside_on_gpu: turns in which other programs computed on a command's GPU.
+    precisions: what commands said of theirs. looks: the share of the time at each look, by rounds.
     """
 
     commands: Sequence[Command]
@@ -77,6 +88,8 @@ class Found:
     starts: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
+    beside_on_gpu: int = 0
+    precisions: dict[str, Precision] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -121,6 +134,11 @@ class Found:
             return verdict(pairs[0], self.allowed) != UNDECIDED
         return rule.are_known(pairs)
 
+    @property
+    def cuda(self) -> bool:
+        """Whether a command has used a GPU."""
+        return any(told.get("cuda", False) for told in self.told.values())
+
     def drift(self, name: str) -> float:
         """By how much a command's steps take longer at the end of a round than at its start.
 
@@ -149,7 +167,8 @@ class Alive:
 
     def __init__(self, bench: Bench, command: Command, number: int, keep: Path) -> None:
         self._bench, self.name, self._number = bench, command.name, number
-        self.held = Contestant(command, number, keep, bench.marking[command.name])
+        beside = not bench.found.apart and len(bench.found.commands) > 1
+        self.held = Contestant(command, number, keep, bench.marking[command.name], beside)
         self.pace = Pace(1.0, 1.0)
 
     @property
@@ -227,6 +246,8 @@ class Alive:
                 self._restart(ended, helps=again, turn=turn)
         if turn.counted:
             self._bench.note(self, taken)
+            if self.held.said["cuda"] and others_on_gpus(taken.begin, self._bench.is_own):
+                self._bench.found.beside_on_gpu += 1
         self._bench.screen.tick()
         return taken.seconds
 
@@ -236,7 +257,7 @@ class Alive:
         if ended.code:
             raise command.failure(
                 f"it ended with code {ended.code} after some {held.steps} steps; its output "
-                f"ends: {last_line(held.log)}; correct it, see {held.log}"
+                f"ends: {last_line(held.log)}; {held.correction}"
             )
         if not helps:
             raise command.failure(
@@ -288,7 +309,8 @@ class Bench(Entries):
         """Start commands, and let them warm up.
 
         All start at once, but in the first round one by one while that is quick: so it is seen what
-        a pause does to a command that had none before.
+        a pause does to a command that had none before. And always one by one on a GPU: libraries
+        choose their kernels in a first step, by time and by the memory that is free.
         """
         names = [*left][: 1 if self.found.apart else None]
         alive, began = list[Alive](), time.monotonic()
@@ -297,12 +319,14 @@ class Bench(Entries):
                 spent = time.monotonic() - began - sum(each.pace.late for each in alive)
                 first = number == 0 and self.found.by == "time" and len(names) > 1
                 quick = first and spent < ONE_BY_ONE * self._budget.seconds
-                at_once = names[len(alive) : len(alive) + 1 if quick else None]
+                cuda = any(each.held.said["cuda"] for each in alive) or self.found.cuda
+                at_once = names[len(alive) : len(alive) + 1 if quick or cuda else None]
                 these = list[Alive]()
                 for name in at_once:
                     these.append(Alive(self, self._commands[name], number, self._keep))
                     alive.append(these[-1])
                 self._await(these, [each.name for each in alive])
+                self._sees_precisions(these)
                 for each in these:
                     each.prepare(looks=first)
         except BaseException:
@@ -310,6 +334,17 @@ class Bench(Entries):
                 each.close()
             raise
         return alive
+
+    def _sees_precisions(self, these: Sequence[Alive]) -> None:
+        """Note in which precision commands compute. Raises ConfigError if it is not what it was
+        to be.
+        """
+        found = self.found
+        for each in these:
+            if each.held.precision is not None:
+                found.precisions[each.name] = each.held.precision
+        if len(found.precisions) == len(found.names):
+            require_effect(found.precisions)
 
     def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
         """Wait until commands stand behind their first step. names: of all that have started."""
@@ -345,6 +380,10 @@ class Bench(Entries):
         if not self.found.paced:
             self.done = self.found.rounds = self.found.rounds + 1
             self._shows_estimate()
+
+    def is_own(self, pid: int) -> bool:
+        """Whether a process is of a command that is alive."""
+        return any(pid in each.processes for each in self._tournament.alive.values())
 
     def note(self, alive: Alive, taken: Taken) -> None:
         """Note what the log does not hold of a turn that counts."""

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ninefold.bench import precisions
 from ninefold.bench.engine import IN_CPU, Found
 from ninefold.bench.gate import rounds_needed
 from ninefold.errors import Undecided, one_line
@@ -162,8 +163,13 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield f"{rounds} in new processes, {turns} turns; {starts}."
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
+    yield from precisions.sentences(found.precisions, found.names)
+    if found.cuda and len(found.names) > 1 and not found.apart:
+        yield "Each command started after the first step of the one before, as they use a GPU."
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
+    if found.beside_on_gpu:
+        yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
     if found.by == "time" and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").against_baseline:

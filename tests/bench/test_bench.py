@@ -56,6 +56,7 @@ def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(script
     ("command", "words"),
     [
         ("echo so; exit 3", "it ended with code 3 before its first step; its output ends: so"),
+        ("echo CUDA out of memory; exit 1", "of memory; where all do not fit together, --apart"),
         (f"{sys.executable} -c pass", "without a step; torch was not imported; --whole"),
         (f"{sys.executable} -I -c pass", "no Python of it loaded the hook; -I, -E, -S"),
         (f"{sys.executable} -c 'import steps; [steps.step(0.02) for _ in range(6)]'", "it ends af"),
@@ -77,6 +78,28 @@ def test_a_time_that_no_clock_takes_is_one_line(scripts: Shell) -> None:
     done = scripts.run(*QUICK, "--minutes=1e308", "true", "true", code=2)
     (line,) = done.stderr.splitlines()
     assert "1e308 is no time below 1e+08" in line
+
+
+JOINED = """
+import torch, torch.distributed
+torch.distributed.init_process_group("gloo")
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+while True:
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_two_torchruns_that_would_listen_on_one_port_run_beside_each_other(shell: Shell) -> None:
+    """So does torchrun of earlier versions of torch, where nothing else is asked for."""
+    (shell.folder / "joined.py").write_text(JOINED)
+    command = f"{sys.executable} -m torch.distributed.run --nproc-per-node 2 joined.py"
+    static = {"PET_RDZV_BACKEND": "static"}
+    done = shell.run("-m", "ninefold", "bench", "--minutes=0.6", command, command, env=static)
+    assert done.returncode in (0, 9), done.stderr
+    assert re.search(r" \d+ turns; ", done.stdout)
 
 
 @pytest.mark.slow

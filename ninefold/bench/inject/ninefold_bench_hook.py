@@ -14,13 +14,15 @@ import json
 import os
 import sys
 from _thread import get_ident
-from time import perf_counter, process_time
+from time import perf_counter, process_time, sleep
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
+PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
-OPTIMIZER = "torch.optim.optimizer"
+OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
+WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
@@ -35,6 +37,10 @@ def loaded(module):
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
+    if module.__name__ == MODULE and os.environ.get(PRECISION):
+        import ninefold_bench_precision
+
+        STEPS.watch = ninefold_bench_precision.Watch(os.environ[PRECISION], module.Module)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
@@ -91,7 +97,9 @@ class Steps:
     timed: how many steps follow that are timed; 0: these are. after_mark: the goal that is put back
     after a marked step on a GPU, whose end is waited for. workers: of the last loader.
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
-    last turn. depth, entered: of blocks without gradients, and when the outermost began.
+    last turn. used: devices at the turn's begin: to ask for them takes time of its end.
+    watch: sees in which precision the first steps compute, if that is asked for.
+    depth, entered: of blocks without gradients, and when the outermost began.
     """
 
     def __init__(self):
@@ -100,6 +108,7 @@ class Steps:
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
+        self.used, self.watch = [], None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -155,7 +164,7 @@ class Steps:
         if self.socket is None:
             self.connect()
             return
-        settle()
+        settle(self.used)
         self.stamps[-1] = perf_counter()
         if self.after_mark is not None:
             self.goal, self.after_mark = self.after_mark, None
@@ -188,7 +197,8 @@ class Steps:
             self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
-        settle()
+        self.used = [*devices()]
+        settle(self.used)
         self.begin(order["lead"], order["steps"])
 
     def begin(self, untimed, timed):
@@ -205,7 +215,13 @@ class Steps:
         os.register_at_fork(after_in_child=self.forget)
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
+        if self.watch:
+            self.watch.end()
         hello = self.hello(torch)
+        used = [*devices()]
+        settle(used)
+        if used and group():  # NCCL's watchdog counts a pause as a collective's time
+            sleep(WATCHED)
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.connect(os.environ[SOCKET])
         self.send(hello)
@@ -223,6 +239,7 @@ class Steps:
             "modules": [
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
+            "precision": self.watch and self.watch.said(),
         }
 
     def send(self, message):
@@ -233,8 +250,9 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
+        watch = self.watch
         self.__init__()
-        self.lead, self.set_eval_frame = lead, set_eval_frame
+        self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
 
     def capturing(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""
@@ -260,8 +278,8 @@ class Steps:
         if number < 0 or number in self.marks:
             return
         self.marks[number] = what
-        if [*devices()]:
-            settle()
+        if self.used:
+            settle(self.used)
             self.stamps[-1] = perf_counter()
             self.goal, self.after_mark = len(self.stamps), self.goal
 
@@ -277,7 +295,7 @@ class Steps:
         if get_ident() == self.thread:
             self.depth = max(self.depth - 1, 0)
             long = perf_counter() - self.entered > LONG * self.usual > 0
-            if long and not self.depth and not [*devices()]:
+            if long and not self.depth and not self.used:
                 self.mark("a block without gradients")
 
 
@@ -305,9 +323,9 @@ def devices():
                 yield number
 
 
-def settle():
-    """Wait until devices have done what is queued."""
-    for number in devices():
+def settle(used):
+    """Wait until these devices have done what is queued."""
+    for number in used:
         sys.modules["torch"].cuda.synchronize(number)
 
 

@@ -11,7 +11,8 @@ import sys
 
 HERE = os.path.dirname(__file__)
 SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
-MODULES = (  # that the hook, or a twin, changes
+MODULES = (  # that the hook, a twin, or a precision changes
+    "torch.nn.modules.module",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
     "torch.nn.parallel.distributed",

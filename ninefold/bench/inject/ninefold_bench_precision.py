@@ -1,0 +1,124 @@
+"""Has a plain loop compute in a precision, and sees in which one a training step does compute.
+
+Frameworks choose their precision by variables of the environment, which `ninefold bench` sets. A
+loop without one gets autocast around the forward pass of each network.
+"""
+
+import ast
+import functools
+import os
+import sys
+
+FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
+DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+ARGUMENTS = {"precision", "mixed_precision", "bf16", "fp16", "fp16_full_eval", "bf16_full_eval"}
+CALLS = {"autocast", "GradScaler"}
+
+
+class Watch:
+    """What the modules of the first training steps show, until `end`.
+
+    wanted: fp32, bf16 or fp16. module: torch.nn.Module. outputs: dtypes that layers with weights
+    have returned. weights: theirs. entered: whether a network was given autocast.
+    """
+
+    def __init__(self, wanted, module):
+        self.wanted, self.module, self.call = wanted, module, module.__call__
+        self.outputs, self.weights, self.entered, self.depth = set(), set(), False, 0
+        watch = self
+
+        @functools.wraps(self.call)
+        def called(module, *arguments, **keywords):
+            return watch.see(module, arguments, keywords)
+
+        module.__call__ = called
+
+    def see(self, module, arguments, keywords):
+        import torch
+
+        trains = torch.is_grad_enabled() and module.training
+        if trains and not self.depth and next(module.parameters(), None) is not None:
+            self.wrap(torch, module)
+            if hasattr(module, "_orig_mod"):  # torch.compile would stumble over `called`
+                self.end()
+        self.depth += 1
+        try:
+            found = self.call(module, *arguments, **keywords)
+        finally:
+            self.depth -= 1
+        weights = [p for p in module._parameters.values() if p is not None]
+        if trains and weights and isinstance(found, torch.Tensor) and found.is_floating_point():
+            self.outputs.add(str(found.dtype).partition(".")[2])
+            self.weights |= {str(p.dtype).partition(".")[2] for p in weights}
+        return found
+
+    def wrap(self, torch, module):
+        """Give a network of a plain loop autocast, and float32 outputs, as accelerate does."""
+        if framework() or self.wanted not in DTYPES or "forward" in vars(module):
+            return
+        kind = next((p.device.type for p in module.parameters()), "cpu")
+        dtype, forward = getattr(torch, DTYPES[self.wanted]), module.forward
+        self.entered = True
+
+        @functools.wraps(forward)
+        def cast(*arguments, **keywords):
+            with torch.autocast(kind, dtype=dtype):
+                found = forward(*arguments, **keywords)
+            return in_float32(torch, found)
+
+        module.forward = cast
+
+    def end(self):
+        """Have modules be called as before."""
+        self.module.__call__ = self.call
+
+    def said(self):
+        """What a step computed in: its dtype, None where it is not known; and who chose it."""
+        short = self.outputs & {*DTYPES.values()}
+        computes = min(short) if short else "float32" if self.outputs else None
+        return {
+            "computes": computes,
+            "weights": min(self.weights, default=None),
+            "framework": framework(),
+            "autocast": self.entered,
+            "line": line_of_choice(),
+        }
+
+
+def in_float32(torch, value):
+    """`value` with float32 in place of shorter floats, in tuples, lists and dicts, too."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
+    if isinstance(value, dict):
+        made = {name: in_float32(torch, each) for name, each in value.items()}
+        return made if type(value) is dict else type(value)(**made)
+    if type(value) in (tuple, list):
+        return type(value)(in_float32(torch, each) for each in value)
+    return value
+
+
+def framework():
+    """The framework of this process, if it has one."""
+    return next((name for name in FRAMEWORKS if name in sys.modules), None)
+
+
+def line_of_choice():
+    """`FILE:LINE` of the script in which a precision is chosen, if it is to be seen there."""
+    folder = os.path.dirname(
+        os.path.abspath(getattr(sys.modules["__main__"], "__file__", "") or "")
+    )
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    own = [f for f in files if isinstance(f, str) and os.path.dirname(os.path.abspath(f)) == folder]
+    for file in dict.fromkeys(own):
+        try:
+            with open(file, encoding="utf-8") as source:
+                tree = ast.parse(source.read())
+        except (OSError, SyntaxError, ValueError):
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in CALLS or ARGUMENTS & {each.arg for each in node.keywords}:
+                return f"{os.path.relpath(file)}:{node.lineno}"
+    return None

@@ -1,0 +1,86 @@
+"""One command in several precisions: the variables that say so, and whether they took effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ninefold.bench.contestant import Command, Precision
+from ninefold.errors import ConfigError
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+# Lightning's Trainer, Fabric, and accelerate with Hugging Face's Trainer read these.
+VARIABLES = {
+    "PL_TRAINER_PRECISION": {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"},
+    "LT_PRECISION": {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"},
+    "ACCELERATE_MIXED_PRECISION": {"fp32": "no", "bf16": "bf16", "fp16": "fp16"},
+}
+OPTION = "--precisions"
+
+
+def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
+    """The command in each of these precisions. Raises ConfigError for names that are none."""
+    wrong = [name for name in names if name not in DTYPES]
+    if wrong or len({*names}) < 2:
+        raise ConfigError(
+            OPTION,
+            ",".join(names),
+            f"{wrong[0]} is none" if wrong else "there is nothing to compare",
+            f"two or more of {', '.join(DTYPES)}",
+            "name these, separated by commas",
+        )
+    return [
+        replace(
+            command,
+            name=name,
+            precision=name,
+            variables={
+                **command.variables,
+                **{variable: said[name] for variable, said in VARIABLES.items()},
+            },
+        )
+        for name in dict.fromkeys(names)
+    ]
+
+
+def require_effect(said: Mapping[str, Precision]) -> None:
+    """Raise ConfigError unless each command computes in the precision that it is named after.
+
+    said: what each of them has said of its first steps. One that did not tell is believed.
+    """
+    told = {name: each for name, each in said.items() if each["computes"] is not None}
+    other = [name for name, each in told.items() if each["computes"] != DTYPES[name]]
+    if not other:
+        return
+    each = told[other[0]]
+    where = f" ({each['line']})" if each["line"] else ""
+    computed = {name: each["computes"] for name, each in told.items()}
+    if len({*computed.values()}) == 1 and len(told) > 1:
+        wrong = f"the script sets its precision itself{where}: the commands do not differ"
+        found = f"all compute in {each['computes']}"
+    else:
+        wrong = f"{other[0]} computes in {each['computes']}{where}"
+        found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
+    if each["framework"] is None and "fp16" in other:
+        found = "a loop without a framework needs a GradScaler of its own for fp16"
+    raise ConfigError(
+        OPTION,
+        ",".join(said),
+        wrong,
+        found,
+        "take that out of the script, or compare its own option: --each P=V,V with {P} in the "
+        "command",
+    )
+
+
+def sentences(said: Mapping[str, Precision], names: Sequence[str]) -> Iterator[str]:
+    """One line on what the commands of these names compute in, and by whom."""
+    if not said:
+        return
+    each = [
+        f"{name} in {said[name]['computes'] or 'a precision that is not known (torch.compile)'}"
+        for name in names
+    ]
+    first = next(iter(said.values()))
+    by = f"as {first['framework']} chooses" if first["framework"] else "by autocast of the hook"
+    yield f"Seen in the first step: {', '.join(each)}, {by}."

@@ -1,0 +1,88 @@
+"""`ninefold bench --precisions` compares a script in several precisions, and sees that it is so."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+from ninefold.bench.contestant import Command, Precision
+from ninefold.bench.precisions import VARIABLES, in_precisions, require_effect
+from ninefold.errors import ConfigError
+from tests.conftest import Shell
+
+PLAIN = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 8))
+other = nn.Linear(64, 8)
+optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], 0.01)
+while True:
+    inputs = torch.randn(32, 64)
+    CHOICE
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+LOSS = "loss = (model(inputs) - other(inputs)).square().mean()"
+OWN = f"with torch.autocast('cpu', torch.bfloat16):\n        {LOSS}"
+IN_FLOAT32 = f"{LOSS}\n    assert loss.dtype == torch.float32"
+
+
+def said(computes: str | None, **more: object) -> Precision:
+    found = {"weights": "float32", "framework": None, "autocast": False, "line": None, **more}
+    return Precision(computes=computes, **found)  # type: ignore[typeddict-item]
+
+
+def test_each_precision_is_a_command_with_the_variables_that_frameworks_read() -> None:
+    made = in_precisions(Command("python train.py", variables={"A": "1"}), ["bf16", "fp32"])
+    assert [command.name for command in made] == ["bf16", "fp32"]
+    for command in made:
+        assert command.variables["A"] == "1"
+        assert command.variables.keys() - {"A"} == VARIABLES.keys()
+    assert made[0].variables["PL_TRAINER_PRECISION"] == "bf16-mixed"
+    for wrong in (["fp32"], ["fp32", "fp8"], ["fp32", "fp32"]):
+        with pytest.raises(ConfigError, match="two or more of fp32, bf16, fp16"):
+            in_precisions(Command("python train.py"), wrong)
+
+
+def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> None:
+    require_effect({"fp32": said("float32"), "bf16": said("bfloat16"), "fp16": said(None)})
+    for found, words in (
+        (
+            {name: said("bfloat16", line="train.py:88") for name in ("fp32", "bf16")},
+            r"the script sets its precision itself \(train.py:88\): the commands do not differ; "
+            "all compute in bfloat16; take that out",
+        ),
+        (
+            {"fp32": said("float32"), "fp16": said("bfloat16", framework="lightning")},
+            "fp16 computes in bfloat16; fp32: float32, fp16: bfloat16; take",
+        ),
+        ({"fp32": said("float32"), "fp16": said("float32")}, "needs a GradScaler of its own"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            require_effect(found)
+
+
+@pytest.mark.slow
+def test_a_plain_loop_computes_in_each_precision_and_its_loss_in_float32(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(PLAIN.replace("CHOICE", IN_FLOAT32))
+    command = ("--minutes=0.5", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", *command)
+    assert done.returncode in (0, 9), done.stderr
+    seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, by autocast of the hook."
+    assert seen in done.stdout
+    assert re.match(r"bf16 is ", done.stdout)
+
+
+@pytest.mark.slow
+def test_a_script_that_chooses_its_precision_itself_is_told_where(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(PLAIN.replace("CHOICE", OWN))
+    command = ("--minutes=0.5", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", *command, code=2)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "the script sets its precision itself (train.py:10): the commands do not differ" in line
+    assert "all compute in bfloat16" in line
+    assert shell.survivors() == []

@@ -1,0 +1,49 @@
+"""`ninefold bench --precisions` measures unedited scripts in the precisions of their frameworks."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.conftest import ROOT, Shell
+
+pytestmark = pytest.mark.frameworks
+SCRIPTS = ROOT / "examples" / "frameworks"
+CHOOSES = {
+    "with_lightning": ("lightning.Trainer(", "lightning.Trainer(precision='bf16-mixed', "),
+    "with_accelerate": ("Accelerator()", "Accelerator(mixed_precision='bf16')"),
+    "with_hf": ("TrainingArguments(", "TrainingArguments(bf16=True, use_cpu=True,"),
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "by"),
+    [
+        ("with_lightning", "lightning"),
+        ("with_fabric", "lightning"),
+        ("with_accelerate", "accelerate"),
+        ("with_hf", "accelerate"),
+    ],
+)
+def test_a_script_is_measured_in_the_precisions_that_its_framework_chooses(
+    shell: Shell, script: str, by: str
+) -> None:
+    command = f"{sys.executable} {SCRIPTS / script}.py"
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", "--minutes=1", command)
+    assert done.returncode in (0, 9), done.stderr
+    seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, as "
+    assert f"{seen}{by} chooses." in done.stdout
+
+
+@pytest.mark.parametrize("script", CHOOSES)
+def test_an_argument_in_the_script_is_named_with_its_line(shell: Shell, script: str) -> None:
+    text = (SCRIPTS / f"{script}.py").read_text()
+    before, after = CHOOSES[script]
+    (shell.folder / "network.py").write_text((SCRIPTS / "network.py").read_text())
+    (shell.folder / "train.py").write_text(text.replace(before, after))
+    line = 1 + text[: text.index(before)].count("\n")
+    command = f"{sys.executable} train.py"
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", command)
+    assert f"itself (train.py:{line}): the commands do not differ" in done.stderr
+    assert done.returncode == 2
