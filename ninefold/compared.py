@@ -6,7 +6,6 @@ import os
 
 from ninefold import machine
 
-WSL = "/dev/dxg"  # the GPUs of Windows; they are not among those of /proc
 BF16_FROM = (8, 0)  # compute capability of GPUs with bfloat16 and TF32
 
 
@@ -16,7 +15,7 @@ def axes(device: str) -> dict[str, str]:
 
     device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs, or one is named.
     """
-    here = bool(machine.gpu_models()) or os.path.exists(WSL)
+    here = bool(machine.gpu_models()) or os.path.exists(machine.WSL)
     gpus = _count_gpus() if device != "cpu" and (here or device != "auto") else 0
     return of(min(gpus, 1) if ":" in device else gpus, _capability() if gpus else None)
 

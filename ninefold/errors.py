@@ -202,7 +202,9 @@ NO_MEMORY = (
     "out of memory",
     "STATUS_ALLOC_FAILED",
     "_ALLOCATION_FAILED",  # cuDNN's, on the host and on a device
+    "_STATUS_NOT_INITIALIZED",  # cuBLAS's and cuDNN's: they allocate with their first call
 )
+NOT_DETERMINISTIC = "does not have a deterministic implementation"  # what torch says of a kernel
 NO_TASK = ("can't start new thread", "Resource temporarily unavailable", "Thread creation failed")
 
 

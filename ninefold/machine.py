@@ -14,7 +14,8 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 
-GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
+WSL = "/dev/dxg"  # the GPUs of Windows; they are not among those of /proc
+GPU_DRIVERS = ("/dev/nvidiactl", WSL, "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
 _shared_cores: int | None = None

@@ -1,6 +1,8 @@
 """Precision: the promised dtype is used, and skipped steps are counted."""
 
 import math
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -127,16 +129,54 @@ def test_a_precision_that_is_not_as_promised_is_refused(amp, enabled, line):
 
 
 @pytest.mark.filterwarnings("ignore:.*fp32_precision")  # the older names are deprecated
-@pytest.mark.parametrize(("tf32", "mode"), [(False, "ieee"), (True, "tf32")])
-def test_pinning_sets_tf32_in_torchs_settings_and_older_ones_that_its_compiler_reads(tf32, mode):
+@pytest.mark.parametrize(
+    ("tf32", "products", "convolutions"),
+    [(False, "ieee", "ieee"), (True, "tf32", "tf32"), (None, "ieee", "tf32")],
+)
+def test_pinning_sets_tf32_in_torchs_settings_and_older_ones_that_its_compiler_reads(
+    tf32, products, convolutions
+):
     Amp(dtype="float32", tf32=not tf32).pin()
     Amp(dtype="float32", tf32=tf32).pin()
-    assert torch.backends.cuda.matmul.fp32_precision == mode
-    assert torch.backends.cudnn.conv.fp32_precision == mode
-    assert torch.backends.cudnn.rnn.fp32_precision == mode
-    assert torch.backends.cuda.matmul.allow_tf32 is tf32
-    assert torch.backends.cudnn.allow_tf32 is tf32
+    assert torch.backends.cuda.matmul.fp32_precision == products
+    assert torch.backends.cudnn.conv.fp32_precision == convolutions
+    assert torch.backends.cudnn.rnn.fp32_precision == convolutions
+    assert torch.backends.cuda.matmul.allow_tf32 is (products == "tf32")
+    assert torch.backends.cudnn.allow_tf32 is (convolutions == "tf32")
     assert torch.get_float32_matmul_precision() == ("high" if tf32 else "highest")
+
+
+def test_amp_default_is_what_torch_does_by_itself():
+    """A new interpreter asks, as this one's settings may have been changed."""
+    code = (
+        "import torch; b = torch.backends; "
+        "print(b.cudnn.allow_tf32, b.cuda.matmul.allow_tf32); "
+        "from ninefold.engine.amp import Amp; Amp('float32', tf32=None).pin(); "
+        "print(b.cudnn.allow_tf32, b.cuda.matmul.allow_tf32)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    before, after = done.stdout.splitlines()
+    assert before == after == "True False"
+
+
+def test_bfloat16_weights_are_computed_with_in_bfloat16_but_for_batch_normalization():
+    amp = Amp(dtype="bfloat16", weights="bfloat16")
+    verify(amp, amp.grad_scaler(CPU), CPU)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))
+    amp.cast(model)
+    kinds = {name: value.dtype for name, value in model.state_dict().items()}
+    assert kinds.pop("1.num_batches_tracked") == torch.int64
+    short = {name for name, dtype in kinds.items() if dtype == torch.bfloat16}
+    assert short == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    output = amp.wrap(model)(torch.randn(8, 1, 8, 8))
+    assert output.dtype == torch.float32
+    output.sum().backward()
+    assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {
+        torch.bfloat16, torch.float32,
+    }  # fmt: skip
 
 
 @pytest.fixture
@@ -177,14 +217,15 @@ def test_on_a_gpu_what_is_said_of_tf32_is_what_products_show(monkeypatch):
     gpu = torch.device("cuda", 0)
     fp32, tf32 = Amp(dtype="float32"), Amp(dtype="float32", tf32=True)
     fp32.pin()
-    assert not in_tf32(gpu)
+    assert in_tf32(gpu) == {"products": False, "convolutions": False}
     assert fp32.notes(gpu) == []
     assert "products are not rounded to TF32" in tf32.notes(gpu)[0]
+    assert "convolutions are not rounded to TF32" in tf32.notes(gpu)[1]
     monkeypatch.setattr(Tensor, "__matmul__", rounded)
-    assert not in_tf32(gpu)  # it is asked once in each mode
+    assert not in_tf32(gpu)["products"]  # it is asked once in each mode
     _rounds.cache_clear()
-    assert in_tf32(gpu)
-    assert tf32.notes(gpu) == []
+    assert in_tf32(gpu)["products"]
+    assert len(tf32.notes(gpu)) == 1
     assert "products are nevertheless rounded to TF32" in fp32.notes(gpu)[0]
 
 

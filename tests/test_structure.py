@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine": GROUND,
     "checkpoint": GROUND | {"engine"},
     "logger": GROUND,
-    "measure": GROUND | {"engine"},
+    "measure": GROUND | {"engine", "tournament/neighbors"},
     "dataset": GROUND | {"engine"},
     "config": GROUND | {"checkpoint/manifest", "dataset"},
     "train": GROUND
@@ -274,7 +274,9 @@ OTHER_MEANINGS = {
     ("extensions/volumes/volumes", "masks"), ("extensions/volumes/volumes", "landmarks"),
     ("config/untrusted", "timm"), ("config/untrusted", "torchvision"),
     ("launch/forkserver", "torchvision"),
-    ("report/answer/wording", "dp"), ("report/answer/wording", "ddp"),
+    *(("report/answer/settings", name) for name in ("dp", "ddp", "fp32", "tf32", "bf16", "fp16")),
+    *(("report/answer/settings", name) for name in ("default", "none")),
+    *(("bench/precisions", name) for name in ("fp32", "bf16", "fp16")),
 }  # fmt: skip
 
 

@@ -59,6 +59,10 @@ class CallersDataset(Mapped):
             return super().load(split)
         return Examples(data.inputs, data.targets).first(self.limit_of(split))
 
+    def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
+        if not isinstance(self._data("train"), Pair):
+            super().start_workers(count, splits, patience)
+
     def item_shape(self) -> Tree:
         """As the first training item has it: channels are not moved."""
         items = self._items("train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -268,22 +269,20 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             name,
             type(data).__name__,
             "it cannot be shuffled by a seed; a dataset with __len__ and __getitem__, a pair of "
-            "arrays, or a function that returns one is allowed; give items by number, or time your "
-            "own loop with ninefold.time_steps",
+            "arrays, or a function that returns one is allowed; give items by number, or compare "
+            "your script as it is: ninefold bench --precisions fp32,bf16",
         )
     return data, {}
 
 
 def _require_plain(name: str, loader: Any) -> None:
     """Raise ConfigError if a DataLoader has a part of its own, which no cell would use."""
-    sampler = loader.sampler
-    once = type(sampler) in (SequentialSampler, RandomSampler)
-    once = once and not getattr(sampler, "replacement", False)
     for part, plain, instead in (
         (
             "collate_fn",
             loader.collate_fn is default_collate,
-            "it is not called; give the dataset, items padded to one shape; forward= may cut them",
+            "it is not called; give the dataset, items padded to one shape, which forward= may "
+            "cut; or compare your script as it is: ninefold bench --precisions fp32,bf16",
         ),
         (
             "batch_sampler",
@@ -292,8 +291,9 @@ def _require_plain(name: str, loader: Any) -> None:
         ),
         (
             "sampler",
-            once and len(sampler) == len(loader.dataset),
-            "each epoch has every item once, shuffled by the seed; give the dataset",
+            _permutes(loader.sampler, len(loader.dataset)),
+            "each epoch has every item once, shuffled by the seed; give the dataset, or compare "
+            "your script as it is: ninefold bench --precisions fp32,bf16",
         ),
         (
             "worker_init_fn",
@@ -304,6 +304,16 @@ def _require_plain(name: str, loader: Any) -> None:
         if not plain:
             own = name_of(getattr(loader, part))
             raise ConfigError(name, "DataLoader", f"its {part} is its own ({own}); {instead}")
+
+
+def _permutes(sampler: Any, count: int) -> bool:
+    """Whether an epoch of a sampler has each of `count` items once, in whatever order."""
+    if type(sampler) is SequentialSampler or type(sampler) is RandomSampler:
+        return not getattr(sampler, "replacement", False) and len(sampler) == count
+    try:
+        return sorted(itertools.islice(iter(sampler), count + 1)) == [*range(count)]
+    except Exception:  # it is the user's, and gives other things than numbers
+        return False
 
 
 def _pair(name: str, inputs: Any, targets: Any) -> Pair:

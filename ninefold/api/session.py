@@ -23,7 +23,7 @@ from ninefold.stats.looks import spends_of
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
-from ninefold.tournament.neighbors import NeighborLoad
+from ninefold.tournament.neighbors import NeighborLoad, others_on_gpus
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament, Turns
 from ninefold.tournament.rule import Look
@@ -36,6 +36,7 @@ WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its t
 COMMON_TURNS = 3
 WARM_UP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
 IN_PROCESS = 0.01  # sd of what a step differs by from round to round in one process
+BESIDE_ON_GPU = "Other programs computed on the GPU meanwhile."
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
 
@@ -87,6 +88,7 @@ class Session(Entries):
         self._agreed = 0.0  # seconds so far, where ranks agree on them
         self._load = NeighborLoad()
         self._turn_began = 0.0  # in Unix time
+        self._beside_on_gpu = False  # whether other programs computed there in a turn
         self._shows = show and self._ranks.rank == 0
         self._total = math.ceil(60 * minutes)
         self._bar = progress.bar(
@@ -161,6 +163,9 @@ class Session(Entries):
             [taken.seconds, others, self._clock() - self._began]
         )
         self._agreed = now
+        if self._used and taken.begin is not None and not self._beside_on_gpu:
+            own = {os.getpid(), *self._neighbors}
+            self._beside_on_gpu = others_on_gpus(taken.begin, own.__contains__)
         self.warm_ups.took(seconds)
         self._bar.update(min(int(now), self._total) - self._bar.n)
         return taken._replace(seconds=seconds, others=None if others < 0 else others)
@@ -187,6 +192,7 @@ class Session(Entries):
 
     def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
         settings = replace(self._settings, spends=spends_of(self.tournament.looks, rounds))
+        caveats = [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
         return times(self._given, self.counted(rounds), settings, caveats, process=IN_PROCESS)
 
     def counted(self, rounds: int) -> Counted:

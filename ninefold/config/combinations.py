@@ -252,6 +252,17 @@ REFUSED = (
         example={"clip_grad_norm": 1, "clip_grad_value": 0.5},
     ),
     Combination(
+        "amp.weights",
+        lambda job: (
+            job["amp.weights"] == "bfloat16"
+            and (job["amp.dtype"] != "bfloat16" or job["amp.scaler"] or not null(job, "ema"))
+        ),
+        "amp.dtype={amp.dtype}, amp.scaler={amp.scaler} and ema={ema} are given; bfloat16 weights "
+        "are computed with in bfloat16, and neither scaled nor averaged; use amp=bf16_weights with "
+        "ema=null, or amp=bf16",
+        example={"amp.weights": "bfloat16", "amp.dtype": "auto", "amp.scaler": False, "ema": None},
+    ),
+    Combination(
         "ema_warmup",
         lambda job: job["ema_warmup"] and null(job, "ema"),
         "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "

@@ -68,8 +68,12 @@ class AmpKeys(OptionKeys, kw_only=True):
     """dtype of autocast; auto: float16 on CUDA and bfloat16 on a CPU, float32: no autocast."""
     scaler: bool
     """Scale the loss with a GradScaler."""
-    tf32: bool
-    """Compute float32 convolutions and matrix products in TF32, on CUDA."""
+    tf32: bool | None
+    """Compute float32 convolutions and matrix products in TF32, on CUDA; null: convolutions alone,
+    as PyTorch does by itself."""
+    weights: Literal["float32", "bfloat16"] = "float32"
+    """dtype of the weights and of the optimizer's state; bfloat16: without autocast, an update of
+    less than 0.4 % of a weight is rounded away."""
     init_scale: Annotated[float, Meta(gt=0, lt=2.0**127)] = 65536.0
     """The GradScaler's initial scale."""
     growth_factor: AboveOne = 2.0

@@ -37,7 +37,7 @@ USAGE = {
 COMMON = {
     "train": (
         *("epochs", "batch_size", "max_steps", "seed", "device", "optimizer.lr", "dataset.root"),
-        *("parallel.processes", "checkpoint.every", "init", "resume"),
+        *("parallel.processes", "checkpoint.every", "resume"),
     ),
     "evaluate": (
         *("ckpt", "weights", "batch_size", "device", "threads", "dataset.root", "load.partial"),
@@ -58,8 +58,8 @@ Examples:
   {compare} parallel=none,ddp amp=fp32,bf16 'study.ask=[time,accuracy]' seed=0,1,2
 
 What to compare and for how long:
-  parallel=A,B              strategies: {parallel}
-  amp=A,B                   precisions: {amp}
+  parallel=A,B              any of {parallel}
+  amp=A,B                   any of {amp}
   study.time_budget=N       minutes of timing, {minutes} by default
   study.ask=[time,accuracy] compare accuracy too, which trains each combination once per seed
   launch.cpu_processes=N    processes of ddp and its like on a CPU, {processes} by default

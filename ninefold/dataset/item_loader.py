@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import traceback
 import warnings
 from collections import deque
@@ -111,7 +112,7 @@ class ItemLoader:
         # before they are asked for: the answers to what a call of `read` has left come to the next
         # one, which knows them by the number of the call.
         self._order: deque[tuple[int, Index]] = deque()
-        self._reading = 0
+        self._reading, self._lock = 0, threading.Lock()
         util.get_temp_dir()  # which each worker would else make, and leave
         before, handler = set(multiprocessing.active_children()), signal.getsignal(signal.SIGCHLD)
         try:
@@ -159,11 +160,12 @@ class ItemLoader:
         """
         done = reading = 0
         while done < len(batches):
-            if self._reading != reading or not reading:
-                reading = self._reading = self._reading + 1
-                self._order.clear()
-                self._order.extend((reading, (split, b, seed, epoch)) for b in batches[done:])
-            of, found = self._next()
+            with self._lock:  # a thread that reads ahead may be in another call
+                if self._reading != reading or not reading:
+                    reading = self._reading = self._reading + 1
+                    self._order.clear()
+                    self._order.extend((reading, (split, b, seed, epoch)) for b in batches[done:])
+                of, found = self._next()
             if of != reading:  # read ahead for nobody
                 continue
             done += 1

@@ -42,7 +42,7 @@ class HostSource:
         both = (self.examples.inputs, self.examples.targets)
         if self.workers and self.examples.reader:
             reading = self.examples.reader(rows)
-            reading = pinned(reading) if self.pinned else reading
+            reading = one_ahead(pinned(reading)) if self.pinned else reading
         else:
             reading = gathered(self.examples.arrays, rows, self.workers, self.pinned)
         with closing(reading) as source:
@@ -55,6 +55,16 @@ def pinned(reading: Ahead) -> Ahead:
     with closing(reading):
         for tensors in reading:
             yield [tensor.pin_memory() for tensor in tensors]
+
+
+def one_ahead(reading: Ahead) -> Ahead:
+    """The same, where a thread reads a batch, and locks its memory, while training uses another."""
+    with closing(reading), ThreadPoolExecutor(1, thread_name_prefix="pinning") as thread:
+        coming = thread.submit(next, reading, None)
+        while (found := coming.result()) is not None:
+            coming = thread.submit(next, reading, None)
+            yield found
+            del found
 
 
 def gathered(

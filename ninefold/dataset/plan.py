@@ -20,6 +20,7 @@ from ninefold.machine import available_memory, cores
 from ninefold.tree import leaves
 
 MAX_THREADS = 8  # threads that `auto` starts at most
+MAX_PROCESSES = 16  # the same of processes
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 AUTO_SHARE = 1 / 16  # of a GPU's memory that resident=auto takes at most; of all of it, so that
 #                 runs that are compared agree, whatever is free when each of them starts
@@ -103,10 +104,10 @@ def on_host(
 ) -> LoaderPlan:
     """Plan how to read batches of `rows` examples of `examples` in each process.
 
-    workers: threads, or processes where examples have a reader. auto: none for arrays in memory,
-        nor where items vary from epoch to epoch; else threads, as many as `share` of the `free`
-        bytes of memory and the cores allow, up to MAX_THREADS. On a CPU one, as training uses the
-        cores.
+    workers: threads, or processes where examples have a reader. auto: none for arrays in memory;
+        else threads, as many as `share` of the `free` bytes of memory and the cores allow, up to
+        MAX_THREADS. On a CPU one, as training uses the cores. Where items vary from epoch to epoch
+        `processes_ahead`.
     pinned: auto: on CUDA.
     free, cores: of this host; None: not known.
     Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
@@ -124,8 +125,10 @@ def on_host(
             "auto and false are allowed on a CPU; leave it out",
         )
     allowed = None if free is None else int(share * free) // context.local_size
-    fitting = MAX_THREADS if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
-    if workers == "auto":
+    fitting = MAX_PROCESSES if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
+    if workers == "auto" and examples.reader is not None:
+        count = max(0, min(processes_ahead(context, cores), fitting))
+    elif workers == "auto":
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)
         none = all(map(in_memory, arrays)) or any(map(varies, arrays))
@@ -144,6 +147,21 @@ def on_host(
     inputs, targets = ("+".join(str(array.dtype) for array in arrays) for arrays in read)
     page_locked, processes = on_gpu and pinned is not False, examples.reader is not None
     return LoaderPlan(count, page_locked, batch, (inputs, targets), processes=processes)
+
+
+def started_processes(context: RankContext) -> int:
+    """`processes_ahead` on this host, where nothing else is asked for."""
+    return processes_ahead(context, cores())
+
+
+def processes_ahead(context: RankContext, cores: int | None) -> int:
+    """How many processes read the items of a user's class for each process that trains.
+
+    A GPU leaves the cores to them; on a CPU training uses these, and there are none.
+    """
+    if context.device.type != "cuda":
+        return 0
+    return max(0, min(MAX_PROCESSES, (cores or 1) // context.local_size - 1))
 
 
 def resident_bytes(

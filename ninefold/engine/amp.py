@@ -14,6 +14,8 @@ from ninefold.errors import ConfigError
 from ninefold.machine import computes_in_bfloat16
 from ninefold.tree import each, leaves
 
+MODES = {False: "ieee", True: "tf32"}  # torch's names, by whether it may round to TF32
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 COLLAPSED = 2.0**-14  # gradients that overflow at this loss scale overflow at any
 
 
@@ -24,13 +26,17 @@ class Amp:
     dtype: float32 (no autocast), float16, bfloat16 or auto: float16 on CUDA, where loss scaling
     matters, and bfloat16 on a CPU, which has no fast float16 kernels.
     scaler: whether a GradScaler scales the loss.
-    tf32: whether float32 convolutions and matrix products use TF32 on CUDA.
+    tf32: whether float32 convolutions and matrix products use TF32 on CUDA; None: convolutions do
+        and products do not, which is PyTorch's default.
+    weights: dtype of the weights. bfloat16: there is no autocast; those of batch normalization, and
+        its statistics, stay float32.
     init_scale, growth_factor, backoff_factor, growth_interval: torch.amp.GradScaler's.
     """
 
     dtype: str = "auto"
     scaler: bool = False
-    tf32: bool = False
+    tf32: bool | None = False
+    weights: str = "float32"
     init_scale: float = 65536.0
     growth_factor: float = 2.0
     backoff_factor: float = 0.5
@@ -54,24 +60,36 @@ class Amp:
         return settled
 
     def full_float32(self, device: torch.device) -> bool:
-        """Return whether products on `device` are in float32, not in TF32; not for dtype auto."""
-        return self.dtype == "float32" and not (self.tf32 and has_tf32(device))
+        """Return whether nothing on `device` is in TF32 or shorter; not for dtype auto."""
+        return self.dtype == "float32" and (self.tf32 is False or not has_tf32(device))
 
     def pin(self) -> None:
         """Set float32 convolutions and matrix products to TF32 or to full precision."""
-        mode = "tf32" if self.tf32 else "ieee"
+        products, convolutions = bool(self.tf32), self.tf32 is not False
         with warnings.catch_warnings():
             # torch.compile reads the older names; setting them is deprecated.
             warnings.simplefilter("ignore")
-            torch.backends.cuda.matmul.allow_tf32 = self.tf32
-            torch.backends.cudnn.allow_tf32 = self.tf32
-        torch.backends.cuda.matmul.fp32_precision = mode
-        torch.backends.cudnn.conv.fp32_precision = mode  # type: ignore[attr-defined]
-        torch.backends.cudnn.rnn.fp32_precision = mode  # type: ignore[attr-defined]
+            torch.backends.cuda.matmul.allow_tf32 = products
+            torch.backends.cudnn.allow_tf32 = convolutions
+        torch.backends.cuda.matmul.fp32_precision = MODES[products]
+        torch.backends.cudnn.conv.fp32_precision = MODES[convolutions]  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision = MODES[convolutions]  # type: ignore[attr-defined]
+
+    def cast(self, model: nn.Module) -> None:
+        """Give the weights of `model`, in place, their dtype."""
+        norms = [each for each in model.modules() if isinstance(each, BATCH_NORM)]
+        kept = {id(value) for each in norms for value in (*each.parameters(), *each.buffers())}
+        if self.weights != "float32":
+            for value in (*model.parameters(), *model.buffers()):
+                if value.is_floating_point() and id(value) not in kept:
+                    value.data = value.data.to(getattr(torch, self.weights))
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` computing in this dtype, with float32 outputs; dtype must not be auto."""
-        return model if self.dtype == "float32" else Autocast(model, getattr(torch, self.dtype))
+        if self.dtype == "float32":
+            return model
+        kind = Autocast if self.weights == "float32" else Cast
+        return kind(model, getattr(torch, self.dtype))
 
     def grad_scaler(self, device: torch.device, skip: bool = False) -> CountingScaler:
         """The GradScaler for `device`; it is disabled, and its calls no-ops, without scaling.
@@ -96,11 +114,14 @@ class Amp:
     def notes(self, device: torch.device) -> list[str]:
         """Sentences about what has no effect on `device`; dtype must not be auto."""
         notes = []
-        if self.tf32 and device.type != "cuda":
+        if self.tf32 is not False and device.type != "cuda":
             notes.append("amp.tf32 is a no-op on a CPU: TF32 is a mode of CUDA's tensor cores.")
-        elif self.tf32 is not in_tf32(device):
-            are = "are not" if self.tf32 else "are nevertheless"
-            notes.append(f"amp.tf32 is a no-op here: products {are} rounded to TF32.")
+        else:
+            asked = {"products": bool(self.tf32), "convolutions": self.tf32 is not False}
+            found = in_tf32(device)
+            for what in [each for each, wanted in asked.items() if found[each] is not wanted]:
+                are = "are not" if asked[what] else "are nevertheless"
+                notes.append(f"amp.tf32 is a no-op here: {what} {are} rounded to TF32.")
         if self.scaler and self.dtype != "float16":
             notes.append(
                 f"The GradScaler is enabled, but {self.dtype} has the exponent range of float32, "
@@ -121,16 +142,28 @@ def has_tf32(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def in_tf32(device: torch.device) -> bool:
-    """Return whether float32 products on `device` are rounded to TF32 now, by their values."""
-    return device.type == "cuda" and _rounds(device, torch.backends.cuda.matmul.fp32_precision)
+def in_tf32(device: torch.device) -> dict[str, bool]:
+    """Return whether float32 products and convolutions on `device` are rounded to TF32 now, by
+    their values.
+    """
+    if device.type != "cuda":
+        return {"products": False, "convolutions": False}
+    backends: Any = torch.backends
+    return {
+        "products": _rounds(device, "products", backends.cuda.matmul.fp32_precision),
+        "convolutions": _rounds(device, "convolutions", backends.cudnn.conv.fp32_precision),
+    }
 
 
 @cache
-def _rounds(device: torch.device, mode: str) -> bool:
+def _rounds(device: torch.device, what: str, mode: str) -> bool:
     """`in_tf32`, once in each of torch's modes: its memory must not be in a training's peak."""
     value = torch.full((1024, 1024), 1 + 2**-12, device=device)  # 1 in TF32
-    return not torch.equal(value @ torch.eye(1024, device=device), value)
+    same = torch.eye(1024, device=device)
+    if what == "products":
+        return not torch.equal(value @ same, value)
+    value, same = value.view(16, 1024, 8, 8), same.view(1024, 1024, 1, 1)
+    return not torch.equal(nn.functional.conv2d(value, same), value)
 
 
 class Autocast(nn.Module):
@@ -149,6 +182,23 @@ class Autocast(nn.Module):
         with torch.autocast(device.type, dtype=self.dtype):
             output = self.model(*inputs, **named)
         return output.float() if isinstance(output, Tensor) else each(in_float32, output)
+
+
+class Cast(nn.Module):
+    """Casts floats in the inputs to a dtype, and those in what the network returns to float32."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
+        def cast(value: Any) -> Any:
+            is_float = isinstance(value, Tensor) and value.is_floating_point()
+            return value.to(self.dtype) if is_float else value
+
+        inputs, named = each(cast, inputs), each(cast, named)
+        return each(in_float32, self.model(*inputs, **named))
 
 
 def in_float32(value: Any) -> Any:
@@ -202,6 +252,7 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
     probe = nn.Linear(8, 8, device=device)
     seen: list[torch.dtype] = []
     probe.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    amp.cast(probe)
     output = amp.wrap(probe)(torch.zeros(1, 8, device=device))
     if seen != [getattr(torch, amp.dtype)] or output.dtype != torch.float32:
         raise ConfigError(

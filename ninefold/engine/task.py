@@ -129,7 +129,8 @@ class Objective(nn.Module):
         if not measure:
             return loss
         with user_errors_as_config(self.task, "measure"):
-            sums = self.task.measure(output, targets)
+            # NCCL sums no tensors of a CPU, where a task may have counted.
+            sums = self.task.measure(output, targets).to(loss.device)
         return loss.to(torch.float64) * rows(targets), sums
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ninefold.errors import (
+    NOT_DETERMINISTIC,
     ConfigError,
     Failure,
     PeerError,
@@ -98,7 +99,7 @@ class Known:
 
 KNOWN = (
     Known(
-        ("does not have a deterministic implementation",),
+        (NOT_DETERMINISTIC,),
         ConfigError,
         "deterministic",
         "true",

@@ -37,7 +37,8 @@ class TurnTaker:
 
     spec: what it runs.
     name, several, turn_seconds: as of `Contestant`.
-    free: bytes that were free on its fullest device when it was ready; None if unknown.
+    free: bytes that were free on its host and on its fullest GPU when it was ready, if known.
+    taken: bytes that it had taken at most on one of its GPUs.
     processes: ids of its processes, and of those that read for them.
     step_seconds: of a warm-up step, of its slowest process; None if it took none.
     alone: whether it does what one process without a strategy does.
@@ -64,7 +65,8 @@ class TurnTaker:
         except BaseException:
             self._workers.close()
             raise
-        self.free: int | None = min(_known(ready, "free"), default=None)
+        self.free = {of: min(each["free"][of] for each in ready) for of in ready[0]["free"]}
+        self.taken = {of: max(each["taken"][of] for each in ready) for of in ready[0]["taken"]}
         self.step_seconds: float | None = max(_known(ready, "step_seconds"), default=None)
         self.processes: list[int] = [pid for answer in ready for pid in answer["processes"]]
         self.alone: bool = ready[0]["alone"]

@@ -12,8 +12,11 @@ from typing import Any
 import torch
 
 from ninefold.result import ON_GPU
+from ninefold.tournament.neighbors import others_on_gpus, parent_of
 
-HELD_DOWN = 0xEC  # of NVML's reasons for lower clocks: the power limit, heat, and their brakes
+# Of NVML's reasons for lower clocks. The first is usual where a GPU has much to do.
+POWER, HEAT = 0x04, 0xE8  # its limit; heat, and the brakes of both
+OTHERS = ON_GPU + "other programs computed there."
 
 
 class Load:
@@ -69,18 +72,27 @@ def power_limit(index: int) -> float:
     return _ask(index, lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000)
 
 
-def disturbances(gpus: Sequence[int]) -> list[str]:
-    """Notes on what slows these GPUs now, by their driver; other cells are of the same session."""
+def disturbances(gpus: Sequence[int], since: float) -> list[str]:
+    """Notes on what has slowed these GPUs since then, in Unix time, by their driver."""
 
-    def shared(nvml: Any, gpu: Any) -> bool:
-        found = nvml.nvmlDeviceGetComputeRunningProcesses(gpu)
-        return any(os.getsid(each.pid) != os.getsid(0) for each in found)
+    def reasons(nvml: Any, gpu: Any) -> float:
+        return float(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
 
-    def slowed(nvml: Any, gpu: Any) -> bool:
-        return bool(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & HELD_DOWN)
+    seen = 0
+    for index in gpus:
+        said = _ask(index, reasons)
+        seen |= 0 if math.isnan(said) else int(said)
+    found = {
+        OTHERS: bool(gpus) and others_on_gpus(since, is_sibling),
+        ON_GPU + "it ran at its power limit, as GPUs do under full load.": seen & POWER,
+        ON_GPU + "heat or a brake of its power held its clocks down.": seen & HEAT,
+    }
+    return [note for note, told in found.items() if told]
 
-    asked = {"other programs were there.": shared, "power or heat held its clocks down.": slowed}
-    return [ON_GPU + what for what, ask in asked.items() if any(_ask(i, ask) == 1 for i in gpus)]
+
+def is_sibling(pid: int) -> bool:
+    """Whether a process is this one, or one of another cell: of the same parent."""
+    return pid == os.getpid() or parent_of(pid) == os.getppid()
 
 
 def _ask(index: int, question: Callable[[Any, Any], float]) -> float:

@@ -22,6 +22,8 @@ SENT = ("gloo:", "nccl", "c10d::", "record_param_comms")  # names of communicati
 # Events that enclose operators or wait for them. (A compiled region has no operators.)
 ENCLOSING = ("autograd::engine", "torch::autograd::", "TorchDynamo", "DistributedDataParallel")
 Intervals = list[tuple[float, float]]
+# Another CUPTI in LD_LIBRARY_PATH, missing privileges, WSL and a second profiler hide kernels.
+BLIND = "The profiler saw no kernels of the GPU (CUPTI): what bounds the run is not known."
 BOUND = {
     "data": "data: gathering and preparing batches",
     "host": "the host: Python, and calling operators",
@@ -51,8 +53,9 @@ class Profile:
         step: Callable[[Tree, Tree], object],
     ) -> None:
         """Take STEPS + 1 steps. Every process must call it."""
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU
         on_gpu = [ProfilerActivity.CUDA] * (self._context.device.type == "cuda")
+        if not on_gpu:
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # no warning about a missing GPU
         with profile(
             activities=[ProfilerActivity.CPU, *on_gpu],
             schedule=schedule(wait=0, warmup=1, active=STEPS, repeat=1),
@@ -77,10 +80,11 @@ class Profile:
         """The table, where the traces are, and what bounds the run; phases: see Clock."""
         whole = sum(phases.values()) if "forward" in phases else 0.0  # replays have none
         data = (phases["data"] + phases["transfer"]) / whole if whole else self.data
+        blind = self._context.device.type == "cuda" and not self.compute + self.communication
         return [
             *self.table.splitlines(),
             f"traces of {STEPS} steps in {self._folder}, for TensorBoard or ui.perfetto.dev",
-            bound(data, self.compute, self.communication),
+            BLIND if blind else bound(data, self.compute, self.communication),
         ]
 
     def _save(self, profiler: Any) -> None:

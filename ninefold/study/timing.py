@@ -79,6 +79,8 @@ class Timing(Entries):
         self._folder = recording.folder  # of this round
         self._folders: list[Path] = []  # of its runs
         self._groups = 0  # of it
+        self._on_gpu = False
+        self._alone = set[str]()  # cells that have failed beside others
         self._shown = ""  # what is under way
         # Whether a process has tried one thread, see `choose_threads`.
         self._tried_one_thread = bool(recording.timing)
@@ -158,13 +160,15 @@ class Timing(Entries):
         self._groups += 1
         self._shown = f"round {self.done + 1}  {len(self._cells)} configurations"
         ready: list[TurnTaker] = []
-        free: int | None = None
-        most, cells = 0.0, [self._cells[name] for name in left]
+        free, most = dict[str, int](), dict[str, int]()  # bytes, by whose memory they are
+        cells = [self._cells[name] for name in left]
         if not self._tried_one_thread:  # what it finds is for all
             first = next((cell for cell in cells if self._has_one_process(cell, folder)), cells[0])
             cells.insert(0, cells.pop(cells.index(first)))
-        while cells and (free is None or free >= RESERVE * most):
+        while cells and all(left >= RESERVE * most.get(of, 0) for of, left in free.items()):
             cell = cells.pop(0)
+            if ready and {cell.name, ready[-1].name} & self._alone:
+                break
             self._shows(f"{self._shown}  starting {cell.name}")
             try:
                 spec = self._spec(cell, folder)
@@ -173,8 +177,10 @@ class Timing(Entries):
                 processes = self._jobs[cell.name].processes
                 run = self._takers.start(spec, processes, cell.name, self._settings["turn"])
             except Failure as failure:
-                if isinstance(failure, ResourceError) and ready:
-                    break  # there may be room for it when these have ended
+                # There may be room for it when these have ended. On a GPU that is nearly full,
+                # libraries say many things.
+                if ready and (isinstance(failure, ResourceError) or self._on_gpu):
+                    break
                 self.drop(cell.name, failure, folder / cell.folder)
                 continue
             ready.append(run)
@@ -184,9 +190,11 @@ class Timing(Entries):
                 self._recording.timing_threads = 1
                 self._screen.note(run.one_thread)
             self._note_work(cell, run)
-            if free is not None and run.free is not None:
-                most = max(most, free - run.free)
+            for of, left_free in run.free.items():
+                taken = max(free.get(of, left_free) - left_free, run.taken.get(of, 0))
+                most[of] = max(most.get(of, 0), taken)
             free = run.free
+            self._on_gpu |= bool(run.taken)
         return ready
 
     def warm(
@@ -232,8 +240,19 @@ class Timing(Entries):
         )
 
     def drop(self, name: str, failure: Failure, folder: Path | None = None) -> None:
-        """Report and record a failure of a cell, which is not timed any more."""
+        """Report and record a failure of a cell, which is not timed any more.
+
+        One that fails in its turns beside others on a GPU may lack memory, whatever it says: it has
+        one more chance, alone, from the next round on.
+        """
+        beside = folder is None and self._tournament.alive
         folder = folder or self._folder_of(name)
+        if beside and self._on_gpu and name not in self._alone:
+            self._alone.add(name)
+            self._folders.remove(folder)
+            again = "it may lack memory, and is alone from the next round on"
+            self._screen.note(f"{name}: {failure.cause}; {again}")
+            return
         self._failed(Outcome(failure.code, (failure,)), folder)
         cell = self._cells.pop(name)
         if folder not in self._folders:

@@ -1,12 +1,15 @@
-"""How much of the CPU time other programs used during a turn."""
+"""How much of the CPU time other programs used during a turn, and whether they used its GPU."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from ninefold.machine import gpu_driver
 
 IDLE = (3, 4)  # fields of a CPU in /proc/stat: idle, and waiting for a disk
 PROCESS_CLOCK = 2  # of the clocks that Linux has for each process: the CPU time of its threads
@@ -61,3 +64,38 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
     cpus = [line[1:] for line in lines if line and line[0] in names]
     idle = sum(int(cpu[field]) for cpu in cpus for field in IDLE) / os.sysconf("SC_CLK_TCK")
     return idle, own, len(cpus)
+
+
+def others_on_gpus(since: float, is_ours: Callable[[int], bool]) -> bool:
+    """Return whether processes that are not ours computed since then on a GPU where ours did.
+
+    By NVIDIA's driver, which samples a few times in a second. False where it does not tell, as
+    under WSL and of parts of a GPU (MIG), and in a container that numbers processes anew.
+    since: Unix time. is_ours: of the id of a process.
+    """
+    for computed in _computed_on_gpus(since) if gpu_driver() else ():
+        ours = {pid for pid in computed if is_ours(pid)}
+        if ours and computed - ours:
+            return True
+    return False
+
+
+def _computed_on_gpus(since: float) -> Iterator[set[int]]:
+    """Of each GPU of this host, the ids of processes that have computed there since then."""
+    import pynvml
+
+    with suppress(pynvml.NVMLError):  # there is no library
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with suppress(pynvml.NVMLError):  # it has no sample, or tells none
+                gpu: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
+                found = pynvml.nvmlDeviceGetProcessUtilization(gpu, int(1e6 * since))
+                yield {each.pid for each in found if each.smUtil}
+
+
+def parent_of(pid: int) -> int | None:
+    """The id of a process's parent; None where it has ended, or is of another container."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None

@@ -26,7 +26,7 @@ from ninefold.dataset import Dataset, Examples, Split, as_dataset, train_and_val
 from ninefold.dataset.arrays import ArraySpec, specs
 from ninefold.dataset.augmentation import Augmented
 from ninefold.dataset.cache import reader
-from ninefold.dataset.plan import LoaderPlan, plan
+from ninefold.dataset.plan import LoaderPlan, plan, started_processes
 from ninefold.engine.amp import Amp, verify
 from ninefold.engine.average import Average
 from ninefold.engine.batches import Batches, Preparation, evaluation_batch
@@ -80,6 +80,8 @@ from ninefold.train.trial import Trial
 from ninefold.train.warmup import WarmUp
 from ninefold.tree import leaves
 
+ABSENT = object()  # the value of a key that a job lacks
+
 
 def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any) -> Any:
     """The object that `node` describes. Raises ConfigError if it cannot be built.
@@ -99,11 +101,13 @@ def make(node: DictConfig | dict[str, Any], name: str, *first: Any, **given: Any
         ) from error
 
 
-def built_dataset(job: DictConfig, *splits: Split) -> Dataset:
+def built_dataset(job: DictConfig, context: RankContext, *splits: Split) -> Dataset:
     """The job's dataset, with the workers that read `splits`; all splits if none is named."""
-    dataset = as_dataset(make(job.dataset, "dataset"))
-    if job.loader.workers not in (0, "auto"):
-        dataset.start_workers(job.loader.workers, splits or dataset.splits, job.launch.timeout)
+    dataset, count = as_dataset(make(job.dataset, "dataset")), job.loader.workers
+    if count == "auto":
+        count = started_processes(context)
+    if count:
+        dataset.start_workers(count, splits or dataset.splits, job.launch.timeout)
     return dataset
 
 
@@ -211,12 +215,12 @@ def running(
 ) -> Iterator[TrainingRun]:
     """The run of a frozen job; in the block this process is one of its processes.
 
-    job_yaml, how: see `training`. changes: values of keys, by dotted name.
+    job_yaml, how: see `training`. changes: values of keys that the job has, by dotted name.
     """
     job = OmegaConf.create(job_yaml)
     assert isinstance(job, DictConfig)
-    with open_dict(job):
-        for key, value in (changes or {}).items():
+    for key, value in (changes or {}).items():
+        if OmegaConf.select(job, key, default=ABSENT) is not ABSENT:
             OmegaConf.update(job, key, value, merge=False)
     parallel, amp = begin(job)
     with parallel.join() as context:
@@ -355,7 +359,7 @@ def training(
 def data_of(at: Setup, cache: Mapping[str, str] | None) -> Data:
     """Read the job's data, and plan how. Every process must call it."""
     job, device = at.job, at.context.device
-    dataset = built_dataset(job)
+    dataset = built_dataset(job, at.context)
     layout = memory_format(wanted_format(job), dataset.shape, at.amp, device, at.parallel.shards)
     read = reader(dataset, cache)
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
@@ -382,6 +386,7 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     if context.replicas > 1 and context.rank == 0:
         mean_loss = trial.has_mean_loss(train, data.augment, job.seed)
     del trial  # its copies are as large as the network
+    at.amp.cast(model)
     computed = at.amp.wrap(predicting(job, trained))
     if job.compile.mode is not None:
         computed = Compiled(computed, job.compile.mode)
@@ -546,7 +551,7 @@ def examples_and_preparation(
     The layout is the name of the memory format of inputs and weights. shards: whether the parallel
     strategy does.
     """
-    dataset = built_dataset(job, "test")
+    dataset = built_dataset(job, context, "test")
     layout = memory_format(wanted_format(job), dataset.shape, amp, context.device, shards)
     return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
 

@@ -63,6 +63,7 @@ def evaluate(spec: RunSpec) -> None:
         trial = build.trial_of(job, found.model, task, context)
         differentiates = trial.evaluation(examples, prepare, names)
         del trial  # its copies are as large as the network
+        amp.cast(found.model)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
         how = build.loader_plan(job, [examples], parallel, context)
         result = evaluation.evaluate(

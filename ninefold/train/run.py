@@ -99,11 +99,14 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
     threads = run.parallel.all_reduce_sum(
         torch.tensor(torch.get_num_threads(), device=context.device)
     )
+    rounded = in_tf32(context.device)
     return {
         **identity(job.choices, job),
         "dtype": amp.dtype,
+        "weights": amp.weights,
         "grad_scaler": amp.scaler,
-        "tf32": in_tf32(context.device),
+        "tf32": rounded["products"],
+        "tf32_convolutions": rounded["convolutions"],
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and context.device.type == "cuda",
         "processes": context.world_size,
@@ -194,7 +197,7 @@ def announce(run: TrainingRun, notes: list[str]) -> None:
     context, job, amp = run.context, run.job, run.amp
     named = identity(job.choices, job)
     scaler = ", GradScaler enabled" if amp.scaler else ""
-    tf32 = ", TF32" if in_tf32(context.device) else ""
+    tf32 = "".join(f", TF32 {what}" for what, is_so in in_tf32(context.device).items() if is_so)
     parameters = sum(p.numel() for p in run.state.model.parameters())
     lines = [
         f"parallel={job.choices.parallel}: {context.world_size} process(es), "

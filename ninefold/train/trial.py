@@ -26,7 +26,15 @@ from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Preparation
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Task
-from ninefold.errors import ConfigError, DataError, Failure, located, memory_failure
+from ninefold.errors import (
+    NOT_DETERMINISTIC,
+    ConfigError,
+    DataError,
+    Failure,
+    located,
+    memory_failure,
+    text_of,
+)
 from ninefold.model import not_a_tensor, picked
 from ninefold.tree import call, each, rows, shapes
 
@@ -86,6 +94,8 @@ class Trial:
                 error = self._error_of_step(batch)
             if error is None:
                 continue
+            if NOT_DETERMINISTIC in text_of(error):
+                raise error  # which is about a key, and not about the model
             found = located(error)
             if batch is not two:
                 raise ConfigError(

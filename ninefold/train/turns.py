@@ -21,13 +21,15 @@ from typing import Any
 import torch
 
 from ninefold.config.spec import RunSpec
+from ninefold.engine.amp import has_tf32
 from ninefold.engine.divergence import mean_loss
 from ninefold.engine.loop import stepper
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.training import Step
-from ninefold.machine import available_memory
+from ninefold.machine import WSL, available_memory
 from ninefold.measure.devices import disturbances
+from ninefold.process import poll_until
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
@@ -36,7 +38,15 @@ from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import choose_threads
 from ninefold.tree import Tree
 
+HOST, GPU = "host", "gpu"  # whose memory is meant
+CONTEXT = 2**29  # bytes that CUDA takes on a GPU for a process, besides its tensors
+WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
+KEPT_WSL = 0.2  # share of a GPU's memory that is left free under WSL
 WARM_UP_SECONDS = 1.0  # of warm-up steps, after which two of them suffice
+
+# The launcher sees a process that hangs, and how long one is stopped between turns is not bounded:
+# NCCL's watchdog would count that time as the collective's that was last.
+NO_LIMIT = {"parallel.timeout": 1e7}  # seconds
 
 WITHOUT_FILES: dict[str, Any] = {
     "logger": {}, "numerics": None, "profile": False, "checkpoint.every": None,
@@ -54,7 +64,7 @@ def take_turns(spec: RunSpec) -> None:
     launcher = spec.launcher
     assert launcher is not None
     threads = {} if spec.threads is None else {"threads": spec.threads}
-    with without_files(spec, Stop(), threads) as run:
+    with without_files(spec, Stop(), {**NO_LIMIT, **threads}) as run:
         context = run.context
         notes = facts(spec, run)
         if context.rank == 0:
@@ -67,12 +77,18 @@ def take_turns(spec: RunSpec) -> None:
         notes += filter(None, [said])
         batches = endless(run)
         steps = 0
+        context.synchronize()
+        if context.device.type == "cuda":
+            poll_until(
+                lambda: False, WATCHED
+            )  # until NCCL's watchdog has seen the end of what is in flight
         launcher.send({**ready(run), "one_thread": said})
         while "steps" in (message := launcher.recv()):
             if message["lead"]:
                 timed(run, step, batches, message["lead"])
+            began = time.time()
             seconds = timed(run, step, batches, message["steps"])
-            notes = [*dict.fromkeys([*notes, *disturbances(context.gpus)])]
+            notes = [*dict.fromkeys([*notes, *disturbances(context.gpus, began)])]
             if message["counted"]:
                 steps += message["steps"]
             launcher.send(seconds / message["steps"])
@@ -93,20 +109,29 @@ def take_turns(spec: RunSpec) -> None:
 def ready(run: TrainingRun) -> dict[str, Any]:
     """What the launcher is told when this process waits for its first turn.
 
-    stoppable: whether it may be stopped meanwhile. free: see `free_memory`. processes: ids of this
-    one and of those that read for it. step_seconds: of a warm-up step. alone: whether it does
-    what one process without a strategy does. computes: of runs of one strategy, those that have
-    the same of these repeat each other's work.
+    stoppable: whether it may be stopped meanwhile. free, taken: see `free_memory` and
+    `taken_memory`. processes: ids of this one and of those that read for it. step_seconds: of a
+    warm-up step. alone: whether it does what one process without a strategy does. computes: of runs
+    of one strategy, those that have the same of these repeat each other's work.
     """
     children = [child.pid for child in multiprocessing.active_children()]
     amp, device = run.amp, run.context.device
     return {
         "stoppable": make_stoppable(),
         "free": free_memory(run.context),
+        "taken": taken_memory(run.context),
         "processes": [os.getpid(), *filter(None, children)],
         "step_seconds": run.warmup.step_seconds,
         "alone": isinstance(run.parallel, Single) or run.parallel.no_op(run.context),
-        "computes": (amp.dtype, amp.full_float32(device), amp.scaler and amp.dtype == "float16"),
+        "computes": (
+            *(
+                amp.dtype,
+                amp.weights,
+                amp.full_float32(device),
+                bool(amp.tf32) and has_tf32(device),
+            ),
+            amp.scaler and amp.dtype == "float16",
+        ),
     }
 
 
@@ -190,8 +215,20 @@ def make_stoppable() -> bool:
     return True
 
 
-def free_memory(context: RankContext) -> int | None:
-    """Bytes that are free on the device of this process that has least of them, if known."""
-    if context.device.type != "cuda":
-        return available_memory()
-    return min(torch.cuda.mem_get_info(index)[0] for index in context.gpus)
+def taken_memory(context: RankContext) -> dict[str, int]:
+    """Bytes that this process has taken at most on one of its GPUs, its context included."""
+    reserved = [torch.cuda.max_memory_reserved(index) for index in context.gpus]
+    return {GPU: CONTEXT + max(reserved)} if reserved else {}
+
+
+def free_memory(context: RankContext) -> dict[str, int]:
+    """Bytes that are free on the host, and on the GPU of this process that has least, if known.
+
+    Under WSL a part of a GPU is not counted: Windows does not refuse what exceeds it, it swaps.
+    """
+    kept = KEPT_WSL if os.path.exists(WSL) else 0.0
+    host, gpus = available_memory(), map(torch.cuda.mem_get_info, context.gpus)
+    found = {} if host is None else {HOST: host}
+    if left := [int(free - kept * total) for free, total in gpus]:
+        found[GPU] = min(left)
+    return found

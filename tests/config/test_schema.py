@@ -32,8 +32,9 @@ def test_an_option_has_keys_of_the_schema_with_their_defaults(path):
         key = find(f"{group}.{name}")
         assert key is not None or group not in OURS, f"{group}.{name} is not in the schema"
         assert isinstance(value, dict) or breach(f"{group}.{name}", value) == []
-        # Runs that were stored without model.output mean null, an option means what its model has.
-        if key is not None and key.default is not BY_OPTION and name != "output":
+        # Runs that were stored without these mean the default, an option means what it is.
+        own = name in ("output", "weights")
+        if key is not None and key.default is not BY_OPTION and not own:
             assert value == key.default
             assert type(value) is type(key.default)
 

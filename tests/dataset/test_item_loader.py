@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 import torch
 
 from ninefold.dataset.item_loader import shared
-from ninefold.dataset.loader import HostSource
+from ninefold.dataset.loader import HostSource, one_ahead
 from ninefold.dataset.mapped import Mapped
-from ninefold.dataset.plan import on_host
+from ninefold.dataset.plan import on_host, processes_ahead
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
@@ -90,6 +91,31 @@ def test_processes_read_a_users_class_if_it_is_asked_for_them():
         ResourceError, match=r"loader.workers=2: 5 slots of 2.11 kB are 10.6 kB; 2.5"
     ):
         on_host(other.load("train"), 8, ALONE, workers=2, **{**options, "free": 10_000})
+
+
+def test_on_a_gpu_processes_read_a_users_class_unless_another_number_is_asked_for():
+    gpu = RankContext(0, 1, torch.device("cuda", 0), local_size=2)
+    assert processes_ahead(gpu, 8) == 3
+    assert processes_ahead(gpu, 128) == 16
+    assert processes_ahead(gpu, 1) == processes_ahead(ALONE, 8) == 0
+    options: Any = {"share": 0.25, "pinned": False, "free": None, "cores": 8}
+    examples = mapped(1, "Digits").load("train")
+    assert on_host(examples, 8, gpu, workers="auto", **options).workers == 3
+
+
+def test_a_thread_that_reads_ahead_changes_no_batch_of_a_set_nor_of_another_meanwhile():
+    dataset = mapped(2, "Digits", moves=False)
+    rows = [np.arange(n, n + 4) for n in range(0, 20, 4)]
+    train, test = (dataset.load(split).reader for split in BOTH)
+    assert train is not None
+    assert test is not None
+    expected = [[tensor.clone() for tensor in batch] for batch in train(rows)]
+    found = []
+    with closing(one_ahead(train(rows))) as reading:
+        for batch in reading:
+            found.append(batch)
+            assert same([*test(rows)], expected)
+    assert same(found, expected)
 
 
 def test_workers_are_forked_before_anything_is_read_and_never_again():

@@ -3,6 +3,7 @@
 import math
 import os
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from ninefold.engine.training import PeakMemory
 from ninefold.measure import devices
 from ninefold.measure.devices import Load
 from ninefold.result import ON_GPU
+from ninefold.tournament import neighbors
 
 CPU = torch.device("cpu")
 MIB = 2**20
@@ -57,25 +59,54 @@ def test_the_load_of_gpus_is_what_the_driver_said_after_a_second_of_training(mon
     assert all(map(math.isnan, Load([0]).gpus))
 
 
-def test_other_programs_on_a_gpu_and_clocks_that_are_held_down_are_told(monkeypatch):
-    others = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    pids, reasons = [os.getpid()], [0x1]
-    nvml = SimpleNamespace(
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: [SimpleNamespace(pid=p) for p in pids],
-        nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: reasons[0],
+@pytest.fixture
+def driver(monkeypatch):
+    """NVIDIA's, of one GPU. computed: percent by process. reasons: for lower clocks."""
+
+    def utilization(gpu: int, since: int) -> list[SimpleNamespace]:
+        assert since == 5_000_000  # microseconds
+        return [SimpleNamespace(pid=pid, smUtil=used) for pid, used in found.computed.items()]
+
+    found = SimpleNamespace(
+        computed={},
+        reasons=0x1,
+        NVMLError=ValueError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetProcessUtilization=utilization,
+        nvmlDeviceGetCurrentClocksEventReasons=lambda gpu: found.reasons,
     )
-    monkeypatch.setattr(devices, "_gpu", lambda index: (nvml, index))
+    monkeypatch.setitem(sys.modules, "pynvml", found)
+    monkeypatch.setattr(neighbors, "gpu_driver", lambda: True)
+    monkeypatch.setattr(devices, "_gpu", lambda index: (found, index))
+    return found
+
+
+def test_a_strangers_program_that_computed_on_the_gpu_is_told(driver, monkeypatch):
+    stranger = subprocess.Popen(["sleep", "60"])
     try:
-        assert devices.disturbances([0]) == []  # of this session, and an idle GPU
-        pids.append(others.pid)
-        assert devices.disturbances([0]) == [f"{ON_GPU}other programs were there."]
-        reasons[0] = 0x4 | 0x20
-        assert len(devices.disturbances([0, 1])) == 2
-        assert devices.disturbances([]) == []
+        driver.computed = {os.getpid(): 60, stranger.pid: 0}  # it is only there
+        assert devices.disturbances([0], 5.0) == []
+        driver.computed[stranger.pid] = 30
+        assert devices.disturbances([0], 5.0) == [devices.OTHERS]
+        assert devices.disturbances([], 5.0) == []
+        monkeypatch.setattr(os, "getppid", os.getpid)  # another cell's process is no stranger
+        assert devices.disturbances([0], 5.0) == []
     finally:
-        others.kill()
-        others.wait()
-    assert len(devices.disturbances([0])) == 1  # what is no process here is nobody's
+        stranger.kill()
+        stranger.wait()
+    driver.computed = {stranger.pid: 60}  # numbers of another container: who is ours is not known
+    assert devices.disturbances([0], 5.0) == []
+
+
+def test_a_gpu_at_its_power_limit_is_not_called_hot(driver):
+    driver.reasons = 0x4
+    (power,) = devices.disturbances([0, 0], 5.0)
+    driver.reasons = 0x20
+    (heat,) = devices.disturbances([0], 5.0)
+    assert ("power limit" in power, "heat" in heat) == (True, True)
+    assert power.startswith(ON_GPU)
 
 
 @pytest.mark.gpu

@@ -313,6 +313,58 @@ def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: S
     assert "timed in 2 groups" in done.stdout
 
 
+FULL = """
+from ninefold.errors import ConfigError
+from ninefold.launch import turns
+from ninefold.main import main
+
+start, take, alive = turns.TurnTaker.__init__, turns.TurnTaker.turn, []
+
+def started(self, spec, processes, name="", *more):
+    if name in LACKS and alive:
+        raise ConfigError("model", "net", "it cannot find an engine; one is needed; get one")
+    start(self, spec, processes, name, *more)
+    self.free, self.taken = {"gpu": FREE}, {"gpu": 10}
+    alive.append(self)
+
+def taken(self, turn):
+    if self.name in FAILS and len(alive) > 1:
+        raise ConfigError("model", "net", "it failed; nothing is known; see the log")
+    return take(self, turn)
+
+def close(self):
+    self._workers.close()
+    alive.remove(self) if self in alive else None
+
+turns.TurnTaker.__init__, turns.TurnTaker.turn, turns.TurnTaker.close = started, taken, close
+main("train")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("free", "lacks", "fails", "alive"),
+    [
+        (12, (), (), [3, 3]),  # not even a second one is begun
+        (13, (), (), [1, 1]),
+        (13, ("none-bf16",), (), [2, 2]),
+        (13, (), ("none-bf16",), [1, 2]),
+    ],
+    ids=["full", "room", "lacks", "fails"],
+)
+def test_on_a_gpu_what_fails_beside_others_is_tried_once_more_alone(
+    shell: Shell, free: int, lacks: tuple[str], fails: tuple[str], alive: list[int]
+) -> None:
+    code = FULL.replace("FREE", str(free)).replace("LACKS", str(lacks)).replace("FAILS", str(fails))
+    done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"), forked=True,
+                     env={"PYTHONPATH": str(ROOT)})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    runs = [len(results) for results in turns(shell.folder).values()]
+    assert runs == ([2, 2, 1] if fails else [2, 2, 2])
+    groups = max(alive)
+    assert (f"timed in {groups} groups" in done.stdout) is (groups > 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number",

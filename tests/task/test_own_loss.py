@@ -27,6 +27,19 @@ def test_the_tensors_of_a_loss_move_with_the_network(kind):
     assert {tensor.device.type for tensor in objective.buffers()} == {"meta"}
 
 
+class CountsOnCPU(Classification):
+    def measure(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.tensor([1.0, float(len(target))])
+
+
+def test_what_a_task_counts_on_the_cpu_is_summed_on_the_device_of_its_loss():
+    """NCCL sums nothing that is on a CPU."""
+    objective = Objective(nn.Linear(5, 5), CountsOnCPU(5)).to("meta")
+    inputs, targets = (tensor.to("meta") for tensor in batch())
+    _, sums = objective(inputs, targets, measure=True)
+    assert sums.device.type == "meta"
+
+
 def test_a_loss_of_torch_is_averaged_over_the_examples_whatever_its_reduction_was():
     output, target = batch()
     expected = F.cross_entropy(output, target, label_smoothing=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from inspect import signature
 from typing import Any
 
 import torch
@@ -13,12 +14,15 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from ninefold.engine.amp import Autocast
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import keep, share_buffers
 from ninefold.errors import ConfigError, one_line, text_of
 from ninefold.extensions.sharded.spread import Spread, count, named_in, nested
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)  # modules that compute nothing themselves
+# Modules that autocast lets compute in float32.
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 MIXED = "mixed torch.Tensor and DTensor"  # in what torch says of parameters that are not gathered
 
 
@@ -30,12 +34,16 @@ class FSDP(Spread):
     they are dropped. Gradients are averaged in parts. `timeout` is the process group's, in seconds.
 
     replicas: if several, the processes of a copy follow each other.
+    param_dtype: auto: parameters are gathered in the dtype of autocast, but for those of
+        normalization, which keep theirs. Autocast itself would keep a copy of all gathered ones
+        until the backward pass.
     """
 
     replicas: int = 1
     reshard_after_forward: bool = True
     units: str | Sequence[str] = "auto"
     least: int = 1_000_000
+    param_dtype: str = "auto"
     reduce_dtype: str | None = None
 
     def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
@@ -43,7 +51,7 @@ class FSDP(Spread):
             parameter.data = parameter.data.contiguous()  # others cannot be spread
         options: dict[str, Any] = {
             "mesh": self._mesh(context),
-            "mp_policy": MixedPrecisionPolicy(reduce_dtype=self._reduced),
+            "mp_policy": self._policy(model),
         }
         try:
             for unit in self._units(model):
@@ -58,9 +66,33 @@ class FSDP(Spread):
             ) from error
         return Sharded(model, self.units)
 
-    @property
-    def _reduced(self) -> torch.dtype | None:
-        return None if self.reduce_dtype is None else getattr(torch, self.reduce_dtype)
+    def _policy(self, model: nn.Module) -> MixedPrecisionPolicy:
+        """Autocast itself casts inputs, and the loss's are not cast. Raises ConfigError."""
+        reduced = None if self.reduce_dtype is None else getattr(torch, self.reduce_dtype)
+        computed = [each.dtype for each in model.modules() if isinstance(each, Autocast)]
+        if not computed or self.param_dtype != "auto":
+            return MixedPrecisionPolicy(reduce_dtype=reduced)
+        norms = [each for each in model.modules() if isinstance(each, NORMS)]
+        kept = {id(parameter) for each in norms for parameter in each.parameters()}
+        options: dict[str, Any] = {}
+        if kept and "param_dtype_override_fn" in signature(MixedPrecisionPolicy).parameters:
+            options["param_dtype_override_fn"] = lambda parameter: (
+                parameter.dtype if id(parameter) in kept else None
+            )
+        elif kept:
+            raise ConfigError(
+                "parallel.param_dtype",
+                self.param_dtype,
+                f"torch {torch.__version__} gathers all parameters of a unit in one dtype, and "
+                "normalization needs its own in float32; float32 is allowed here; set that, or "
+                "install torch 2.15",
+            )
+        return MixedPrecisionPolicy(
+            param_dtype=computed[0],
+            reduce_dtype=reduced or torch.float32,
+            cast_forward_inputs=False,
+            **options,
+        )
 
     def _mesh(self, context: RankContext) -> DeviceMesh:
         """The processes of the run: [replicas, processes of one], or those of the only copy."""

@@ -1,5 +1,7 @@
 """The keys of parallel=fsdp alone, and what it refuses."""
 
+from typing import Literal
+
 from ninefold.config.combinations import GRAPH_MODES, OTHER_MODES, Combination, Job
 from ninefold.extensions.sharded.spread_keys import SpreadKeys
 from ninefold.types import Count, FloatDtype, Units, Whole
@@ -19,6 +21,9 @@ class FSDPKeys(SpreadKeys, kw_only=True):
     network, and of lists in it, of at least `least` parameters."""
     least: Whole = 1_000_000
     """Parameters of a unit at least, with units=auto."""
+    param_dtype: Literal["auto", "float32"] = "auto"
+    """dtype in which parameters are gathered; auto: autocast's, but for those of normalization
+    (FSDP's mixed precision); float32: autocast keeps a copy of each until the backward pass."""
     reduce_dtype: FloatDtype | None = None
     """dtype in which gradients are averaged over processes; null: their own."""
 

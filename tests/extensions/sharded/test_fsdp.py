@@ -1,5 +1,6 @@
 """parallel=fsdp on real processes: what they hold, save, load and evaluate, and what it costs."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from ninefold.extensions.sharded.fsdp import FSDP, large
 from ninefold.extensions.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
-from tests.extensions.sharded.made import batch, made, network, plain
+from tests.extensions.sharded.made import Made, batch, made, network, plain
 from tests.parallel.ranks import on_ranks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -91,6 +92,48 @@ def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(options, 
         for name, value in values.items():
             assert torch.equal(value, again["optimizer"]["state"][index][name]), (index, name)
     assert kinds == ["DTensor"] * len(kinds)
+
+
+def saved_bytes(run: Made) -> int:
+    """Bytes of weights, not of activations, that a forward pass keeps for the backward pass."""
+    sizes, kept = {p.numel() for p in run.model.parameters() if p.ndim > 1}, []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        run.wrapped(*batch())
+    return sum(t.untyped_storage().nbytes() for t in kept if t.numel() in sizes)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=SLOW)])
+def test_in_a_short_precision_no_copy_of_gathered_weights_is_kept(dtype, tmp_path):
+    def run(param_dtype: str) -> int:
+        net = nn.Sequential(nn.Linear(64, 48), nn.LayerNorm(48), nn.Linear(48, 10))
+        model = Amp(dtype).wrap(nn.Sequential(nn.Flatten(), net))
+        with made(model, param_dtype=param_dtype, least=100, units=["1.0", "1.2"]) as it:
+            return saved_bytes(it)
+
+    found = {
+        name: on_ranks(2, partial(run, name), tmp_path)[0] for name in ("auto", "float32")
+    }  # fmt: skip
+    assert found["auto"] == 0 < found["float32"]
+
+
+def test_in_bf16_the_losses_are_those_of_ddp_within_its_rounding(tmp_path):
+    def run(kind: type[FSDP] | type[DDP]) -> tuple[list[float], set[torch.dtype]]:
+        options = {"least": 1000} if kind is FSDP else {}
+        strategy = kind(device="cpu", **options)  # type: ignore[arg-type]
+        with strategy.join() as context:
+            model = network()
+            objective = Objective(Amp("bfloat16").wrap(model), Classification(10))
+            wrapped = strategy.wrap(objective, context)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+            made = Made(strategy, context, model, wrapped, optimizer)
+            losses = [float(made.step(number)) for number in range(4)]
+            return losses, {p.dtype for p in model.parameters()}
+
+    (fsdp, dtypes), (ddp, _) = (
+        on_ranks(2, partial(run, kind), tmp_path)[0] for kind in (FSDP, DDP)
+    )
+    assert fsdp == pytest.approx(ddp, rel=2**-8)
+    assert dtypes == {torch.float32}
 
 
 def test_a_checkpoint_of_another_model_is_refused_on_every_process(tmp_path):
