@@ -395,11 +395,12 @@ def published(tiny: bool) -> Figures:
 @part(
     "2", 40,
     *(Expected(f"{amp}: a {what} keeps a bit", kept, kept, f"amp={amp} is not what it is called")
-      for amp, kept in (("fp32", 1), ("tf32", 0)) for what in ("product", "convolution")),
+      for what, kept_by in (("product", (1, 0, 1)), ("convolution", (1, 0, 0)))
+      for amp, kept in zip(("fp32", "tf32", "default"), kept_by, strict=True)),
     own=True,
 )  # fmt: skip
 def tf32(tiny: bool) -> Figures:
-    """Is fp32 IEEE, and tf32 TF32, by value?"""
+    """Is fp32 IEEE, tf32 TF32, and default TF32 in convolutions alone, by value?"""
     import torch
 
     from ninefold.engine.amp import Amp
@@ -407,10 +408,9 @@ def tf32(tiny: bool) -> Figures:
     kept, one = 1 + 2**-12, torch.eye(64, device=place())  # TF32 rounds it to 1
     image = torch.full((1, 64, 8, 8), kept, device=place())
     found = {}
-    for name in ("fp32", "tf32"):
-        Amp("float32", tf32=name == "tf32").pin()
-        product = (one * kept) @ one
-        convolved = torch.conv2d(image, one[:, :, None, None])
+    for name, rounds in (("fp32", False), ("tf32", True), ("default", None)):
+        Amp("float32", tf32=rounds).pin()
+        product, convolved = (one * kept) @ one, torch.conv2d(image, one[:, :, None, None])
         found[f"{name}: a product keeps a bit"] = bool((product.diagonal() == kept).all())
         found[f"{name}: a convolution keeps a bit"] = bool((convolved == kept).all())
     return found

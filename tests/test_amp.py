@@ -220,12 +220,11 @@ def test_on_a_gpu_what_is_said_of_tf32_is_what_products_show(monkeypatch):
     assert in_tf32(gpu) == {"products": False, "convolutions": False}
     assert fp32.notes(gpu) == []
     assert "products are not rounded to TF32" in tf32.notes(gpu)[0]
-    assert "convolutions are not rounded to TF32" in tf32.notes(gpu)[1]
     monkeypatch.setattr(Tensor, "__matmul__", rounded)
     assert not in_tf32(gpu)["products"]  # it is asked once in each mode
     _rounds.cache_clear()
     assert in_tf32(gpu)["products"]
-    assert len(tf32.notes(gpu)) == 1
+    assert not any("products" in note for note in tf32.notes(gpu))
     assert "products are nevertheless rounded to TF32" in fp32.notes(gpu)[0]
 
 

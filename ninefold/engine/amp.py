@@ -143,27 +143,23 @@ def has_tf32(device: torch.device) -> bool:
 
 
 def in_tf32(device: torch.device) -> dict[str, bool]:
-    """Return whether float32 products and convolutions on `device` are rounded to TF32 now, by
-    their values.
+    """Return whether float32 products on `device` are rounded to TF32 now, by their values, and
+    convolutions, by torch's setting: to try one would load cuDNN for networks without any.
     """
     if device.type != "cuda":
         return {"products": False, "convolutions": False}
     backends: Any = torch.backends
     return {
-        "products": _rounds(device, "products", backends.cuda.matmul.fp32_precision),
-        "convolutions": _rounds(device, "convolutions", backends.cudnn.conv.fp32_precision),
+        "products": _rounds(device, backends.cuda.matmul.fp32_precision),
+        "convolutions": has_tf32(device) and backends.cudnn.conv.fp32_precision == MODES[True],
     }
 
 
 @cache
-def _rounds(device: torch.device, what: str, mode: str) -> bool:
+def _rounds(device: torch.device, mode: str) -> bool:
     """`in_tf32`, once in each of torch's modes: its memory must not be in a training's peak."""
     value = torch.full((1024, 1024), 1 + 2**-12, device=device)  # 1 in TF32
-    same = torch.eye(1024, device=device)
-    if what == "products":
-        return not torch.equal(value @ same, value)
-    value, same = value.view(16, 1024, 8, 8), same.view(1024, 1024, 1, 1)
-    return not torch.equal(nn.functional.conv2d(value, same), value)
+    return not torch.equal(value @ torch.eye(1024, device=device), value)
 
 
 class Autocast(nn.Module):

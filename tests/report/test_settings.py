@@ -35,7 +35,7 @@ def test_the_command_and_the_answer_print_the_same_settings(capsys) -> None:
     assert printed.strip() == Answer(RECORDED).settings("hf")
     assert main([str(RECORDED), "--settings", "keras"]) == 2
     assert "error: --settings=keras: it has no words" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="framework=keras: .*lightning, fabric, accelerate, hf"):
+    with pytest.raises(ConfigError, match=r"framework=keras: .*lightning, fabric, accelerate, hf"):
         Answer(RECORDED).settings("keras")
 
 
