@@ -131,7 +131,7 @@ def parser() -> Parser:
         "--precisions",
         metavar="P,P",
         help="compare one script in fp32, bf16, fp16 as Lightning, Fabric, accelerate or "
-        "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast",
+        "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast in bf16",
     )
     add(
         "--revisions",

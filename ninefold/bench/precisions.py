@@ -55,14 +55,15 @@ def require_effect(said: Mapping[str, Precision]) -> None:
     each = told[other[0]]
     where = f" ({each['line']})" if each["line"] else ""
     computed = {name: each["computes"] for name, each in told.items()}
-    if len({*computed.values()}) == 1 and len(told) > 1:
+    if other == ["fp16"] and each["framework"] is None:
+        wrong = "fp16 is not tried in a loop without a framework"
+        found = "the loop would need a GradScaler of its own"
+    elif len({*computed.values()}) == 1 and len(told) > 1:
         wrong = f"the script sets its precision itself{where}: the commands do not differ"
         found = f"all compute in {each['computes']}"
     else:
         wrong = f"{other[0]} computes in {each['computes']}{where}"
         found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
-    if each["framework"] is None and "fp16" in other:
-        found = "a loop without a framework needs a GradScaler of its own for fp16"
     raise ConfigError(
         OPTION,
         ",".join(said),

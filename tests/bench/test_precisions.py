@@ -60,7 +60,10 @@ def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> N
             {"fp32": said("float32"), "fp16": said("bfloat16", framework="lightning")},
             "fp16 computes in bfloat16; fp32: float32, fp16: bfloat16; take",
         ),
-        ({"fp32": said("float32"), "fp16": said("float32")}, "needs a GradScaler of its own"),
+        (
+            {"fp32": said("float32"), "fp16": said("float32")},
+            "fp16 is not tried in a loop without a framework; the loop would need a GradScaler",
+        ),
     ):
         with pytest.raises(ConfigError, match=words):
             require_effect(found)

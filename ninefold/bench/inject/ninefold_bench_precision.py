@@ -10,7 +10,7 @@ import os
 import sys
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
-DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+SHORT = {"bfloat16", "float16"}
 ARGUMENTS = {"precision", "mixed_precision", "bf16", "fp16", "fp16_full_eval", "bf16_full_eval"}
 CALLS = {"autocast", "GradScaler"}
 
@@ -53,16 +53,18 @@ class Watch:
         return found
 
     def wrap(self, torch, module):
-        """Give a network of a plain loop autocast, and float32 outputs, as accelerate does."""
-        if framework() or self.wanted not in DTYPES or "forward" in vars(module):
+        """Give a network of a plain loop autocast, and float32 outputs, as accelerate does.
+
+        Not in float16: the loop would need a GradScaler, whose time is a part of a step.
+        """
+        if framework() or self.wanted != "bf16" or "forward" in vars(module):
             return
-        kind = next((p.device.type for p in module.parameters()), "cpu")
-        dtype, forward = getattr(torch, DTYPES[self.wanted]), module.forward
+        kind, forward = next(module.parameters()).device.type, module.forward
         self.entered = True
 
         @functools.wraps(forward)
         def cast(*arguments, **keywords):
-            with torch.autocast(kind, dtype=dtype):
+            with torch.autocast(kind, dtype=torch.bfloat16):
                 found = forward(*arguments, **keywords)
             return in_float32(torch, found)
 
@@ -74,7 +76,7 @@ class Watch:
 
     def said(self):
         """What a step computed in: its dtype, None where it is not known; and who chose it."""
-        short = self.outputs & {*DTYPES.values()}
+        short = self.outputs & SHORT
         computes = min(short) if short else "float32" if self.outputs else None
         return {
             "computes": computes,
