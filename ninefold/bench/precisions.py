@@ -66,7 +66,7 @@ def require_effect(said: Mapping[str, Precision]) -> None:
         found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
     raise ConfigError(
         OPTION,
-        ",".join(said),
+        ",".join(name for name in DTYPES if name in said),
         wrong,
         found,
         "take that out of the script, or compare its own option: --each P=V,V with {P} in the "

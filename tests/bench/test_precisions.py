@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import pytest
@@ -77,7 +76,6 @@ def test_a_plain_loop_computes_in_each_precision_and_its_loss_in_float32(shell: 
     assert done.returncode in (0, 9), done.stderr
     seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, by autocast of the hook."
     assert seen in done.stdout
-    assert re.match(r"bf16 is ", done.stdout)
 
 
 @pytest.mark.slow
