@@ -77,10 +77,10 @@ def compare(
     forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
-    parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, bf16, autocast, scaler,
-        fp16. None: what differs on this machine and is safe without a score. On a CPU none and ddp
-        in fp32 and bf16; on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp
-        only on several.
+    parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, default (PyTorch's own),
+        bf16, autocast, scaler, fp16, bf16_weights. None: what differs on this machine and is safe
+        without a score. On a CPU none and ddp in fp32 and bf16; on a GPU fp32, tf32 and bf16, or
+        fp32 and scaler where it has no bf16; ddp only on several.
     minutes: of timing, for all configurations together. A second round is made even if it ends
         up to half a minute later, as one alone has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
