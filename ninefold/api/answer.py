@@ -104,12 +104,12 @@ class Answer:
         return answered(running.resuming(self.folder, minutes), self.folder, None, show)
 
     def settings(self, framework: str = "torch") -> str:
-        """Return the configuration in the words of a training loop, as text to paste: a command,
-        lines of Python, and what is not the same there.
+        """Return the answer's configuration as settings of a framework, as text to paste: a
+        command, lines of Python, and in what the framework differs from what was measured.
 
         framework: torch, lightning, fabric, accelerate or hf (Hugging Face's Trainer).
-        Raises ConfigError where the answer names no configuration, or the framework has no words
-        for it.
+        Raises ConfigError where the answer names no configuration, or the framework has no
+        settings for it.
         """
         return reports.settings(self._read.report.answer, framework, "framework")
 

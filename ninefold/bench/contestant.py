@@ -125,14 +125,12 @@ def free_port() -> int:
 class Precision(TypedDict):
     """What a command's first steps compute in.
 
-    computes, weights: dtypes; None: not known. framework: whose choice it is; None: a plain loop's.
-    autocast: whether the hook has entered it. line: where the script chooses.
+    computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
+    line: where the script chooses.
     """
 
     computes: str | None
-    weights: str | None
     framework: str | None
-    autocast: bool
     line: str | None
 
 

@@ -344,6 +344,7 @@ class Bench(Entries):
             if each.held.precision is not None:
                 found.precisions[each.name] = each.held.precision
         if len(found.precisions) == len(found.names):
+            found.precisions = {name: found.precisions[name] for name in found.names}
             require_effect(found.precisions)
 
     def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:

@@ -44,9 +44,10 @@ def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
 
 
 def require_effect(said: Mapping[str, Precision]) -> None:
-    """Raise ConfigError unless each command computes in the precision that it is named after.
+    """Raise ConfigError unless each command computes in its precision.
 
-    said: what each of them has said of its first steps. One that did not tell is believed.
+    said: by precision what its command reported of its first steps. Where it could not tell what it
+        computes in, it passes.
     """
     told = {name: each for name, each in said.items() if each["computes"] is not None}
     other = [name for name, each in told.items() if each["computes"] != DTYPES[name]]
@@ -66,7 +67,7 @@ def require_effect(said: Mapping[str, Precision]) -> None:
         found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
     raise ConfigError(
         OPTION,
-        ",".join(name for name in DTYPES if name in said),
+        ",".join(said),
         wrong,
         found,
         "take that out of the script, or compare its own option: --each P=V,V with {P} in the "
@@ -74,13 +75,13 @@ def require_effect(said: Mapping[str, Precision]) -> None:
     )
 
 
-def sentences(said: Mapping[str, Precision], names: Sequence[str]) -> Iterator[str]:
-    """One line on what the commands of these names compute in, and by whom."""
+def sentences(said: Mapping[str, Precision]) -> Iterator[str]:
+    """One line on what the commands compute in, and by whom."""
     if not said:
         return
     each = [
-        f"{name} in {said[name]['computes'] or 'a precision that is not known (torch.compile)'}"
-        for name in names
+        f"{name} in {found['computes'] or 'a precision that is not known (torch.compile)'}"
+        for name, found in said.items()
     ]
     first = next(iter(said.values()))
     by = f"as {first['framework']} chooses" if first["framework"] else "by autocast of the hook"

@@ -163,7 +163,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield f"{rounds} in new processes, {turns} turns; {starts}."
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
-    yield from precisions.sentences(found.precisions, found.names)
+    yield from precisions.sentences(found.precisions)
     if found.cuda and len(found.names) > 1 and not found.apart:
         yield "Each command started after the first step of the one before, as they use a GPU."
     if times.busy is not None and times.busy > OTHERS:

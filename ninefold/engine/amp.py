@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -77,12 +77,13 @@ class Amp:
 
     def cast(self, model: nn.Module) -> None:
         """Give the weights of `model`, in place, their dtype."""
+        if self.weights == "float32":
+            return
         norms = [each for each in model.modules() if isinstance(each, BATCH_NORM)]
         kept = {id(value) for each in norms for value in (*each.parameters(), *each.buffers())}
-        if self.weights != "float32":
-            for value in (*model.parameters(), *model.buffers()):
-                if value.is_floating_point() and id(value) not in kept:
-                    value.data = value.data.to(getattr(torch, self.weights))
+        for value in (*model.parameters(), *model.buffers()):
+            if value.is_floating_point() and id(value) not in kept:
+                value.data = value.data.to(getattr(torch, self.weights))
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """`model` computing in this dtype, with float32 outputs; dtype must not be auto."""
@@ -189,17 +190,16 @@ class Cast(nn.Module):
         self.dtype = dtype
 
     def forward(self, *inputs: Tensor, **named: Tensor) -> Any:
-        def cast(value: Any) -> Any:
-            is_float = isinstance(value, Tensor) and value.is_floating_point()
-            return value.to(self.dtype) if is_float else value
-
-        inputs, named = each(cast, inputs), each(cast, named)
-        return each(in_float32, self.model(*inputs, **named))
+        cast = partial(in_dtype, self.dtype)
+        return each(in_float32, self.model(*each(cast, inputs), **each(cast, named)))
 
 
-def in_float32(value: Any) -> Any:
-    """`value` as float32 where it is a tensor of floats."""
-    return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+def in_dtype(dtype: torch.dtype, value: Any) -> Any:
+    """`value` in `dtype` where it is a tensor of floats."""
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+in_float32 = partial(in_dtype, torch.float32)
 
 
 class CountingScaler(torch.amp.GradScaler):

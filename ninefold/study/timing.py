@@ -165,7 +165,7 @@ class Timing(Entries):
         if not self._tried_one_thread:  # what it finds is for all
             first = next((cell for cell in cells if self._has_one_process(cell, folder)), cells[0])
             cells.insert(0, cells.pop(cells.index(first)))
-        while cells and all(left >= RESERVE * most.get(of, 0) for of, left in free.items()):
+        while cells and all(there >= RESERVE * most.get(of, 0) for of, there in free.items()):
             cell = cells.pop(0)
             if ready and {cell.name, ready[-1].name} & self._alone:
                 break
@@ -190,8 +190,8 @@ class Timing(Entries):
                 self._recording.timing_threads = 1
                 self._screen.note(run.one_thread)
             self._note_work(cell, run)
-            for of, left_free in run.free.items():
-                taken = max(free.get(of, left_free) - left_free, run.taken.get(of, 0))
+            for of, there in run.free.items():
+                taken = max(free.get(of, there) - there, run.taken.get(of, 0))
                 most[of] = max(most.get(of, 0), taken)
             free = run.free
             self._on_gpu |= bool(run.taken)

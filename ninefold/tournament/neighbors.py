@@ -69,9 +69,9 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
 def others_on_gpus(since: float, is_ours: Callable[[int], bool]) -> bool:
     """Return whether processes that are not ours computed since then on a GPU where ours did.
 
-    By NVIDIA's driver, which samples a few times in a second. False where it does not tell, as
-    under WSL and of parts of a GPU (MIG), and in a container that numbers processes anew.
-    since: Unix time. is_ours: of the id of a process.
+    NVIDIA's driver tells, which samples a few times in a second. False where the driver cannot tell:
+    under WSL, for parts of a GPU (MIG), and in a container with process ids of its own.
+    since: Unix time. is_ours: whether the process with this id is ours.
     """
     for computed in _computed_on_gpus(since) if gpu_driver() else ():
         ours = {pid for pid in computed if is_ours(pid)}

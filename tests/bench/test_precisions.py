@@ -31,7 +31,7 @@ IN_FLOAT32 = f"{LOSS}\n    assert loss.dtype == torch.float32"
 
 
 def said(computes: str | None, **more: object) -> Precision:
-    found = {"weights": "float32", "framework": None, "autocast": False, "line": None, **more}
+    found = {"framework": None, "line": None, **more}
     return Precision(computes=computes, **found)  # type: ignore[typeddict-item]
 
 

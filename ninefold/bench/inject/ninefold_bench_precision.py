@@ -19,12 +19,12 @@ class Watch:
     """What the modules of the first training steps show, until `end`.
 
     wanted: fp32, bf16 or fp16. module: torch.nn.Module. outputs: dtypes that layers with weights
-    have returned. weights: theirs. entered: whether a network was given autocast.
+    have returned.
     """
 
     def __init__(self, wanted, module):
         self.wanted, self.module, self.call = wanted, module, module.__call__
-        self.outputs, self.weights, self.entered, self.depth = set(), set(), False, 0
+        self.outputs, self.depth = set(), 0
         watch = self
 
         @functools.wraps(self.call)
@@ -49,7 +49,6 @@ class Watch:
         weights = [p for p in module._parameters.values() if p is not None]
         if trains and weights and isinstance(found, torch.Tensor) and found.is_floating_point():
             self.outputs.add(str(found.dtype).partition(".")[2])
-            self.weights |= {str(p.dtype).partition(".")[2] for p in weights}
         return found
 
     def wrap(self, torch, module):
@@ -60,7 +59,6 @@ class Watch:
         if framework() or self.wanted != "bf16" or "forward" in vars(module):
             return
         kind, forward = next(module.parameters()).device.type, module.forward
-        self.entered = True
 
         @functools.wraps(forward)
         def cast(*arguments, **keywords):
@@ -80,9 +78,7 @@ class Watch:
         computes = min(short) if short else "float32" if self.outputs else None
         return {
             "computes": computes,
-            "weights": min(self.weights, default=None),
             "framework": framework(),
-            "autocast": self.entered,
             "line": line_of_choice(),
         }
 
