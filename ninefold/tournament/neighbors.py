@@ -69,7 +69,7 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
 def others_on_gpus(since: float, is_ours: Callable[[int], bool]) -> bool:
     """Return whether processes that are not ours computed since then on a GPU where ours did.
 
-    NVIDIA's driver tells, which samples a few times in a second. False where the driver cannot tell:
+    NVIDIA's driver samples that a few times in a second. False where the driver cannot tell:
     under WSL, for parts of a GPU (MIG), and in a container with process ids of its own.
     since: Unix time. is_ours: whether the process with this id is ours.
     """
