@@ -360,34 +360,47 @@ def turns(sitting: Sitting) -> None:
 )  # fmt: skip
 def clock(tiny: bool) -> Figures:
     """Does the inner clock measure what CUDA's events and torch's timer measure?"""
-    import torch
-    from torch.utils.benchmark import Timer
-
     from benchmarks.ours import stepping
 
-    large = (*RESNET, "amp=bf16", "batch_size=256", "dataset.train_count=12800")
-    nets = {"ConvNet": (*SMALL, "dataset.train_count=640"), "ResNet-18": large}
-    steps, found = 5 if tiny else 300, {}
+    nets = {
+        "ConvNet": (*SMALL, "dataset.train_count=64000"),
+        "ResNet-18": (*RESNET, "amp=bf16", "batch_size=256", "dataset.train_count=256000"),
+    }  # whose first epoch does not end: between epochs the clock pauses
+    found = {}
     for net, overrides in nets.items():
         job = nets["ConvNet"] if tiny else overrides
         with stepping((*job, "log_every=1000000")) as (run, take):
-            take(2)
             run.clock.stop()
-            before = run.clock.seconds
-            run.clock.start()
-            events = [torch.cuda.Event(enable_timing=True) for _ in "01" if place() == "cuda"]
-            for event in events[:1]:
-                event.record()
-            take(steps)
-            for event in events[1:]:
-                event.record()
-            run.clock.stop()
-            inner = run.clock.seconds - before
-            if events and (outer := events[0].elapsed_time(events[1])):
-                found[f"{net} over events"] = 1e3 * inner / outer
-            timed = Timer("take(steps)", globals={"take": take, "steps": steps}).timeit(1)
-            found[f"{net} over torch's timer"] = inner / timed.median
+            steps = partial(take, 5 if tiny else 300)
+            inner, events, timer = on_three_clocks(run.clock, steps)
+            if place() == "cuda":
+                found[f"{net} over events"] = inner / events
+            found[f"{net} over torch's timer"] = inner / timer
     return found
+
+
+def on_three_clocks(clock: Any, steps: Callable[[], None]) -> tuple[float, float, float]:
+    """Seconds of the same steps on the inner clock, between CUDA's events, by torch's timer."""
+    import torch
+    from torch.utils.benchmark import Timer
+
+    events = [torch.cuda.Event(enable_timing=True) for _ in "01" if place() == "cuda"]
+    inner = []
+
+    def run() -> None:
+        before = clock.seconds
+        clock.start()
+        for event in events[:1]:
+            event.record()
+        steps()
+        for event in events[1:]:
+            event.record()
+        clock.stop()
+        inner.append(clock.seconds - before)
+
+    taken = Timer("run()", globals={"run": run}).timeit(1).median  # it runs twice before
+    between = events[0].elapsed_time(events[1]) / 1e3 if events else math.nan
+    return inner[-1], between, taken
 
 
 @part("1", 45, same("convnext_large over milabench's", 0.15, "explain it"), own=True)
@@ -437,6 +450,16 @@ def precisions(sitting: Sitting) -> None:
     """Does a plain loop take the precisions that bench gives it?"""
     command = {"": sitting.command("plain", "")}
     compared(sitting, "precisions", sitting.size(0.6, 0.75), command, "--precisions", "fp32,bf16")
+
+
+@part("2", 60, works("amps: exit code"), Expected("cells", 4, 4, "a cell is missing"))
+def amps(sitting: Sitting) -> None:
+    """Do the precisions run that are not among the nine?"""
+    axes = ("parallel=none", sitting.size("amp=default,tf32,bf16,bf16_weights", "amp=fp32,bf16"))
+    budget = f"study.time_budget={sitting.size(0.4, 0.1)}"
+    folder = sitting.study("amps", *axes, *sitting.job(), budget)
+    if folder is not None:
+        sitting.figures["cells"] = len(steps_of(folder))
 
 
 @part("2", 60, works("groups: exit code"), Expected("cells", 4, 4, "a cell is missing"))
