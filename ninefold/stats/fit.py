@@ -4,13 +4,15 @@ The logarithm of the mean turn of a process is level of its cell + round + noise
 parts: what processes of one cell differ by, and the spread of its turns over their number. The
 first is found as Paule and Mandel (1982) do. A cell that is noisier than the others has its own
 variance raised, moderated as by Smyth (2004); a pair's degrees of freedom are Satterthwaite's
-(1946). benchmarks/LOG.md has what its constants were held against.
+(1946). Cells whose turns are quiet, as on a GPU that is the limit, are compared by their own rounds
+alone: what noisier cells do, or what is usual, says nothing of them. benchmarks/LOG.md has what its
+constants were held against.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
 import numpy as np
@@ -28,6 +30,8 @@ ENOUGH = 6.0  # degrees of freedom up to which that is added to what the rounds 
 OF_TURNS = 4.0  # degrees of freedom of all turns that are added to a cell's own
 LENT = 0.5  # times its own degrees of freedom that a cell borrows at most
 LEAST = 4.0  # degrees of freedom of a cell, borrowed ones with its own
+QUIET = 0.01  # sd of a turn below which its cell is quiet
+LEAST_QUIET = 4  # degrees of freedom from which quiet cells are known by themselves
 SMALLEST = 1e-8  # variance between processes: a clock can tell no less
 Copies = Sequence[tuple[int, int]]  # rows that do the same work, the first of a group before
 
@@ -43,6 +47,7 @@ class Fit:
     freedom: [cells], degrees of freedom of a cell's variance. most: those that no pair exceeds.
     part: int64 [cells]; levels of cells with other numbers cannot be compared.
     between: sd of what processes of one cell differ by.
+    quiet: the quiet cells and the fit of these alone; None: there are none beside others.
     """
 
     there: np.ndarray
@@ -54,9 +59,19 @@ class Fit:
     most: float
     part: Ints
     between: float
+    quiet: tuple[Ints, Fit] | None = None
 
     def of(self, rows: Array) -> tuple[Array, Array, Array]:
         """Return mean, standard error and degrees of freedom of contrasts [contrasts, cells]."""
+        found = self._of(rows)
+        if self.quiet is not None:
+            cells, own = self.quiet
+            inside = np.abs(rows).sum(axis=1) == np.abs(rows[:, cells]).sum(axis=1)
+            for every, of_quiet in zip(found, own.of(rows[np.ix_(inside, cells)]), strict=True):
+                every[inside] = of_quiet
+        return found
+
+    def _of(self, rows: Array) -> tuple[Array, Array, Array]:
         squares = (rows @ self.weights) ** 2 * self.variance
         share = squares @ np.eye(len(self.level))[self.cell]  # [contrasts, cells]
         total = share.sum(axis=1)
@@ -78,6 +93,19 @@ def fit(logs: Array, counts: Array, spread: Array, process: float = PROCESS) -> 
     counts: turns that it is the mean of. spread: variance of a turn over its mean squared; nan:
     not known. process: sd of what processes of a cell differ by, before any round.
     """
+    quiet = np.flatnonzero(_quiet(counts, spread))
+    if len(quiet) < 2:
+        return _fit(logs, counts, spread, process, ENOUGH)
+    own = _fit(logs[quiet], counts[quiet], spread[quiet], process, 0.0)
+    if own.most < LEAST_QUIET:
+        return _fit(logs, counts, spread, process, ENOUGH)
+    if len(quiet) == len(logs):
+        return own
+    return replace(_fit(logs, counts, spread, process, ENOUGH), quiet=(quiet, own))
+
+
+def _fit(logs: Array, counts: Array, spread: Array, process: float, enough: float) -> Fit:
+    """Return the fit of these; `process` is a prior of `enough` degrees of freedom, less theirs."""
     there = np.isfinite(logs)
     cells, rounds = logs.shape
     cell, number = np.nonzero(there)
@@ -88,7 +116,7 @@ def fit(logs: Array, counts: Array, spread: Array, process: float = PROCESS) -> 
     design[np.arange(len(y)), cell] = 1.0
     design[np.arange(len(y)), cells + number] = 1.0
     left = len(y) - np.linalg.matrix_rank(design) if len(y) else 0
-    lacking = max(ENOUGH - left, 0.0)
+    lacking = max(enough - left, 0.0)
     process = max(process, OF_FEW if rounds < FEW else 0.0)
     typical = float(np.median(known)) if len(y) else 0.0
 
@@ -185,10 +213,23 @@ def differences(found: Fit, copies: Copies = ()) -> Differences:
     )
 
 
+def _quiet(counts: Array, spread: Array) -> np.ndarray:
+    """bool [cells]: whether the turns of a cell are alike."""
+    squares, own = _squares(counts, spread)
+    found: np.ndarray = (own.sum(axis=1) > 0) & (squares.sum(axis=1) < QUIET**2 * own.sum(axis=1))
+    return found
+
+
+def _squares(counts: Array, spread: Array) -> tuple[Array, Array]:
+    """The squares of what turns differ by, and their degrees of freedom, of each process."""
+    own = np.where(np.isfinite(spread), counts - 1, 0.0)
+    return own * np.nan_to_num(spread), own
+
+
 def _of_turns(spread: Array, counts: Array) -> Array:
     """The variance of each process's logarithm by its turns; 0 where no spread is known."""
-    weight = np.where(np.isfinite(spread), counts - 1, 0.0)
-    squares, own = weight * np.nan_to_num(spread), weight.sum(axis=1)
+    squares, weight = _squares(counts, spread)
+    own = weight.sum(axis=1)
     pooled = squares.sum() / max(own.sum(), 1.0)
     of_turn = (squares.sum(axis=1) + OF_TURNS * pooled) / (own + OF_TURNS)
     found: Array = of_turn[:, None] / counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -68,7 +69,8 @@ IN_A_THREAD = (
 
 
 def environment() -> dict[str, str]:
-    return {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    return {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
 
 
 def as_file(shell: Shell, code: str) -> list[str]:

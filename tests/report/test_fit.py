@@ -59,6 +59,24 @@ def test_a_noisier_cell_has_wider_intervals_and_the_others_do_not() -> None:
     assert np.median(seen.error[of_last]) > 1.3 * np.median(seen.error[~of_last])
 
 
+def on_a_gpu(rng: np.random.Generator) -> Array:
+    """Times of turns of three cells that the GPU limits and of four that wait for the host."""
+    limited = Noise(process=0.001, turn=0.003).turns(rng, 3, 15)
+    waiting = Noise(process=0.02, turn=0.08).turns(rng, 4, 15)
+    return np.concatenate([limited, waiting])
+
+
+def test_quiet_cells_are_compared_by_their_own_rounds_and_the_others_as_without_them() -> None:
+    turns = on_a_gpu(np.random.default_rng(0))[:, :3]
+    mean = turns.mean(axis=2)
+    known = np.log(mean), np.full_like(mean, 15), turns.var(axis=2, ddof=1) / mean**2
+    every, alone = differences(fit(*known)), differences(fit(*(each[:3] for each in known)))
+    quiet = every.second < 3
+    assert every.reach(0.05)[quiet] == pytest.approx(alone.reach(0.05))
+    assert every.reach(0.05)[quiet].max() < 0.01
+    assert every.reach(0.05)[~quiet].min() > 0.02
+
+
 def test_cells_that_no_round_links_are_not_compared() -> None:
     nan = np.nan
     table = np.array([[0.0, 0.1, nan, nan], [nan, 0.0, 0.2, nan], [nan, nan, nan, 0.3]])
@@ -126,5 +144,9 @@ def test_in_few_of_60_studies_is_a_verdict_false_at_any_look_and_intervals_hold_
     ends = [play([0.0] * 9, Noise().turns(rng, 9), "all", stop=False) for _ in range(count)]
     assert sum(end.false for end in ends) / count <= 0.05
     assert np.mean([end.held for end in ends]) >= 0.95
+    for cells, process in ((2, 0.001), (2, 0.03), (3, 0.01)):
+        turns = (Noise(process, turn=0.003).turns(rng, cells) for _ in range(count))
+        ends = [play([0.0] * cells, each, "all", stop=False) for each in turns]
+        assert sum(end.false for end in ends) / count <= 0.05
     apart = [play(NINE, Noise().turns(rng, 9), "all", stop=False) for _ in range(count)]
     assert np.mean([end.held for end in apart]) >= 0.95
