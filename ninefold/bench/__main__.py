@@ -21,6 +21,7 @@ from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.trial import Trial
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -42,7 +43,7 @@ EXAMPLES = """examples:
   ninefold bench --env old/.venv --env new/.venv -- python train.py
   ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
       'python a.py --seed {seed}' 'python b.py --seed {seed}'
-  ninefold bench --why 'python train.py'
+  ninefold bench --try 'python train.py' --minutes 4
 """
 RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
@@ -122,10 +123,10 @@ def parser() -> Parser:
         "fills a GPU, and for steps that wait for a clock",
     )
     add(
-        "--why",
+        "--try",
         action="store_true",
-        help="compare one command with copies of it that lack a "
-        "part: reading data, averaging gradients, the optimizer, threads",
+        help="try what may make one command faster: loader workers, threads, autocast to bf16, "
+        "channels_last, a fused optimizer, torch.compile; and what each part of a step costs",
     )
     add(
         "--precisions",
@@ -243,16 +244,19 @@ def run(words: Sequence[str]) -> None:
         made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
         at_end(cleanup_commands(made))
         check_out(made, asked.link, asked.setup)
-        commands = finished(with_twins(of_revisions(given, made), asked), asked)
+        given = of_revisions(given, made)
+        if asked.precisions:
+            given = in_precisions(given[0], asked.precisions.split(","))
+        commands = finished(given, asked)
         (judged if asked.score else timed)(commands, asked, keep)
 
 
 # Options that do not go with others: what they would mean is not clear, or not done.
 EXCLUDED = {
-    "score": ("max_slowdown", "markdown", "whole", "why", "step", "apart"),
-    "whole": ("why", "step", "apart"),
-    "why": ("max_slowdown", "markdown", "name", "revisions"),
-    "precisions": ("score", "whole", "why", "name", "revisions"),
+    "score": ("max_slowdown", "markdown", "whole", "try", "step", "apart"),
+    "whole": ("try", "step", "apart"),
+    "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
+    "precisions": ("score", "whole", "try", "name", "revisions"),
 }
 
 
@@ -316,6 +320,10 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
     if asked.whole:
         WholeRuns(found, keep).run()
+    elif getattr(asked, "try"):
+        trial = Trial(commands[0], found, keep, bool(RANKS.search(commands[0].text)))
+        trial.run()
+        found.helps = trial.helps()
     else:
         Bench(found, keep).run()
     print(summary.text(found, keep), file=shown(asked))
@@ -357,10 +365,12 @@ def with_values(asked: Namespace) -> list[Command]:
                 f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
-    for option in ("revisions", "why", "precisions"):
+    for option in ("revisions", "try", "precisions"):
         if getattr(asked, option) and len(texts) != 1:
             raise ConfigError(
-                f"--{option}", len(texts), "so many commands were given; it takes one; give one"
+                f"--{option}",
+                len(texts),
+                "so many commands were given; it takes one; give one",
             )
     return [Command(text, step=asked.step) for text in texts]
 
@@ -371,19 +381,6 @@ def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:
         replace(given[0], name=copy.name, folder=copy.folder, variables=copy.variables, copy=copy)
         for copy in made
     ] or given
-
-
-def with_twins(given: list[Command], asked: Namespace) -> list[Command]:
-    """With --why: the command, a copy of it, and its twins. With --precisions: it in each."""
-    if asked.precisions:
-        return in_precisions(given[0], asked.precisions.split(","))
-    if not asked.why:
-        return given
-    twins = [twin for twin in summary.TWINS if twin != "no-sync" or RANKS.search(given[0].text)]
-    return [
-        *(replace(given[0], name=name) for name in (summary.AS_IT_IS, summary.COPY)),
-        *(replace(given[0], name=twin, twin=twin) for twin in twins),
-    ]
 
 
 def finished(given: list[Command], asked: Namespace) -> list[Command]:
@@ -403,7 +400,7 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 f"{len(values)} for {count} commands; one for each is allowed; give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    if count < 2:
+    if count < 2 and not getattr(asked, "try"):
         raise ConfigError(
             "arguments",
             given[0].text,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -54,7 +54,8 @@ class Command:
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
-    compute in. twin: what the hook leaves out. copy: the revision that it is of.
+    compute in. twin: what the hook leaves out. cure: what it changes, "none" only to look. copy:
+    the revision that it is of.
     """
 
     text: str
@@ -64,6 +65,7 @@ class Command:
     step: str | None = None
     precision: str | None = None
     twin: str | None = None
+    cure: str | None = None
     copy: Copy | None = None
 
     def failure(self, *sentence: str) -> ConfigError:
@@ -105,6 +107,7 @@ class Command:
             "NINEFOLD_BENCH_STEP": self.step,
             "NINEFOLD_BENCH_PRECISION": self.precision,
             "NINEFOLD_BENCH_TWIN": self.twin,
+            "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
@@ -134,6 +137,26 @@ class Precision(TypedDict):
     line: str | None
 
 
+class Script(TypedDict):
+    """What a script has of what may make it faster, as its first step shows.
+
+    loader, optimizer, network: FILE:LINE where they are made or first called; None: there is none.
+    workers: of its first loader. threads: that compute. fused, convolutions, compiled: whether it
+    has them. cuda: whether it uses a GPU. computes: in which dtype; None: not known.
+    """
+
+    loader: str | None
+    optimizer: str | None
+    network: str | None
+    workers: int | None
+    threads: int | None
+    fused: bool | None
+    convolutions: bool
+    compiled: bool
+    cuda: NotRequired[bool]
+    computes: NotRequired[str | None]
+
+
 class Hello(TypedDict):
     """What a rank says of itself."""
 
@@ -143,6 +166,7 @@ class Hello(TypedDict):
     cuda: bool
     modules: list[str]
     precision: Precision | None
+    script: Script | None
 
 
 class Answer(TypedDict):
@@ -225,6 +249,22 @@ class Contestant:
         """What it has said of the precision of its first steps."""
         found: Precision | None = self._hellos[0]["precision"]
         return found
+
+    @property
+    def script(self) -> Script | None:
+        """What it has said of what may make it faster."""
+        hello = self._hellos[0]
+        if hello["script"] is None:
+            return None
+        computes = hello["precision"] and hello["precision"]["computes"]
+        found: Script = hello["script"].copy()
+        found["cuda"], found["computes"] = hello["cuda"], computes
+        return found
+
+    @property
+    def first_step_seconds(self) -> float:
+        """Seconds from its start until its first step ended."""
+        return self._first - self._began
 
     def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
         """Train `lead` steps and then as many timed ones as are asked for.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
 from ninefold.bench.precisions import require_effect
 from ninefold.bench.screen import Screen
+from ninefold.errors import Failure
 from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.fit import PROCESS
@@ -53,6 +54,17 @@ IN_CPU = " in CPU time"
 OF_SEVERAL = 0.05  # as `PROCESS`, where a command has several processes
 
 
+class Helps(NamedTuple):
+    """What makes a command faster.
+
+    lines: what is said. notes: what was not tried to its end. cures: those that are named, as data.
+    """
+
+    lines: Sequence[str]
+    notes: Sequence[str]
+    cures: Sequence[Mapping[str, Any]]
+
+
 @dataclass
 class Found:
     """What was found, and how.
@@ -66,7 +78,8 @@ class Found:
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. starts, seconds: that starts took, and all. rounds: that
     were complete. beside_on_gpu: turns in which other programs computed on a command's GPU.
-    precisions: what commands said of theirs. looks: the share of the time at each look, by rounds.
+    precisions: what commands said of theirs. helps: of `--try`, what is said, and as data.
+    looks: the share of the time at each look, by rounds.
     """
 
     commands: Sequence[Command]
@@ -91,6 +104,7 @@ class Found:
     beside_on_gpu: int = 0
     precisions: dict[str, Precision] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
+    helps: Helps | None = None
 
     @property
     def names(self) -> list[str]:
@@ -284,22 +298,27 @@ class Alive:
 class Bench(Entries):
     """Compares commands in turns: the entries of a tournament.
 
-    found: what is to be found. keep: the folder for their output.
+    found: what is to be found. keep: the folder for their output. of_budget: what is other than
+    `budget_of` says.
     """
 
-    def __init__(self, found: Found, keep: Path) -> None:
+    def __init__(self, found: Found, keep: Path, **of_budget: Any) -> None:
         self.found, self._keep, self.done = found, keep, found.rounds
-        self._commands = {command.name: command for command in found.commands}
-        self.marking = {name: {*MARKS} for name in self._commands}
-        self._budget = budget_of(60.0 * found.minutes)
-        self._tournament = Tournament(self, self._budget, lambda: rule.Look(found.is_enough()))
+        self.marking = defaultdict[str, set[str]](lambda: {*MARKS})
+        self._budget = replace(budget_of(60.0 * found.minutes), **of_budget)
+        self._tournament = Tournament(self, self._budget, lambda: rule.Look(self.is_enough()))
         found.log, found.looks = self._tournament.log, self._tournament.looks
         self.screen = Screen(self._budget.seconds)
+        self.failed = dict[str, Failure]()  # commands that are left out, and why
 
     def run(self) -> None:
         """Make the rounds. Raises Failure; KeyboardInterrupt, when the commands have ended."""
         with closing(self.screen):
             self._tournament.run()
+
+    def is_enough(self) -> bool:
+        """Whether the answer is known."""
+        return self.found.is_enough()
 
     @property
     def names(self) -> Sequence[str]:
@@ -317,25 +336,42 @@ class Bench(Entries):
         try:
             while len(alive) < len(names):
                 spent = time.monotonic() - began - sum(each.pace.late for each in alive)
-                first = number == 0 and self.found.by == "time" and len(names) > 1
+                first = self.looks(names, number)
                 quick = first and spent < ONE_BY_ONE * self._budget.seconds
                 cuda = any(each.held.said["cuda"] for each in alive) or self.found.cuda
                 at_once = names[len(alive) : len(alive) + 1 if quick or cuda else None]
                 these = list[Alive]()
                 for name in at_once:
-                    these.append(Alive(self, self._commands[name], number, self._keep))
+                    command = next(each for each in self.found.commands if each.name == name)
+                    these.append(Alive(self, command, number, self._keep))
                     alive.append(these[-1])
                 self._await(these, [each.name for each in alive])
-                self._sees_precisions(these)
-                for each in these:
-                    each.prepare(looks=first)
+                self.arrived([each for each in these if each.name not in self.failed])
+                for each in [each for each in these if each.name not in self.failed]:
+                    with self.failing(each):
+                        each.prepare(looks=first)
+                alive = [each for each in alive if each.name not in self.failed]
+                names = [name for name in names if name not in self.failed]
         except BaseException:
             for each in alive:
                 each.close()
             raise
         return alive
 
-    def _sees_precisions(self, these: Sequence[Alive]) -> None:
+    def looks(self, names: Sequence[str], number: int) -> bool:
+        """Whether it is looked what a pause does to those that start."""
+        return number == 0 and self.found.by == "time" and len(names) > 1
+
+    @contextmanager
+    def failing(self, each: Alive) -> Iterator[None]:
+        """Around what may fail because of a command: `drop` raises it, or goes on without it."""
+        try:
+            yield
+        except Failure as failure:
+            self.drop(each.name, failure)
+            each.close()
+
+    def arrived(self, these: Sequence[Alive]) -> None:
         """Note in which precision commands compute. Raises ConfigError if it is not what it was
         to be.
         """
@@ -352,7 +388,10 @@ class Bench(Entries):
         waiting = {each.name: each for each in these}
 
         def arrived() -> bool:
-            for each in [each for each in waiting.values() if each.held.arrived()]:
+            for each in [*waiting.values()]:
+                with self.failing(each):
+                    if not each.held.arrived():
+                        continue
                 del waiting[each.name]
             self._shows_starts(names, waiting.keys())
             return not waiting

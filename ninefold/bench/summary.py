@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench import precisions
-from ninefold.bench.engine import IN_CPU, Found
+from ninefold.bench.engine import IN_CPU, Found, Helps
 from ninefold.bench.gate import rounds_needed
 from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
@@ -24,14 +24,6 @@ OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER = "a quieter machine"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
-# `bench --why`: the command and its copy, and what each twin of it does without.
-AS_IT_IS, COPY = "as it is", "copy"
-TWINS = {
-    "batch": "Without reading data",
-    "no-sync": "Without averaging gradients over ranks",
-    "no-optimizer": "Without the optimizer",
-    "threads=1": "With one thread",
-}
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
 
 
@@ -83,8 +75,10 @@ def ending(found: Found, times: Times) -> str:
         minutes = minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1))
         return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
     open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
-    if AS_IT_IS in found.names:
-        return f"{part_that_costs_most(found, pairs)}, {after}{next_for(found, open_)}"
+    if found.helps is not None:
+        names = ", ".join(str(pair.second) for pair in open_)
+        head = f"Not decided for {names}" if open_ else "Decided"
+        return f"{head} {after}: {best_of(found.helps)}{next_for(found, open_)}"
     if not open_:
         said = "; ".join(compared(pair, found.same, found.what) for pair in pairs)
         tie = all(pair.verdict == "tie" for pair in pairs)
@@ -105,16 +99,12 @@ def next_for(found: Found, pairs: Sequence[Pair]) -> str:
     return f"; next: {f'--minutes {max(more):g}' if enough else QUIETER}."
 
 
-def part_that_costs_most(found: Found, pairs: Sequence[Pair]) -> str:
-    """Of `--why`: without which part the command is fastest, and for which it is not decided."""
-    open_ = [pair.second for pair in pairs if pair.verdict in UNDECIDED and pair.second != COPY]
-    shown_ = [pair for pair in pairs if pair.verdict == "faster" and pair.second != COPY]
-    but = f"Not decided for {', '.join(open_)}: " if open_ else "Decided: "
-    if not shown_:
-        return f"{but}no part is shown to cost time"
-    most = max(shown_, key=lambda pair: pair.speedup or 1.0)
-    name = str(most.second)
-    return f"{but}{TWINS.get(name, name).lower()} it is {shown(most.speedup)} times as fast"
+def best_of(helps: Helps) -> str:
+    """Of `--try`: what helps most."""
+    if not helps.cures:
+        return "nothing is shown to help"
+    best = helps.cures[0]
+    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast"
 
 
 def needed(found: Found, pair: Pair) -> int | None:
@@ -164,6 +154,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     yield from precisions.sentences(found.precisions)
+    yield from () if found.helps is None else found.helps.notes
     if found.cuda and len(found.names) > 1 and not found.apart:
         yield "Each command started after the first step of the one before, as they use a GPU."
     if times.busy is not None and times.busy > OTHERS:
@@ -171,7 +162,8 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
-    if found.by == "time" and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
+    told_in_cpu = found.by == "time" and found.helps is None
+    if told_in_cpu and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").against_baseline:
             if pair.speedup is not None:
                 yield f"{clause(pair, found.settings, IN_CPU)}."
@@ -195,14 +187,6 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
                 f"at the end of a round than at its start: compared are its first {last}."
             )
-
-
-def why(found: Found, times: Times) -> Iterator[str]:
-    """How fast each twin of a command is, and whether its copy is as fast."""
-    for pair in times.against_baseline:
-        name, sure = pair.second, f"{found.settings.confidence:g} % interval {interval(pair)}"
-        what = "A copy of the command" if name == COPY else f"{TWINS.get(name, name)} it"
-        yield f"{what} is {shown(pair.speedup)} times as fast{found.what} ({sure})."
 
 
 def paced(found: Found) -> str:
@@ -236,7 +220,9 @@ def first_lines(found: Found, times: Times) -> list[str]:
             f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
             "no turn: add --apart, which pauses no command for another, or --whole."
         ]
-    return [*why(found, times)] if AS_IT_IS in found.names else [sentence(found, times)]
+    if found.helps is not None and not is_early(found, times):
+        return [*found.helps.lines]
+    return [sentence(found, times)]
 
 
 def text(found: Found, keep: Path) -> str:
@@ -297,6 +283,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
             }
             for pair in times.pairs
         ],
+        "cures": found.helps and found.helps.cures,
         "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,
         "turns": [

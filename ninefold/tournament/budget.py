@@ -30,7 +30,8 @@ class Budget:
         share of the round before. room: share of a planned round that has to be left for another
         one; room_of_last: the same, of the round before. whole: whether what is left is divided
         into whole rounds.
-    turns: of each contestant in a round; None: as many as there is time for. equal: all have as
+    turns: of each contestant in a round; None: as many as there is time for. first_turns: of each
+        in the first round, at least. equal: all have as
         many, which fit into the time `usual` times.
     alike: those whose steps differ by this factor at most have equal numbers of them in a turn.
     cut: seconds after which a contestant takes no more turns in a round once it has `least_turns`;
@@ -51,6 +52,7 @@ class Budget:
     room_of_last: float = 0.0
     whole: bool = False
     turns: int | None = None
+    first_turns: int = 0
     equal: bool = False
     alike: float = 1.25
     cut: float = math.inf
@@ -122,7 +124,8 @@ class Budget:
             return dict.fromkeys(takes, before or blocks_of_round(int(left / sum(takes.values()))))
         if self.turns is not None:
             return dict.fromkeys(takes, self.turns)
-        return turn_counts(takes, max(training, 1e-9))
+        found = turn_counts(takes, max(training, 1e-9))
+        return found if before else {n: max(k, self.first_turns) for n, k in found.items()}
 
     def stretches(
         self,

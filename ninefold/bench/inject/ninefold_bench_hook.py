@@ -17,6 +17,7 @@ from _thread import get_ident
 from time import perf_counter, process_time, sleep
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
+CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
@@ -37,6 +38,11 @@ def loaded(module):
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
+    if os.environ.get(CURE):
+        import ninefold_bench_cures
+
+        STEPS.seen_of_script = ninefold_bench_cures.said
+        ninefold_bench_cures.change(os.environ[CURE], module)
     if module.__name__ == MODULE and os.environ.get(PRECISION):
         import ninefold_bench_precision
 
@@ -98,7 +104,8 @@ class Steps:
     after a marked step on a GPU, whose end is waited for. workers: of the last loader.
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
     last turn. used: devices at the turn's begin: to ask for them takes time of its end.
-    watch: sees in which precision the first steps compute, if that is asked for.
+    watch: sees in which precision the first steps compute, if that is asked for. seen_of_script:
+    returns what the script has of the cures, if that is.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
 
@@ -108,7 +115,7 @@ class Steps:
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
-        self.used, self.watch = [], None
+        self.used, self.watch, self.seen_of_script = [], None, None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -240,6 +247,7 @@ class Steps:
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
             "precision": self.watch and self.watch.said(),
+            "script": self.seen_of_script and self.seen_of_script(),
         }
 
     def send(self, message):
@@ -250,9 +258,10 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
-        watch = self.watch
+        watch, seen = self.watch, self.seen_of_script
         self.__init__()
         self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
+        self.seen_of_script = seen
 
     def capturing(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""

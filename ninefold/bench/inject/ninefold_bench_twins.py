@@ -8,15 +8,13 @@ def change(twin, module):
     """Change a module of torch that was loaded, if it is what the twin changes.
 
     twin: "batch" (a loader hands out its first batch again and again), "no-sync" (gradients are not
-    averaged over ranks), "no-optimizer" (weights stay), or "threads=N".
+    averaged over ranks), or "no-optimizer" (weights stay).
     """
-    name, _, value = twin.partition("=")
     changed, call = {
         "batch": ("torch.utils.data.dataloader", one_batch),
         "no-sync": ("torch.nn.parallel.distributed", no_sync),
         "no-optimizer": ("torch.optim.optimizer", no_optimizer),
-        "threads": ("torch.optim.optimizer", functools.partial(threads, value)),
-    }[name]
+    }[twin]
     if module.__name__ == changed:
         call(module)
 
@@ -60,9 +58,3 @@ def no_optimizer(module):
         return hooked(same_weights)
 
     module.Optimizer.profile_hook_step = staticmethod(without)
-
-
-def threads(value, module):
-    import torch
-
-    torch.set_num_threads(int(value))

@@ -1,0 +1,145 @@
+"""What may make a training script faster: a change each, and the line of the script for it.
+
+`ninefold bench --try` has the script run with each of them, in turns beside the script as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ninefold.bench.contestant import Command, Script
+from ninefold.bench.precisions import VARIABLES
+from ninefold.machine import computes_in_bfloat16
+
+AS_IT_IS = "as it is"
+TOGETHER = " + "  # between the names of cures that are tried together
+
+
+@dataclass(frozen=True)
+class Cure:
+    """A change. kind: of cures of one kind one is enough.
+
+    does: how a sentence on it begins. line: what to write. where: which line of the script that is
+    about: a key of Script. bound: the part of a step that it makes faster, as a name in BOUNDS.
+    lacks: why it does not apply to a script, None if it does. alters: whether numbers are rounded
+    otherwise.
+    """
+
+    name: str
+    kind: str
+    does: str
+    line: str
+    where: str
+    lacks: Callable[[Script], str | None]
+    bound: str | None = None
+    alters: bool = False
+
+
+# What a part of a step costs: the command without it. By name: how a sentence begins, and the twin.
+READING, AVERAGING, OPTIMIZER = "no reading", "no averaging", "no optimizer"
+BOUNDS = {
+    READING: ("Without reading any data", "batch"),
+    AVERAGING: ("Without averaging gradients over ranks", "no-sync"),
+    OPTIMIZER: ("Without the optimizer", "no-optimizer"),
+}
+
+
+def of_machine(cores: int) -> list[Cure]:
+    """All that may help on a machine with so many cores."""
+    workers = dict.fromkeys((1 if cores < 3 else 2, min(cores, 8)))
+    threads = dict.fromkeys(n for n in (1, cores // 2, cores) if n)
+    found = [
+        Cure(
+            f"workers={n}", "workers", f"Loading with {n} worker{'s' * (n > 1)}",
+            f"DataLoader(..., num_workers={n}, persistent_workers=True)",
+            "loader", _lacks_loader, READING,
+        )
+        for n in workers
+    ]  # fmt: skip
+    found += [
+        Cure(
+            f"threads={n}", "threads", f"With {n} thread{'s' * (n > 1)}",
+            f"torch.set_num_threads({n})", "network", _has_threads(n),
+        )
+        for n in threads
+    ]  # fmt: skip
+    return [
+        *found,
+        Cure(
+            "bf16", "bf16", "With autocast to bfloat16",
+            "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass",
+            "network", _lacks_bfloat16, alters=True,
+        ),
+        Cure(
+            "channels_last", "channels_last", "In channels_last",
+            "model.to(memory_format=torch.channels_last), and so the images", "network",
+            lambda script: None if script["convolutions"] else "no convolution",
+        ),
+        Cure(
+            "fused", "fused", "With a fused optimizer", "fused=True in the optimizer",
+            "optimizer", _lacks_optimizer, OPTIMIZER,
+        ),
+        Cure(
+            "compile", "compile", "Compiled", "model.compile()", "network",
+            lambda script: "already there" if script["compiled"] else None, alters=True,
+        ),
+    ]  # fmt: skip
+
+
+def _lacks_loader(script: Script) -> str | None:
+    if script["workers"] is None:
+        return "no DataLoader"
+    return "already there" if script["workers"] else None
+
+
+def _lacks_optimizer(script: Script) -> str | None:
+    if script["fused"] is None:
+        return "no optimizer of PyTorch that can be"
+    return "already there" if script["fused"] else None
+
+
+def _has_threads(count: int) -> Callable[[Script], str | None]:
+    def lacks(script: Script) -> str | None:
+        if script["cuda"]:
+            return "the GPU computes"
+        return "already there" if script["threads"] == count else None
+
+    return lacks
+
+
+def _lacks_bfloat16(script: Script) -> str | None:
+    if script["computes"] in ("bfloat16", "float16"):
+        return "already there"
+    if not script["cuda"] and not computes_in_bfloat16():
+        return "the processor has no instructions for it"
+    return None
+
+
+def with_cures(command: Command, cures: Sequence[Cure]) -> Command:
+    """The command with these changes."""
+    names = [cure.name for cure in cures]
+    changed = replace(
+        command,
+        name=TOGETHER.join(names),
+        cure=",".join(name for name in names if name != "bf16") or "none",
+        precision=None,
+    )
+    if "bf16" not in names:
+        return changed
+    chosen = {variable: said["bf16"] for variable, said in VARIABLES.items()}
+    return replace(changed, precision="bf16", variables={**command.variables, **chosen})
+
+
+def as_it_is(command: Command) -> Command:
+    """The command, of which the hook says what it has of the cures."""
+    return replace(command, name=AS_IT_IS, cure="none", precision="fp32")
+
+
+def without_parts(command: Command, ranks: bool) -> list[Command]:
+    """The command without each part. ranks: whether it may have several."""
+    return [
+        replace(command, name=name, twin=twin)
+        for name, (_, twin) in BOUNDS.items()
+        if ranks or name != AVERAGING
+    ]

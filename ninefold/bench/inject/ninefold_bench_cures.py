@@ -1,0 +1,159 @@
+"""Changes one thing of a training script that may make it faster, and sees what the script has.
+
+Each change is what one line of the script would be: so what it brings is what that line brings.
+"""
+
+import functools
+import inspect
+import os
+import sys
+
+# What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
+# which they were made or first called; None: there was none. workers, threads: numbers. fused,
+# convolutions, compiled: whether the script has them.
+SEEN = {
+    "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
+    "fused": None, "convolutions": False, "compiled": False,
+}  # fmt: skip
+
+
+def change(cures, module):
+    """Change a module of torch that was loaded, if it is what a cure changes, and look at it.
+
+    cures: of "workers=N", "threads=N", "compile", "channels_last", "fused", and "none", with commas
+    between them.
+    """
+    wanted = {name: value for name, _, value in (cure.partition("=") for cure in cures.split(","))}
+    if module.__name__ == "torch.utils.data.dataloader":
+        see_loaders(module.DataLoader, int(wanted.get("workers", 0)))
+    if module.__name__ == "torch.optim.optimizer":
+        see_optimizers(module.Optimizer, "fused" in wanted)
+    if module.__name__ == "torch.nn.modules.module":
+        see_networks(module.Module, wanted)
+
+
+def see_loaders(loader, workers):
+    """Have loaders that read in the process itself read in so many others."""
+    make = loader.__init__
+
+    @functools.wraps(make)
+    def made(self, *arguments, **keywords):
+        given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
+        own = given.get("num_workers", 0)
+        if SEEN["loader"] is None:
+            SEEN["loader"], SEEN["workers"] = line_of_script(), own
+        if workers and not own:
+            given.update(num_workers=workers, persistent_workers=True)
+        made_as(make, given)
+
+    loader.__init__ = made
+
+
+def see_optimizers(optimizer, fused):
+    """Have PyTorch's own optimizers that have one fused kernel use it."""
+
+    def seen(cls, **keywords):
+        super(optimizer, cls).__init_subclass__(**keywords)
+        if cls.__module__.startswith("torch.optim.") and "__init__" in vars(cls):
+            see_optimizer(cls, fused)
+
+    optimizer.__init_subclass__ = classmethod(seen)
+
+
+def see_optimizer(cls, fused):
+    make = cls.__init__
+    has = "fused" in inspect.signature(make).parameters
+
+    @functools.wraps(make)
+    def made(self, *arguments, **keywords):
+        given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
+        if type(self) is cls and has and SEEN["optimizer"] is None:
+            SEEN["optimizer"], SEEN["fused"] = line_of_script(), bool(given.get("fused"))
+        if type(self) is cls and has and fused and not given.get("foreach"):
+            given["fused"] = True
+        made_as(make, given)
+
+    cls.__init__ = made
+
+
+def made_as(make, given):
+    """Call an __init__ with the arguments that `inspect` has bound."""
+    keywords = dict(given)
+    make(keywords.pop("self"), **{**keywords.pop("kwargs", {}), **keywords})
+
+
+def see_networks(kind, wanted):
+    """Change each network at the first call in which it trains."""
+    call, depth, known = kind.__call__, [0], set()
+
+    @functools.wraps(call)
+    def called(self, *arguments, **keywords):
+        import torch
+
+        outermost, trains = not depth[0], torch.is_grad_enabled() and self.training
+        if outermost and trains and id(self) not in known and any(True for _ in self.parameters()):
+            known.add(id(self))
+            look(torch, self)
+            if "threads" in wanted:
+                torch.set_num_threads(int(wanted["threads"]))
+            if "channels_last" in wanted:
+                in_channels_last(torch, self)
+            if SEEN["compiled"] or "compile" in wanted:
+                kind.__call__ = call  # the compiler would stumble over `called`
+            if "compile" in wanted:
+                self.compile()
+        depth[0] += 1
+        try:
+            return call(self, *arguments, **keywords)
+        finally:
+            depth[0] -= 1
+
+    kind.__call__ = called
+    SEEN["end"] = lambda: setattr(kind, "__call__", call)
+
+
+def look(torch, network):
+    """Note what a network is."""
+    convolution = torch.nn.modules.conv._ConvNd
+    for module in network.modules():
+        SEEN["convolutions"] |= isinstance(module, convolution)
+        compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None)
+        SEEN["compiled"] |= bool(compiled)
+    SEEN["network"] = SEEN["network"] or line_of_script()
+    SEEN["threads"] = torch.get_num_threads()
+
+
+def in_channels_last(torch, network):
+    """Give a network, and the images that it gets, the layout of channels last."""
+    layout, forward = torch.channels_last, network.forward
+    network.to(memory_format=layout)
+
+    def turned(value):
+        images = isinstance(value, torch.Tensor) and value.dim() == 4
+        return value.contiguous(memory_format=layout) if images else value
+
+    @functools.wraps(forward)
+    def of_images(*arguments, **keywords):
+        given = {name: turned(value) for name, value in keywords.items()}
+        return forward(*map(turned, arguments), **given)
+
+    network.forward = of_images
+
+
+def line_of_script():
+    """`FILE:LINE` of the innermost call that is in no installed package; None: there is none."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        others = (os.path.dirname(os.__file__), os.path.dirname(__file__))
+        installed = "site-packages" in file or file.startswith(others)
+        if not installed and os.path.exists(file):
+            return f"{os.path.relpath(file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None
+
+
+def said():
+    """What was seen; networks are called as before."""
+    SEEN.pop("end", lambda: None)()
+    return SEEN

@@ -1,0 +1,161 @@
+"""`ninefold bench --try` changes one thing of a script at a time, and says which line helps."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+from ninefold.bench.contestant import INJECT, Command, Script
+from ninefold.bench.cures import AS_IT_IS, as_it_is, of_machine, with_cures
+from tests.conftest import Shell
+
+HAS = """
+import json
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 4))
+loader = DataLoader(torch.randn(64, 3, 8, 8), batch_size=8)
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+model(next(iter(loader)))
+layout = torch.channels_last
+print(json.dumps({
+    "workers": loader.num_workers, "persistent": loader.persistent_workers,
+    "threads": torch.get_num_threads(), "fused": bool(optimizer.defaults["fused"]),
+    "lr": optimizer.defaults["lr"], "compiled": model._compiled_call_impl is not None,
+    "channels_last": model[0].weight.is_contiguous(memory_format=layout),
+}))
+"""
+WITHOUT = {"workers": 0, "persistent": False, "fused": False, "lr": 1e-3, "compiled": False,
+           "channels_last": False}  # fmt: skip
+SLOW_ITEMS = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset):
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.full((32,), float(index % 7))
+
+
+if __name__ == "__main__":
+    model = torch.nn.Linear(32, 8)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    for rows in DataLoader(Rows(), batch_size=8):
+        optimizer.zero_grad()
+        model(rows).square().mean().backward()
+        optimizer.step()
+"""
+LOADER_LINE = 1 + SLOW_ITEMS[: SLOW_ITEMS.index("DataLoader(Rows()")].count("\n")
+
+
+def script(**named: object) -> Script:
+    plain = {
+        "loader": "train.py:9", "optimizer": "train.py:10", "network": "train.py:12", "workers": 0,
+        "threads": 2, "fused": False, "convolutions": True, "compiled": False, "cuda": False,
+        "computes": "float32",
+    }  # fmt: skip
+    return Script(**{**plain, **named})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("cure", "has", "why"),
+    [
+        ("workers=2", {"workers": 4}, "already there"),
+        ("workers=2", {"workers": None}, "no DataLoader"),
+        ("threads=2", {}, "already there"),
+        ("threads=1", {"cuda": True}, "the GPU computes"),
+        ("bf16", {"computes": "bfloat16"}, "already there"),
+        ("channels_last", {"convolutions": False}, "no convolution"),
+        ("fused", {"fused": True}, "already there"),
+        ("fused", {"fused": None}, "no optimizer of PyTorch that can be"),
+        ("compile", {"compiled": True}, "already there"),
+        ("workers=2", {}, None),
+        ("threads=1", {}, None),
+        ("bf16", {"cuda": True}, None),
+        ("compile", {}, None),
+    ],
+)
+def test_what_a_script_has_or_cannot_use_is_not_tried(
+    cure: str, has: dict[str, object], why: str | None
+) -> None:
+    (found,) = [each for each in of_machine(4) if each.name == cure]
+    assert found.lacks(script(**has)) == why
+
+
+def test_cures_are_tried_together_in_one_command() -> None:
+    cures = {cure.name: cure for cure in of_machine(4)}
+    made = with_cures(Command("python train.py"), [cures["workers=4"], cures["bf16"]])
+    assert made.name == "workers=4 + bf16"
+    assert (made.cure, made.precision) == ("workers=4", "bf16")
+    assert made.variables["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    seen = as_it_is(Command("python train.py"))
+    assert (seen.name, seen.cure, seen.variables) == (AS_IT_IS, "none", {})
+
+
+@pytest.mark.parametrize(
+    ("cure", "changes"),
+    [
+        ("none", {}),
+        ("workers=2", {"workers": 2, "persistent": True}),
+        ("threads=1", {"threads": 1}),
+        ("channels_last", {"channels_last": True}),
+        ("fused", {"fused": True}),
+        ("compile", {"compiled": True}),
+        ("workers=1,fused", {"workers": 1, "persistent": True, "fused": True}),
+    ],
+)
+def test_a_cure_changes_what_its_line_would_and_nothing_else(
+    shell: Shell, cure: str, changes: dict[str, object]
+) -> None:
+    (shell.folder / "train.py").write_text(HAS)
+    hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CURE": cure}
+    once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
+    done = shell.run("train.py", env={**hook, **once, "PYTHONPATH": str(INJECT)})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {**WITHOUT, "threads": 2, **changes}
+
+
+@pytest.mark.slow
+def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(SLOW_ITEMS)
+    file = shell.folder / "found.json"
+    options = ("--try", "--minutes=2.5", f"--json={file}", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", *options)
+    assert done.returncode == 0, done.stderr
+    line = rf"num_workers=\d, persistent_workers=True\), train.py:{LOADER_LINE}"
+    assert re.search(
+        rf"Loading with \d workers? it is .*: DataLoader\(\.\.\., {line}\.", done.stdout
+    )
+    assert "Without reading any data it would be" in done.stdout
+    assert "channels_last (no convolution)" in done.stdout
+    best, *_ = json.loads(file.read_text())["cures"]
+    assert best["name"].startswith("workers=")
+    assert best["low"] > 1.2
+
+
+@pytest.mark.slow
+def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell: Shell) -> None:
+    fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'fused', 'no fused'\n"
+    (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
+    done = shell.run(
+        "-m", "ninefold", "bench", "--try", "--minutes=0.5", f"{sys.executable} train.py"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fused (it fails" in done.stdout
+
+
+def test_options_that_name_commands_do_not_go_with_it(shell: Shell) -> None:
+    for option in ("--name=a", "--max-slowdown=3%", "--whole"):
+        done = shell.run("-m", "ninefold", "bench", "--try", option, "true")
+        assert done.returncode == 2
+        assert "--try" in done.stderr
