@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ninefold.result import PROCESSES, are_numbers, strategy_name
+from ninefold.result import PROCESSES, are_numbers
 
 FILE = "sweep.json"  # in a study's folder
 SUPERSEDED = "superseded"  # folder of runs that were repeated, in a study's
@@ -133,17 +133,6 @@ class StudyRecord:
         if not are_numbers(self.swept.get(PROCESSES)):
             return None
         return "weak" if self._settings.get("scaling") == "weak" else "strong"
-
-    @property
-    def cell_names(self) -> list[str]:
-        """Strategy and precision of the planned cells, each once: `ddp-scaler`, `ddp x4-scaler`."""
-        found = [
-            (cell["parallel"], cell.get(PROCESSES) if self.scaling else None, cell["amp"])
-            for cell in self.planned_cells
-            if cell.get("parallel") and cell.get("amp")
-        ]
-        names = [f"{strategy_name(parallel, count)}-{amp}" for parallel, count, amp in found]
-        return list(dict.fromkeys(names))
 
     def put_away(self, folder: str) -> bool:
         """Whether a run was repeated."""

@@ -142,7 +142,7 @@ class Script(TypedDict):
 
     loader, optimizer, network: FILE:LINE where they are made or first called; None: there is none.
     workers: of its first loader. threads: that compute. fused, convolutions, compiled: whether it
-    has them. cuda: whether it uses a GPU. computes: in which dtype; None: not known.
+    has them. cuda: whether it uses a GPU. computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -155,6 +155,7 @@ class Script(TypedDict):
     compiled: bool
     cuda: NotRequired[bool]
     computes: NotRequired[str | None]
+    framework: NotRequired[str | None]
 
 
 class Hello(TypedDict):
@@ -256,9 +257,10 @@ class Contestant:
         hello = self._hellos[0]
         if hello["script"] is None:
             return None
-        computes = hello["precision"] and hello["precision"]["computes"]
         found: Script = hello["script"].copy()
-        found["cuda"], found["computes"] = hello["cuda"], computes
+        found["cuda"], precision = hello["cuda"], hello["precision"]
+        if precision is not None:
+            found["computes"], found["framework"] = precision["computes"], precision["framework"]
         return found
 
     @property

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ninefold.bench.contestant import Command, Script
 from ninefold.bench.precisions import VARIABLES
@@ -20,10 +20,10 @@ TOGETHER = " + "  # between the names of cures that are tried together
 class Cure:
     """A change. kind: of cures of one kind one is enough.
 
-    does: how a sentence on it begins. line: what to write. where: which line of the script that is
-    about: a key of Script. bound: the part of a step that it makes faster, as a name in BOUNDS.
-    lacks: why it does not apply to a script, None if it does. alters: whether numbers are rounded
-    otherwise.
+    does: how a sentence on it begins. line: what to write; in_framework: the same by framework, as
+    `Precision` names it. where: which line of the script that is about: a key of Script. bound: the
+    part of a step that it makes faster, as a name in BOUNDS. lacks: why it does not apply to a
+    script, None if it does. alters: whether numbers are rounded otherwise.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Cure:
     lacks: Callable[[Script], str | None]
     bound: str | None = None
     alters: bool = False
+    in_framework: Mapping[str, str] = field(default_factory=dict)
 
 
 # What a part of a step costs: the command without it. By name: how a sentence begins, and the twin.
@@ -42,6 +43,14 @@ BOUNDS = {
     READING: ("Without reading any data", "batch"),
     AVERAGING: ("Without averaging gradients over ranks", "no-sync"),
     OPTIMIZER: ("Without the optimizer", "no-optimizer"),
+}
+
+
+BF16 = {
+    "lightning": 'Trainer(precision="bf16-mixed")',
+    "pytorch_lightning": 'Trainer(precision="bf16-mixed")',
+    "lightning_fabric": 'Fabric(precision="bf16-mixed")',
+    "accelerate": 'Accelerator(mixed_precision="bf16"), or TrainingArguments(bf16=True)',
 }
 
 
@@ -54,6 +63,7 @@ def of_machine(cores: int) -> list[Cure]:
             f"workers={n}", "workers", f"Loading with {n} worker{'s' * (n > 1)}",
             f"DataLoader(..., num_workers={n}, persistent_workers=True)",
             "loader", _lacks_loader, READING,
+            in_framework={"accelerate": f"num_workers={n}, or dataloader_num_workers={n}"},
         )
         for n in workers
     ]  # fmt: skip
@@ -69,7 +79,7 @@ def of_machine(cores: int) -> list[Cure]:
         Cure(
             "bf16", "bf16", "With autocast to bfloat16",
             "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass",
-            "network", _lacks_bfloat16, alters=True,
+            "network", _lacks_bfloat16, alters=True, in_framework=BF16,
         ),
         Cure(
             "channels_last", "channels_last", "In channels_last",
@@ -101,7 +111,7 @@ def _lacks_optimizer(script: Script) -> str | None:
 
 def _has_threads(count: int) -> Callable[[Script], str | None]:
     def lacks(script: Script) -> str | None:
-        if script["cuda"]:
+        if script.get("cuda"):
             return "the GPU computes"
         return "already there" if script["threads"] == count else None
 
@@ -109,9 +119,9 @@ def _has_threads(count: int) -> Callable[[Script], str | None]:
 
 
 def _lacks_bfloat16(script: Script) -> str | None:
-    if script["computes"] in ("bfloat16", "float16"):
+    if script.get("computes") in ("bfloat16", "float16"):
         return "already there"
-    if not script["cuda"] and not computes_in_bfloat16():
+    if not script.get("cuda") and not computes_in_bfloat16():
         return "the processor has no instructions for it"
     return None
 

@@ -170,7 +170,12 @@ class Trial(Bench):
     def helps(self) -> Helps:
         """What is said of the cures."""
         cures = [
-            {"name": cure.name, "line": cure.line, "where": self._where(cure), **content(pair)}
+            {
+                "name": cure.name,
+                "line": self._line(cure),
+                "where": self._where(cure),
+                **content(pair),
+            }
             for cure, pair in self.named()
         ]
         return Helps([*self.lines()], [*self.notes()], cures)
@@ -179,7 +184,8 @@ class Trial(Bench):
         """What helps, and with which line; what it could bring at most; what is not decided."""
         pairs, named = self._pairs(), self.named()
         for cure, pair in named:
-            yield f"{cure.does} it is {times_as_fast(pair)}: {self._line(cure)}."
+            line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
+            yield f"{cure.does} it is {times_as_fast(pair)}: {line}."
             yield from self._costs(cure, pair)
         for name, pair in pairs.items():
             if TOGETHER in name and pair.verdict == "faster":
@@ -211,9 +217,9 @@ class Trial(Bench):
         return None if (line := where.get(cure.where)) is None else str(line)
 
     def _line(self, cure: Cure) -> str:
-        """The change, and where in the script."""
-        where = self._where(cure)
-        return f"{cure.line}, {where}" if where else cure.line
+        """What to write."""
+        framework = str(self.script and self.script.get("framework"))
+        return cure.in_framework.get(framework, cure.line)
 
     def _costs(self, cure: Cure, pair: Pair) -> Iterator[str]:
         """From which step on compiling pays; that numbers change."""

@@ -163,10 +163,6 @@ class Checkpoints:
             f"no checkpoint in it can be used; found {there}; start the run afresh in a new folder",
         )
 
-    def verifies(self, path: Path) -> bool:
-        """Whether the sha256 of the file is one that the manifest lists under its name."""
-        return digest(path) in manifest.sums(self.manifest(), path.name)
-
     def refused(self, error: OSError, size: int) -> ResourceError:
         """Remove what was written of a checkpoint of `size` bytes; return the error to raise."""
         with suppress(OSError):

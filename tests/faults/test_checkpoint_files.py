@@ -26,6 +26,7 @@ from tests.faults.writer import (
     disk,
     names,
     traced,
+    verifies,
     wrong_later,
     wrong_now,
 )
@@ -107,11 +108,10 @@ def test_a_writer_killed_at_any_system_call_leaves_a_run_to_go_on_with(tmp_path,
 
 def wrong_refusal(folder: Path, outcome: Outcome, reason: str) -> list[str]:
     """What is wrong after a save of step 3 that was refused something after 1 and 2."""
-    checkpoints = Checkpoints(folder, KEEP)
     if outcome.saved:
         return wrong_now(folder, {3})
     found = wrong_now(folder, {2, 3})
-    if not checkpoints.verifies(folder / "step-00000002.pt"):
+    if not verifies(folder / "step-00000002.pt"):
         found.append("an earlier checkpoint is damaged")
     mount = folder
     while not os.path.ismount(mount):

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from ninefold.checkpoint import manifest
+from ninefold.checkpoint.hashing import digest
 from ninefold.checkpoint.store import STEP, Checkpoints, read
 from ninefold.checkpoint.writer import AsyncWriter
 from ninefold.errors import Failure, ResourceError
@@ -176,6 +178,11 @@ def steps(folder: Path) -> list[str]:
     return [path.name for path in folder.glob("step-*") if STEP.fullmatch(path.name)]
 
 
+def verifies(path: Path) -> bool:
+    """Whether the sha256 of a checkpoint is one that the manifest lists under its name."""
+    return digest(path) in manifest.sums(manifest.read(path.parent), path.name)
+
+
 def wrong_now(folder: Path, allowed: set[int], warnings: str = "") -> list[str]:
     """What is wrong with a folder that must have one of the `allowed` steps to go on from.
 
@@ -202,7 +209,7 @@ def wrong_later(folder: Path, step: int) -> list[str]:
     listed = checkpoints.manifest()
     if names(folder) != {*listed, "manifest.json"}:
         found.append(f"{sorted(names(folder))} are there, {sorted(listed)} are listed")
-    found += [f"{name} is damaged" for name in listed if not checkpoints.verifies(folder / name)]
+    found += [f"{name} is damaged" for name in listed if not verifies(folder / name)]
     if len(steps(folder)) < min(KEEP, before + 1):
         found.append(f"fewer than {KEEP} steps are kept")
     return found

@@ -161,5 +161,4 @@ def test_planned_cells_may_be_fewer_than_all_combinations():
     runs = [Run(folder=name, status="ok") for name in ("a", "b")]
     cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]
     planned = StudyRecord.of({**recorded, "planned_cells": cells})
-    assert planned.cell_names == ["none-fp32", "ddp-bf16"]
     assert not is_unfinished(planned, runs)

@@ -141,16 +141,18 @@ def in_channels_last(torch, network):
 
 
 def line_of_script():
-    """`FILE:LINE` of the innermost call that is in no installed package; None: there is none."""
+    """`FILE:LINE` of the script that makes a call of torch itself; None: a package does.
+
+    So a line that is told can be changed as told.
+    """
+    ours, torch = os.path.dirname(__file__), os.path.dirname(sys.modules["torch"].__file__)
     frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        others = (os.path.dirname(os.__file__), os.path.dirname(__file__))
-        installed = "site-packages" in file or file.startswith(others)
-        if not installed and os.path.exists(file):
-            return f"{os.path.relpath(file)}:{frame.f_lineno}"
+    while frame is not None and frame.f_code.co_filename.startswith((ours, torch)):
         frame = frame.f_back
-    return None
+    file = frame.f_code.co_filename if frame else ""
+    if "site-packages" in file or not os.path.exists(file):
+        return None
+    return f"{os.path.relpath(file)}:{frame.f_lineno}"
 
 
 def said():

@@ -90,7 +90,7 @@ def pytorch(setup: Setup) -> LoopSettings:
         lines.append("    loss = loss_function(model(inputs), targets)")
     if setup.precision == "fp16":
         lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
-        lines.append("scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()")
+        lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
     return LoopSettings("torch", "PyTorch", _command(setup), lines)
 
 
