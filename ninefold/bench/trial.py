@@ -24,7 +24,7 @@ from ninefold.bench.cures import (
     without_parts,
 )
 from ninefold.bench.engine import Alive, Bench, Found, Helps
-from ninefold.errors import Failure
+from ninefold.errors import Failure, one_line
 from ninefold.machine import cores
 from ninefold.stats.verdicts import Pair
 from ninefold.tournament import rule
@@ -93,7 +93,6 @@ class Trial(Bench):
         if name == AS_IT_IS:
             raise failure
         self.failed[name] = failure
-        self.not_tried[name] = "it fails"
         self._keep_only([other for other in self.found.names if other != name])
 
     def round_ended(self, number: int) -> None:
@@ -207,6 +206,8 @@ class Trial(Bench):
         ]
         if nothing:
             yield f"Given up, as no faster or not the best of its kind: {', '.join(nothing)}."
+        for name, failure in self.failed.items():
+            yield f"{name} was left out, as it failed: {one_line(failure.cause)}."
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
         if left_out:
             yield f"Not tried: {', '.join(left_out)}."

@@ -151,7 +151,8 @@ def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell: Shell) ->
         "-m", "ninefold", "bench", "--try", "--minutes=0.5", f"{sys.executable} train.py"
     )
     assert done.returncode == 0, done.stderr
-    assert "fused (it fails" in done.stdout
+    assert "fused was left out, as it failed: it ended with code 1" in done.stdout
+    assert "no fused" in done.stdout
 
 
 def test_options_that_name_commands_do_not_go_with_it(shell: Shell) -> None:

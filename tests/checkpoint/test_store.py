@@ -26,7 +26,7 @@ from ninefold.engine.schedule import Schedule
 from ninefold.engine.state import State
 from ninefold.errors import CheckpointError, ConfigError, ResourceError
 from ninefold.train.initial import restore
-from tests.faults.writer import content, names, require_whole
+from tests.faults.writer import content, names, require_whole, verifies
 from tests.forks import exit_code, fork
 from tests.kit import same
 
@@ -45,14 +45,14 @@ def saved(folder: Path, *steps: int, keep: int = 2, best: int | None = None) -> 
 
 
 def test_the_manifest_lists_each_file_with_its_size_and_sha256(tmp_path):
-    checkpoints = saved(tmp_path, 1, 2, best=1)
+    saved(tmp_path, 1, 2, best=1)
     listed = json.loads((tmp_path / "manifest.json").read_text())["files"]
     assert set(listed) == names(tmp_path) - {"manifest.json"}
     for name, (entry, *_) in listed.items():
         data = (tmp_path / name).read_bytes()
         assert entry["sha256"] == hashlib.sha256(data).hexdigest()
         assert entry["size"] == len(data)
-        assert checkpoints.verifies(tmp_path / name)
+        assert verifies(tmp_path / name)
 
 
 MANIFEST = {"format": 2, "files": {}}
@@ -195,10 +195,10 @@ def test_a_writer_may_die_before_any_operation_on_files_and_the_next_one_as_well
         saved(folder, 1, 2, best=1, keep=keep)
         died = exit_code(fork(dying(folder, 3, operation, keep))) == 77
         assert newest_step(folder) in ((2, 3) if died else (3,))
-        assert Checkpoints(folder, keep).verifies(folder / "best.pt")
+        assert verifies(folder / "best.pt")
         exit_code(fork(dying(folder, 4, operation, keep)))
         assert newest_step(folder) in ((2, 3, 4) if died else (4,))
-        assert Checkpoints(folder, keep).verifies(folder / "best.pt")
+        assert verifies(folder / "best.pt")
         saved(folder, 5, keep=keep)  # what was left lying around is in nobody's way
         assert newest_step(folder) == 5
         assert names(folder) == {*Checkpoints(folder, keep).manifest(), "manifest.json"}

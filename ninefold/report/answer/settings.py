@@ -85,11 +85,12 @@ def pytorch(setup: Setup) -> LoopSettings:
     if setup.precision == "bf16-weights":
         lines.append("model.to(torch.bfloat16)  # batch normalization stays in float32")
         lines.append("loss = loss_function(model(inputs.to(torch.bfloat16)).float(), targets)")
+    if setup.precision == "fp16":
+        lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
     if setup.short:
         lines.append(f'with torch.autocast("{setup.device}", dtype=torch.{setup.short}):')
         lines.append("    loss = loss_function(model(inputs), targets)")
     if setup.precision == "fp16":
-        lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
         lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
     return LoopSettings("torch", "PyTorch", _command(setup), lines)
 
