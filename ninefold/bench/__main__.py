@@ -43,7 +43,7 @@ EXAMPLES = """examples:
   ninefold bench --env old/.venv --env new/.venv -- python train.py
   ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
       'python a.py --seed {seed}' 'python b.py --seed {seed}'
-  ninefold bench --try 'python train.py' --minutes 4
+  ninefold bench --try 'python train.py'
 """
 RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
@@ -71,9 +71,9 @@ def parser() -> Parser:
     add(
         "--minutes",
         type=duration,
-        default=2.0,
         metavar="N",
-        help="how long it may take, starts included (2); it ends sooner once the answer is known",
+        help="how long it may take, starts included (2, and 4 with --try); it ends sooner once the "
+        "answer is known",
     )
     add(
         "--same",
@@ -280,6 +280,8 @@ def parse(words: Sequence[str]) -> Namespace:
     """The arguments; what follows -- is one command. Raises ConfigError."""
     end = words.index("--") if "--" in words else len(words)
     asked = parser().parse_intermixed_args(words[:end])
+    if asked.minutes is None:
+        asked.minutes = 4.0 if getattr(asked, "try") else 2.0
     line = words[end + 1 :]
     if line:
         asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))

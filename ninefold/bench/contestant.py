@@ -140,9 +140,10 @@ class Precision(TypedDict):
 class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
-    loader, optimizer, network: FILE:LINE where they are made or first called; None: there is none.
-    workers: of its first loader. threads: that compute. fused, convolutions, compiled: whether it
-    has them. cuda: whether it uses a GPU. computes, framework: as of Precision.
+    loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
+    workers: of its first loader; iterable: whether that has an IterableDataset. threads: that
+    compute. fused: whether its first optimizer is; None: no one could be. convolutions, compiled:
+    whether it has them. cuda: whether it uses a GPU. computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -153,6 +154,7 @@ class Script(TypedDict):
     fused: bool | None
     convolutions: bool
     compiled: bool
+    iterable: bool
     cuda: NotRequired[bool]
     computes: NotRequired[str | None]
     framework: NotRequired[str | None]

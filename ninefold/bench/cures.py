@@ -100,6 +100,8 @@ def of_machine(cores: int) -> list[Cure]:
 def _lacks_loader(script: Script) -> str | None:
     if script["workers"] is None:
         return "no DataLoader"
+    if script["iterable"]:
+        return "each worker would read all of an IterableDataset"
     return "already there" if script["workers"] else None
 
 

@@ -24,7 +24,7 @@ from ninefold.bench.cures import (
     without_parts,
 )
 from ninefold.bench.engine import Alive, Bench, Found, Helps
-from ninefold.errors import Failure, one_line
+from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.stats.verdicts import Pair
 from ninefold.tournament import rule
@@ -106,7 +106,7 @@ class Trial(Bench):
         assert self.script is not None
         lacks = {name: cure.lacks(self.script) for name, cure in self._cures.items()}
         self.not_tried |= {name: why for name, why in lacks.items() if why is not None}
-        without_loader = {READING} if self.script["loader"] is None else set()
+        without_loader = {READING} if self.script["workers"] is None else set()
         left_out = {*self.not_tried, *without_loader}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
@@ -207,7 +207,7 @@ class Trial(Bench):
         if nothing:
             yield f"Given up, as no faster or not the best of its kind: {', '.join(nothing)}."
         for name, failure in self.failed.items():
-            yield f"{name} was left out, as it failed: {one_line(failure.cause)}."
+            yield f"{name} was left out, as it failed: {failure.wrong}; {failure.allowed}."
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
         if left_out:
             yield f"Not tried: {', '.join(left_out)}."

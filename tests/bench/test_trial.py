@@ -62,7 +62,7 @@ def script(**named: object) -> Script:
     plain = {
         "loader": "train.py:9", "optimizer": "train.py:10", "network": "train.py:12", "workers": 0,
         "threads": 2, "fused": False, "convolutions": True, "compiled": False, "cuda": False,
-        "computes": "float32",
+        "iterable": False, "computes": "float32",
     }  # fmt: skip
     return Script(**{**plain, **named})  # type: ignore[typeddict-item]
 
@@ -72,6 +72,7 @@ def script(**named: object) -> Script:
     [
         ("workers=2", {"workers": 4}, "already there"),
         ("workers=2", {"workers": None}, "no DataLoader"),
+        ("workers=2", {"iterable": True}, "each worker would read all of an IterableDataset"),
         ("threads=2", {}, "already there"),
         ("threads=1", {"cuda": True}, "the GPU computes"),
         ("bf16", {"computes": "bfloat16"}, "already there"),

@@ -9,11 +9,11 @@ import os
 import sys
 
 # What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
-# which they were made or first called; None: there was none. workers, threads: numbers. fused,
-# convolutions, compiled: whether the script has them.
+# which they were made or first called; None: a package did that. workers, threads: numbers. fused,
+# convolutions, compiled, iterable (of the first loader's dataset): whether the script has them.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
-    "fused": None, "convolutions": False, "compiled": False,
+    "fused": None, "convolutions": False, "compiled": False, "iterable": False,
 }  # fmt: skip
 
 
@@ -40,13 +40,19 @@ def see_loaders(loader, workers):
     def made(self, *arguments, **keywords):
         given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
         own = given.get("num_workers", 0)
-        if SEEN["loader"] is None:
+        if SEEN["workers"] is None:
             SEEN["loader"], SEEN["workers"] = line_of_script(), own
+            SEEN["iterable"] = iterates(given.get("dataset"))
         if workers and not own:
             given.update(num_workers=workers, persistent_workers=True)
         made_as(make, given)
 
     loader.__init__ = made
+
+
+def iterates(dataset):
+    """Whether each worker would read all of a dataset, so that more of them train on more data."""
+    return isinstance(dataset, sys.modules["torch.utils.data"].IterableDataset)
 
 
 def see_optimizers(optimizer, fused):
@@ -67,7 +73,7 @@ def see_optimizer(cls, fused):
     @functools.wraps(make)
     def made(self, *arguments, **keywords):
         given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
-        if type(self) is cls and has and SEEN["optimizer"] is None:
+        if type(self) is cls and has and SEEN["fused"] is None:
             SEEN["optimizer"], SEEN["fused"] = line_of_script(), bool(given.get("fused"))
         if type(self) is cls and has and fused and not given.get("foreach"):
             given["fused"] = True
