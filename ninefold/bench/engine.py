@@ -336,7 +336,7 @@ class Bench(Entries):
         try:
             while len(alive) < len(names):
                 spent = time.monotonic() - began - sum(each.pace.late for each in alive)
-                first = self.looks(names, number)
+                first = self.watches_pauses(names, number)
                 quick = first and spent < ONE_BY_ONE * self._budget.seconds
                 cuda = any(each.held.said["cuda"] for each in alive) or self.found.cuda
                 at_once = names[len(alive) : len(alive) + 1 if quick or cuda else None]
@@ -346,7 +346,7 @@ class Bench(Entries):
                     these.append(Alive(self, command, number, self._keep))
                     alive.append(these[-1])
                 self._await(these, [each.name for each in alive])
-                self.arrived([each for each in these if each.name not in self.failed])
+                self.note_arrival([each for each in these if each.name not in self.failed])
                 for each in [each for each in these if each.name not in self.failed]:
                     with self.failing(each):
                         each.prepare(looks=first)
@@ -358,7 +358,7 @@ class Bench(Entries):
             raise
         return alive
 
-    def looks(self, names: Sequence[str], number: int) -> bool:
+    def watches_pauses(self, names: Sequence[str], number: int) -> bool:
         """Whether it is looked what a pause does to those that start."""
         return number == 0 and self.found.by == "time" and len(names) > 1
 
@@ -371,7 +371,7 @@ class Bench(Entries):
             self.drop(each.name, failure)
             each.close()
 
-    def arrived(self, these: Sequence[Alive]) -> None:
+    def note_arrival(self, these: Sequence[Alive]) -> None:
         """Note in which precision commands compute. Raises ConfigError if it is not what it was
         to be.
         """

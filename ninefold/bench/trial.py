@@ -77,11 +77,11 @@ class Trial(Bench):
         names = super().names
         return names if len(names) > 1 or not self.given_up else []
 
-    def looks(self, names: Sequence[str], number: int) -> bool:
+    def watches_pauses(self, names: Sequence[str], number: int) -> bool:
         """Whether it is looked what a pause does: to the command alone."""
         return number == 0 and list(names) == [AS_IT_IS]
 
-    def arrived(self, these: Sequence[Alive]) -> None:
+    def note_arrival(self, these: Sequence[Alive]) -> None:
         """Note what the command has, and how long each took to its first step."""
         for each in these:
             self._first_steps.setdefault(each.name, each.held.first_step_seconds)
