@@ -18,12 +18,13 @@ TOGETHER = " + "  # between the names of cures that are tried together
 
 @dataclass(frozen=True)
 class Cure:
-    """A change. kind: of cures of one kind one is enough.
+    """A change that may make a script faster.
 
-    does: how a sentence on it begins. line: what to write; in_framework: the same by framework, as
-    `Precision` names it. where: which line of the script that is about: a key of Script. bound: the
-    part of a step that it makes faster, as a name in BOUNDS. lacks: why it does not apply to a
-    script, None if it does. alters: whether numbers are rounded otherwise.
+    kind: what it changes; of several of a kind, only the fastest is kept. does: the beginning of a
+    sentence on it. line: the code to write, in_framework: the code for users of a framework, whose
+    name is the key. where: the key of Script that has the line to change. bound: the name in BOUNDS
+    of the part of a training step that it makes faster. lacks: returns why a script cannot use it,
+    None if it can. alters: whether it changes the results of rounding.
     """
 
     name: str

@@ -332,6 +332,7 @@ class Bench(Entries):
         choose their kernels in a first step, by time and by the memory that is free.
         """
         names = [*left][: 1 if self.found.apart else None]
+        commands = {command.name: command for command in self.found.commands}
         alive, began = list[Alive](), time.monotonic()
         try:
             while len(alive) < len(names):
@@ -342,12 +343,12 @@ class Bench(Entries):
                 at_once = names[len(alive) : len(alive) + 1 if quick or cuda else None]
                 these = list[Alive]()
                 for name in at_once:
-                    command = next(each for each in self.found.commands if each.name == name)
-                    these.append(Alive(self, command, number, self._keep))
+                    these.append(Alive(self, commands[name], number, self._keep))
                     alive.append(these[-1])
                 self._await(these, [each.name for each in alive])
-                self.note_arrival([each for each in these if each.name not in self.failed])
-                for each in [each for each in these if each.name not in self.failed]:
+                these = [each for each in these if each.name not in self.failed]
+                self.note_arrival(these)
+                for each in these:
                     with self.failing(each):
                         each.prepare(looks=first)
                 alive = [each for each in alive if each.name not in self.failed]
@@ -359,7 +360,7 @@ class Bench(Entries):
         return alive
 
     def watches_pauses(self, names: Sequence[str], number: int) -> bool:
-        """Whether it is looked what a pause does to those that start."""
+        """Whether the effect of a pause (SIGSTOP) is measured, for the commands that start."""
         return number == 0 and self.found.by == "time" and len(names) > 1
 
     @contextmanager

@@ -6,7 +6,7 @@ the rest are also tried together. What is left is compared as any commands are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -37,10 +37,11 @@ COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part i
 
 
 class Trial(Bench):
-    """Tries cures on one command.
+    """Compares one command with copies of it, each of which has one cure.
 
-    script: what the command has, once it is known. not_tried: cures that do not apply, and why.
-    given_up: those that brought nothing, with the speedup that was seen.
+    script: what the script has, known after its first step. not_tried: cures that it cannot use,
+    and why. given_up: cures that looked no faster, or slower than another of their kind, with their
+    speedup then.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path, ranks: bool) -> None:
@@ -78,7 +79,7 @@ class Trial(Bench):
         return names if len(names) > 1 or not self.given_up else []
 
     def watches_pauses(self, names: Sequence[str], number: int) -> bool:
-        """Whether it is looked what a pause does: to the command alone."""
+        """Whether the effect of a pause (SIGSTOP) is measured: only for the unchanged command."""
         return number == 0 and list(names) == [AS_IT_IS]
 
     def note_arrival(self, these: Sequence[Alive]) -> None:
@@ -156,11 +157,11 @@ class Trial(Bench):
             [*pairs.values()]
         )
 
-    def named(self) -> list[tuple[Cure, Pair]]:
+    def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[Cure, Pair]]:
         """The cures that are shown to help, the best first."""
         found = [
             (self._cures[name], pair)
-            for name, pair in self._pairs().items()
+            for name, pair in pairs.items()
             if name in self._cures and pair.verdict == "faster"
             and pair.low is not None and pair.low > 1 + self.found.same
         ]  # fmt: skip
@@ -168,6 +169,8 @@ class Trial(Bench):
 
     def helps(self) -> Helps:
         """What is said of the cures."""
+        pairs = self._pairs()
+        named = self._named(pairs)
         cures = [
             {
                 "name": cure.name,
@@ -175,13 +178,14 @@ class Trial(Bench):
                 "where": self._where(cure),
                 **content(pair),
             }
-            for cure, pair in self.named()
+            for cure, pair in named
         ]
-        return Helps([*self.lines()], [*self.notes()], cures)
+        return Helps([*self._lines(pairs, named)], [*self._notes()], cures)
 
-    def lines(self) -> Iterator[str]:
+    def _lines(
+        self, pairs: Mapping[str, Pair], named: Sequence[tuple[Cure, Pair]]
+    ) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
-        pairs, named = self._pairs(), self.named()
         for cure, pair in named:
             line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
             yield f"{cure.does} it is {times_as_fast(pair)}: {line}."
@@ -197,7 +201,7 @@ class Trial(Bench):
             if name in self._cures and name not in names:
                 yield f"{clause(pair, self.found.settings)}."
 
-    def notes(self) -> Iterator[str]:
+    def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""
         nothing = [
             f"{name} ({shown(speedup)} times as fast)"

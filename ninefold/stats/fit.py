@@ -4,9 +4,9 @@ The logarithm of the mean turn of a process is level of its cell + round + noise
 parts: what processes of one cell differ by, and the spread of its turns over their number. The
 first is found as Paule and Mandel (1982) do. A cell that is noisier than the others has its own
 variance raised, moderated as by Smyth (2004); a pair's degrees of freedom are Satterthwaite's
-(1946). Cells whose turns are quiet, as on a GPU that is the limit, are compared by their own rounds
-alone: what noisier cells do, or what is usual, says nothing of them. benchmarks/LOG.md has what its
-constants were held against.
+(1946). A cell is quiet if its turns take almost the same time, as where the GPU limits a step.
+Quiet cells are compared with each other by their own rounds alone, without the prior and without
+the noise of other cells. benchmarks/LOG.md has what its constants were held against.
 """
 
 from __future__ import annotations
@@ -94,14 +94,13 @@ def fit(logs: Array, counts: Array, spread: Array, process: float = PROCESS) -> 
     not known. process: sd of what processes of a cell differ by, before any round.
     """
     quiet = np.flatnonzero(_quiet(counts, spread))
-    if len(quiet) < 2:
-        return _fit(logs, counts, spread, process, ENOUGH)
-    own = _fit(logs[quiet], counts[quiet], spread[quiet], process, 0.0)
-    if own.most < LEAST_QUIET:
-        return _fit(logs, counts, spread, process, ENOUGH)
-    if len(quiet) == len(logs):
+    own = _fit(logs[quiet], counts[quiet], spread[quiet], process, 0.0) if len(quiet) > 1 else None
+    if own is not None and own.most < LEAST_QUIET:
+        own = None
+    if own is not None and len(quiet) == len(logs):
         return own
-    return replace(_fit(logs, counts, spread, process, ENOUGH), quiet=(quiet, own))
+    every = _fit(logs, counts, spread, process, ENOUGH)
+    return every if own is None else replace(every, quiet=(quiet, own))
 
 
 def _fit(logs: Array, counts: Array, spread: Array, process: float, enough: float) -> Fit:

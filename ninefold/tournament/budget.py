@@ -31,8 +31,8 @@ class Budget:
         one; room_of_last: the same, of the round before. whole: whether what is left is divided
         into whole rounds.
     turns: of each contestant in a round; None: as many as there is time for. first_turns: of each
-        in the first round, at least. equal: all have as
-        many, which fit into the time `usual` times.
+        in the first round, at least. equal: all have as many, which fit into the time `usual`
+        times.
     alike: those whose steps differ by this factor at most have equal numbers of them in a turn.
     cut: seconds after which a contestant takes no more turns in a round once it has `least_turns`;
         None: the round is left, and does not count.
