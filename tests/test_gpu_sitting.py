@@ -72,7 +72,7 @@ def test_the_sitting_is_rehearsed_on_a_cpu_part_by_part(tmp_path):
     """Without the tests for a GPU, and what only a GPU has."""
     names = [part.name for part in PARTS if part.name != "tests"]
     words = ("-m", "benchmarks.gpu", "--rehearse", "--output", str(tmp_path), *names)
-    done = Shell(ROOT, seconds=900).run(*words)
+    done = Shell(ROOT, seconds=1200).run(*words)
     assert done.returncode == 0, done.stdout
     found = [json.loads(line) for line in (tmp_path / gpu.FOUND).read_text().splitlines()]
     assert [line["part"] for line in found] == names

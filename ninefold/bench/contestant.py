@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
 from ninefold.bench import guardian
@@ -54,8 +56,8 @@ class Command:
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
-    compute in. twin: what the hook leaves out. cure: what it changes, "none" only to look. copy:
-    the revision that it is of.
+    compute in. twin: what the hook leaves out. cure: what it changes, "none" only to look. fixed:
+    sources of chance that the hook fixes, "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -66,6 +68,7 @@ class Command:
     precision: str | None = None
     twin: str | None = None
     cure: str | None = None
+    fixed: str | None = None
     copy: Copy | None = None
 
     def failure(self, *sentence: str) -> ConfigError:
@@ -108,6 +111,7 @@ class Command:
             "NINEFOLD_BENCH_PRECISION": self.precision,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_CURE": self.cure,
+            "NINEFOLD_BENCH_FIXED": self.fixed,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
@@ -181,14 +185,17 @@ class Answer(TypedDict):
     steps: int
     optimizers: int
     workers: int
+    weights: str | None
+    inputs: int | None
 
 
 class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.
 
-    processes: it and all that it has started. said: what rank 0 said of itself, and at the end of
-    the last turn. steps: that its process had taken then. paused: seconds that it was stopped since
-    its first step.
+    processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. said: what
+    rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
+    paused: seconds that it was stopped since its first step. weights: some of them, by the steps
+    that came before, as far as turns were asked for them.
     """
 
     def __init__(
@@ -209,12 +216,13 @@ class Contestant:
         self._path = self._scratch / "hook"
         self._ranks, self._hellos = dict[int, Connection](), dict[int, dict[str, Any]]()
         self._marks = Marks(self._marking)
+        self.weights = dict[int, npt.NDArray[np.float32]]()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._path))
         self._listener.listen(1024)
         self._listener.setblocking(False)
         self._began, self._first = time.monotonic(), 0.0
-        self._stopped, self.paused = 0.0, 0.0
+        self._stopped, self.paused, self.at_gpu = 0.0, 0.0, False
         hooks = self.command.hooks(self._path)
         self._process = self.command.start(self._number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
@@ -224,11 +232,17 @@ class Contestant:
         self.close()
         self._start()
 
-    def arrived(self) -> bool:
+    def arrived(self, gpu: bool = True) -> bool:
         """Whether all its ranks wait behind their first step; then they are stopped.
 
-        Raises ConfigError if that cannot come to be.
+        gpu: whether it may begin to use a GPU; else it waits there. Raises ConfigError if it will
+        not arrive.
         """
+        if not self.at_gpu and (self._scratch / "at-gpu").exists():
+            if not gpu:
+                return False
+            (self._scratch / "go").touch()
+            self.at_gpu, self._began = True, time.monotonic()
         self._accept()
         world = next((hello["world"] for hello in self._hellos.values()), None)
         if world is not None and len(self._ranks) >= world:
@@ -267,13 +281,16 @@ class Contestant:
 
     @property
     def first_step_seconds(self) -> float:
-        """Seconds from its start until its first step ended."""
+        """Seconds until its first step ended, from its start, or since it may use a GPU."""
         return self._first - self._began
 
-    def turn(self, lead: int, steps: int, expected: float | None = None) -> Taken:
+    def turn(
+        self, lead: int, steps: int, expected: float | None = None, weights: bool = False
+    ) -> Taken:
         """Train `lead` steps and then as many timed ones as are asked for.
 
-        expected: seconds of the turn, if known. Raises Ended; PeerError if it takes far longer.
+        expected: seconds of the turn, if known. weights: whether to ask for them. Raises Ended;
+        PeerError if it takes far longer.
         """
         limit = max(START_SECONDS, 10 * (expected or 0.0) + OTHERS_SECONDS)
         taken = Taken()
@@ -281,8 +298,11 @@ class Contestant:
         for pid in self.processes:
             guardian.send(pid, signal.SIGCONT)
         while taken.steps < steps:
-            answers = self._ask({"lead": lead, "steps": steps - taken.steps}, limit)
-            self.steps = answers[0]["steps"]
+            order = {"lead": lead, "steps": steps - taken.steps, "weights": weights}
+            answers = self._ask(order, limit)
+            self.steps, shown = answers[0]["steps"], answers[0]["weights"]
+            if shown:
+                self.weights[self.steps] = np.frombuffer(bytes.fromhex(shown), np.float32)
             taken.add(answers, self._marks)
             lead = 0
         self._accept()

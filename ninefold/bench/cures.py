@@ -13,6 +13,7 @@ from ninefold.bench.precisions import VARIABLES
 from ninefold.machine import computes_in_bfloat16
 
 AS_IT_IS = "as it is"
+WORKERS = "workers"  # a kind
 TOGETHER = " + "  # between the names of cures that are tried together
 
 
@@ -61,7 +62,7 @@ def of_machine(cores: int) -> list[Cure]:
     threads = dict.fromkeys(n for n in (1, cores // 2, cores) if n)
     found = [
         Cure(
-            f"workers={n}", "workers", f"Loading with {n} worker{'s' * (n > 1)}",
+            f"workers={n}", WORKERS, f"Loading with {n} worker{'s' * (n > 1)}",
             f"DataLoader(..., num_workers={n}, persistent_workers=True)",
             "loader", _lacks_loader, READING,
             in_framework={"accelerate": f"num_workers={n}, or dataloader_num_workers={n}"},

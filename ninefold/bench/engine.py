@@ -30,6 +30,7 @@ from ninefold.bench.contestant import (
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
 from ninefold.bench.precisions import require_effect
+from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
 from ninefold.process import poll_until
@@ -48,6 +49,7 @@ from ninefold.tournament.times import Times, interval, shown, times
 
 TURN = 0.1  # seconds of a turn that are timed
 TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
+SHOWN = 20  # steps of the warm-up after which some weights are told
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 IN_CPU = " in CPU time"
@@ -58,11 +60,13 @@ class Helps(NamedTuple):
     """What makes a command faster.
 
     lines: what is said. notes: what was not tried to its end. cures: those that are named, as data.
+    open: what is not decided.
     """
 
     lines: Sequence[str]
     notes: Sequence[str]
     cures: Sequence[Mapping[str, Any]]
+    open: Sequence[Pair]
 
 
 @dataclass
@@ -76,7 +80,8 @@ class Found:
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
     alone, by command and round. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
-    what the hook said last, by command. starts, seconds: that starts took, and all. rounds: that
+    what the hook said last, by command. weights: some after the first steps, by command and round.
+    starts, seconds: that starts took, and all. rounds: that
     were complete. beside_on_gpu: turns in which other programs computed on a command's GPU.
     precisions: what commands said of theirs. helps: of `--try`, what is said, and as data.
     looks: the share of the time at each look, by rounds.
@@ -98,6 +103,7 @@ class Found:
     )
     restarts: Counter[str] = field(default_factory=Counter)
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    weights: dict[str, dict[int, Weights]] = field(default_factory=lambda: defaultdict(dict))
     starts: float = 0.0
     seconds: float = 0.0
     rounds: int = 0
@@ -207,10 +213,12 @@ class Alive:
         spent, steps, takes = 0.0, 1, 0
         try:
             while spent < WARM_UP_SECONDS or takes < 2:
-                taken = self.held.turn(0, steps)
+                shows = takes < SHOWN and spent < WARM_UP_SECONDS / 2
+                taken = self.held.turn(0, steps, weights=shows)
                 seconds = taken.end - taken.begin
                 self.pace = Pace(taken.seconds, seconds / taken.steps)
-                spent, steps, takes = spent + seconds, 2 * steps, takes + 1
+                spent, takes = spent + seconds, takes + 1
+                steps = 1 if shows else 2 * steps
                 self._bench.screen.tick()
         except Ended as ended:
             self._restart(ended, helps=takes > 0)
@@ -287,6 +295,7 @@ class Alive:
         """Note what it said last, and how its turns compare with a stretch alone."""
         found = self._bench.found
         found.told[self.name] = self.held.said
+        found.weights[self.name][self._number] = self.held.weights
         if stretch is not None:
             own = fmean(turn.seconds for turn in turns)
             found.alone[self.name][self._number] = own / stretch
@@ -328,8 +337,7 @@ class Bench(Entries):
         """Start commands, and let them warm up.
 
         All start at once, but in the first round one by one while that is quick: so it is seen what
-        a pause does to a command that had none before. And always one by one on a GPU: libraries
-        choose their kernels in a first step, by time and by the memory that is free.
+        a pause does to a command that had none before.
         """
         names = [*left][: 1 if self.found.apart else None]
         commands = {command.name: command for command in self.found.commands}
@@ -339,8 +347,7 @@ class Bench(Entries):
                 spent = time.monotonic() - began - sum(each.pace.late for each in alive)
                 first = self.watches_pauses(names, number)
                 quick = first and spent < ONE_BY_ONE * self._budget.seconds
-                cuda = any(each.held.said["cuda"] for each in alive) or self.found.cuda
-                at_once = names[len(alive) : len(alive) + 1 if quick or cuda else None]
+                at_once = names[len(alive) : len(alive) + 1 if quick else None]
                 these = list[Alive]()
                 for name in at_once:
                     these.append(Alive(self, commands[name], number, self._keep))
@@ -385,13 +392,17 @@ class Bench(Entries):
             require_effect(found.precisions)
 
     def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
-        """Wait until commands stand behind their first step. names: of all that have started."""
+        """Wait until commands stand behind their first step. names: of all that have started.
+
+        On a GPU one at a time takes it: libraries choose kernels there, by time and free memory.
+        """
         waiting = {each.name: each for each in these}
 
         def arrived() -> bool:
             for each in [*waiting.values()]:
                 with self.failing(each):
-                    if not each.held.arrived():
+                    others = [other for other in waiting.values() if other is not each]
+                    if not each.held.arrived(not any(other.held.at_gpu for other in others)):
                         continue
                 del waiting[each.name]
             self._shows_starts(names, waiting.keys())

@@ -12,6 +12,8 @@ from typing import Any
 from ninefold.bench import precisions
 from ninefold.bench.engine import IN_CPU, Found, Helps
 from ninefold.bench.gate import rounds_needed
+from ninefold.bench.same import same
+from ninefold.bench.same import sentences as sentences_of_same
 from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
@@ -43,7 +45,8 @@ def sentence(found: Found, times: Times) -> str:
 
 def is_early(found: Found, times: Times) -> bool:
     """Whether there were too few rounds to say anything."""
-    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and not is_decided(times))
+    verdicts = {pair.verdict for pair in times.against_baseline}
+    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and verdicts <= {*UNDECIDED})
 
 
 def is_decided(times: Times) -> bool:
@@ -76,6 +79,7 @@ def ending(found: Found, times: Times) -> str:
         return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
     open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
     if found.helps is not None:
+        open_ = [*found.helps.open]
         names = ", ".join(str(pair.second) for pair in open_)
         head = f"Not decided for {names}" if open_ else "Decided"
         return f"{head} {after}: {best_of(found.helps)}{next_for(found, open_)}"
@@ -91,7 +95,8 @@ def ending(found: Found, times: Times) -> str:
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
     """What would decide these pairs."""
-    rounds = [needed(found, pair) for pair in pairs]
+    least = LEAST_ROUNDS if found.rounds < LEAST_ROUNDS else None
+    rounds = [least or needed(found, pair) for pair in pairs]
     more = [minutes_for(found, each) for each in rounds if each is not None]
     if not pairs:
         return "."
@@ -154,9 +159,11 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     yield from precisions.sentences(found.precisions)
+    first = found.names[0] if found.helps is None else "the script"
+    yield from sentences_of_same(first, same(found.commands, found.weights))
     yield from () if found.helps is None else found.helps.notes
     if found.cuda and len(found.names) > 1 and not found.apart:
-        yield "Each command started after the first step of the one before, as they use a GPU."
+        yield "Each took its first step after that of the one before, as they use a GPU."
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     if found.beside_on_gpu:
@@ -253,6 +260,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     """The answer as JSON. verdict: of the gate."""
     times, allowed = found.times(), found.allowed
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
+    apart = same(found.commands, found.weights).others
     return {
         "version": VERSION,
         "sentence": " ".join(first_lines(found, times)),
@@ -267,6 +275,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "cpu_seconds": cpu.get(name),
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
+                "apart": apart[name]._asdict() if name in apart else None,
                 "catches_up": name in found.paced,
                 "not_counted": {
                     what: {"steps": len(of), "seconds": sum(of)}

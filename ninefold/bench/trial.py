@@ -1,7 +1,9 @@
 """What would make a script faster: changes that are tried, each beside the script as it is.
 
-Those that do not apply are not started, those that bring nothing are given up after a round, and
-the rest are also tried together. What is left is compared as any commands are.
+Where workers can read the data they are tried first: while a step waits for its data, nothing else
+shows what it brings. All others are tried then, with the workers if these help. What brings nothing
+is given up after a round, the rest is also tried together. What is left is compared as any commands
+are.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from ninefold.bench.contestant import Command, Script
 from ninefold.bench.cures import (
@@ -17,6 +20,7 @@ from ninefold.bench.cures import (
     BOUNDS,
     READING,
     TOGETHER,
+    WORKERS,
     Cure,
     as_it_is,
     of_machine,
@@ -26,37 +30,45 @@ from ninefold.bench.cures import (
 from ninefold.bench.engine import Alive, Bench, Found, Helps
 from ninefold.errors import Failure
 from ninefold.machine import cores
-from ninefold.stats.verdicts import Pair
+from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS
 from ninefold.tournament.times import clause, content, interval, shown
 
-FIRST_TURNS = 12  # of each in the first round, at least
+LEAST_TURNS = 12  # of each in a round
 STRETCHES = 0.05  # share of the time that long stretches may take
 COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part is given up
 
 
+class Tried(NamedTuple):
+    """A command with a cure, and the command that it is held against: without this cure alone."""
+
+    cure: Cure
+    base: str
+
+
 class Trial(Bench):
-    """Compares one command with copies of it, each of which has one cure.
+    """Compares one command with copies of it, each of which has one cure, or all that help.
 
     script: what the script has, known after its first step. not_tried: cures that it cannot use,
-    and why. given_up: cures that looked no faster, or slower than another of their kind, with their
-    speedup then.
+    and why. given_up: what looked no faster, or slower than another of its kind, with its speedup
+    then.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path, ranks: bool) -> None:
-        self._command, self._cures = command, {cure.name: cure for cure in of_machine(cores() or 1)}
+        self._command, self._cures = command, of_machine(cores() or 1)
         found.commands = [
             as_it_is(command),
             *without_parts(command, ranks),
-            *(with_cures(command, [cure]) for cure in self._cures.values()),
+            *(with_cures(command, [cure]) for cure in self._cures),
         ]
-        # All start in the first round alone, which decides who goes on.
-        super().__init__(found, keep, first_turns=FIRST_TURNS, stretch_share=STRETCHES)
+        super().__init__(found, keep, turns_at_least=LEAST_TURNS, stretch_share=STRETCHES)
         self.script: Script | None = None
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, float]()
-        self._first_steps = dict[str, float]()  # seconds until it ended, of the first round
+        self._tried = {cure.name: Tried(cure, AS_IT_IS) for cure in self._cures}  # by command
+        self._waiting = list[Cure]()  # that are tried once it is known whether workers help
+        self._first_steps = dict[str, float]()  # seconds until it ended, of its first process
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
         """Start what is left; in the first round the command first, which says what may help it."""
@@ -66,7 +78,7 @@ class Trial(Bench):
             alive = list(super().start([AS_IT_IS], number))
             for each in alive:
                 started.callback(each.close)
-            self._choose()
+            self.choose()
             others = [name for name in left if name in self.found.names and name != AS_IT_IS]
             alive += super().start(others, number)
             started.pop_all()
@@ -90,43 +102,57 @@ class Trial(Bench):
                 self.script = self.script or each.held.script
 
     def drop(self, name: str, failure: Failure) -> None:
-        """Leave a cure out with which the command fails."""
+        """Leave out what fails, and what is held against it."""
         if name == AS_IT_IS:
             raise failure
         self.failed[name] = failure
-        self._keep_only([other for other in self.found.names if other != name])
+        self._keep_only([each for each in self.found.names if name not in (each, self._base(each))])
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
         if not self.found.paced:
             self._give_up()
-            self._combine()
+            if self._waiting:
+                self._add_waiting()
+            else:
+                self._combine()
 
-    def _choose(self) -> None:
-        """Leave out what does not apply to the command."""
+    def choose(self) -> None:
+        """Leave out what does not apply to the command, and what waits for the workers."""
         assert self.script is not None
-        lacks = {name: cure.lacks(self.script) for name, cure in self._cures.items()}
+        lacks = {cure.name: cure.lacks(self.script) for cure in self._cures}
         self.not_tried |= {name: why for name, why in lacks.items() if why is not None}
+        apply = [cure for cure in self._cures if lacks[cure.name] is None]
+        if any(cure.kind == WORKERS for cure in apply):
+            self._waiting = [cure for cure in apply if cure.kind != WORKERS]
         without_loader = {READING} if self.script["workers"] is None else set()
-        left_out = {*self.not_tried, *without_loader}
+        left_out = {*self.not_tried, *without_loader, *(cure.name for cure in self._waiting)}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
+    def _base(self, name: str) -> str:
+        """The command that another one is held against."""
+        return self._tried[name].base if name in self._tried else AS_IT_IS
+
     def _pairs(self) -> dict[str, Pair]:
-        """Each other command against the command as it is."""
-        return {str(pair.second): pair for pair in self.found.pairs(self.found.times())}
+        """Each other command against its base."""
+        times = self.found.times()
+        names = [name for name in self.found.names if name != AS_IT_IS]
+        pairs = {name: times.pair(self._base(name), name) for name in names}
+        return {name: pair for name, pair in pairs.items() if pair is not None}
 
     def _give_up(self) -> None:
         """Go on without cures that are not faster so far, and with the best of each kind."""
         pairs, kept, kinds = self._pairs(), [AS_IT_IS], set[str]()
+        bases = {self._base(name) for name in pairs}
         speed = {name: pair.speedup or 0.0 for name, pair in pairs.items()}
         for name in sorted(speed, key=lambda name: -speed[name]):
-            cure, pair = self._cures.get(name), pairs[name]
-            if cure is None:  # a bound, or several together
+            if name not in self._tried:  # a bound, or several together
                 goes_on = speed[name] > COSTS_NOTHING
             else:
+                cure = self._tried[name].cure
                 pointless = speed.get(str(cure.bound), 2.0) <= COSTS_NOTHING
-                helps = speed[name] > 1 and pair.verdict not in ("tie", "slower")
-                goes_on = helps and cure.kind not in kinds and not pointless
+                helps = speed[name] > 1 + self.found.same and pairs[name].verdict != "tie"
+                goes_on = name in bases or (helps and cure.kind not in kinds and not pointless)
                 if goes_on:
                     kinds.add(cure.kind)
             if goes_on:
@@ -135,14 +161,30 @@ class Trial(Bench):
                 self.given_up[name] = speed[name]
         self._keep_only(kept)
 
+    def _add_waiting(self) -> None:
+        """Have the cures tried that have waited, with the workers if these help."""
+        pairs = self._pairs()
+        help_ = [name for name in self._tried if name in pairs and pairs[name].verdict == "faster"]
+        for cure in self._waiting:
+            base = help_[0] if help_ else AS_IT_IS
+            if base == AS_IT_IS and cure.bound in self.given_up:
+                self.not_tried[cure.name] = f"{cure.bound} is no faster"
+                continue
+            cures = [*(self._tried[name].cure for name in help_[:1]), cure]
+            command = with_cures(self._command, cures)
+            self._tried[command.name] = Tried(cure, base)
+            self.found.commands = [*self.found.commands, command]
+        self._waiting = []
+
     def _combine(self) -> None:
         """Have those that are left tried together as well."""
-        cures = [self._cures[name] for name in self.found.names if name in self._cures]
+        cures = [self._tried[name].cure for name in self.found.names if name in self._tried]
         both = with_cures(self._command, cures)
-        others = [each.name for each in self.found.commands if TOGETHER in each.name]
-        if both.name in others or both.name in self.given_up or both.name in self.failed:
+        names = self.found.names
+        others = [name for name in names if TOGETHER in name and name not in self._tried]
+        if both.name in {*names, *self.given_up, *self.failed}:
             return
-        self._keep_only([name for name in self.found.names if name not in others])
+        self._keep_only([name for name in names if name not in others])
         if len(cures) > 1:
             self.found.commands = [*self.found.commands, both]
 
@@ -157,12 +199,12 @@ class Trial(Bench):
             [*pairs.values()]
         )
 
-    def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[Cure, Pair]]:
-        """The cures that are shown to help, the best first."""
+    def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[str, Pair]]:
+        """What is shown to help, by command, the best first."""
         found = [
-            (self._cures[name], pair)
+            (name, pair)
             for name, pair in pairs.items()
-            if name in self._cures and pair.verdict == "faster"
+            if name in self._tried and pair.verdict == "faster"
             and pair.low is not None and pair.low > 1 + self.found.same
         ]  # fmt: skip
         return sorted(found, key=lambda each: -(each[1].speedup or 0.0))
@@ -173,40 +215,49 @@ class Trial(Bench):
         named = self._named(pairs)
         cures = [
             {
-                "name": cure.name,
+                "name": (cure := self._tried[name].cure).name,
                 "line": self._line(cure),
                 "where": self._where(cure),
                 **content(pair),
             }
-            for cure, pair in named
+            for name, pair in named
         ]
-        return Helps([*self._lines(pairs, named)], [*self._notes()], cures)
+        open_ = [pair for pair in pairs.values() if pair.verdict in UNDECIDED]
+        return Helps([*self._lines(pairs, named)], [*self._notes()], cures, open_)
 
-    def _lines(
-        self, pairs: Mapping[str, Pair], named: Sequence[tuple[Cure, Pair]]
-    ) -> Iterator[str]:
+    def _lines(self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]]) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
-        for cure, pair in named:
+        for name, pair in named:
+            cure, base = self._tried[name]
             line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
-            yield f"{cure.does} it is {times_as_fast(pair)}: {line}."
-            yield from self._costs(cure, pair)
-        for name, pair in pairs.items():
-            if TOGETHER in name and pair.verdict == "faster":
-                yield f"Together ({name}) they are {times_as_fast(pair)}."
+            than = "" if base == AS_IT_IS else f" as with {base} alone"
+            yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
+            yield from self._costs(name, pair)
+        yield from self._together([name for name, _ in named])
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":
                 yield f"{does} it would be {times_as_fast(pairs[bound])}: that is the limit there."
-        names = {cure.name for cure, _ in named}
+        names = {name for name, _ in named}
         for name, pair in pairs.items():
-            if name in self._cures and name not in names:
+            if name in self._tried and name not in names:
                 yield f"{clause(pair, self.found.settings)}."
+
+    def _together(self, named: Sequence[str]) -> Iterator[str]:
+        """How fast it is with all that helps, or with as much of it as was tried in one command."""
+        times = self.found.times()
+        on_top = [name for name in named if TOGETHER in name]
+        rest = [name for name in self.found.names if TOGETHER in name and name not in self._tried]
+        for name in rest or on_top[:1]:
+            pair = times.pair(AS_IT_IS, name)
+            if pair is not None and pair.verdict == "faster":
+                yield f"Together ({name}) they are {times_as_fast(pair)}."
 
     def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""
         nothing = [
             f"{name} ({shown(speedup)} times as fast)"
             for name, speedup in self.given_up.items()
-            if name in self._cures
+            if name in self._tried
         ]
         if nothing:
             yield f"Given up, as no faster or not the best of its kind: {', '.join(nothing)}."
@@ -226,19 +277,19 @@ class Trial(Bench):
         framework = str(self.script and self.script.get("framework"))
         return cure.in_framework.get(framework, cure.line)
 
-    def _costs(self, cure: Cure, pair: Pair) -> Iterator[str]:
+    def _costs(self, name: str, pair: Pair) -> Iterator[str]:
         """From which step on compiling pays; that numbers change."""
-        seconds = self.found.times().seconds
+        cure, base = self._tried[name]
         if cure.name == "compile":
-            first = self._first_steps
-            beside = [first[each] for each in first if each in BOUNDS] or [first[AS_IT_IS]]
-            spent = max(first["compile"] - median(beside), 0.0)  # these started with it
-            won = seconds[AS_IT_IS] - seconds["compile"]
+            seconds, first = self.found.times().seconds, self._first_steps
+            beside = [first[each] for each in first if each not in (name, AS_IT_IS)]
+            spent = max(first[name] - median(beside or [first[AS_IT_IS]]), 0.0)
+            won = seconds[base] - seconds[name]
             from_step = f"it pays from step {spent / won:,.0f} on"
             yield f"Its first step took {spent:.0f} s longer: {from_step}."
         if cure.alters:
             yield f"{cure.name} rounds differently: --score says whether the result is kept."
 
 
-def times_as_fast(pair: Pair) -> str:
-    return f"{shown(pair.speedup)} times as fast ({interval(pair)})"
+def times_as_fast(pair: Pair, than: str = "") -> str:
+    return f"{shown(pair.speedup)} times as fast{than} ({interval(pair)})"

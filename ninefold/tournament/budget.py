@@ -30,8 +30,8 @@ class Budget:
         share of the round before. room: share of a planned round that has to be left for another
         one; room_of_last: the same, of the round before. whole: whether what is left is divided
         into whole rounds.
-    turns: of each contestant in a round; None: as many as there is time for. first_turns: of each
-        in the first round, at least. equal: all have as many, which fit into the time `usual`
+    turns: of each contestant in a round; None: as many as there is time for, and
+        `turns_at_least`. equal: all have as many, which fit into the time `usual`
         times.
     alike: those whose steps differ by this factor at most have equal numbers of them in a turn.
     cut: seconds after which a contestant takes no more turns in a round once it has `least_turns`;
@@ -52,7 +52,7 @@ class Budget:
     room_of_last: float = 0.0
     whole: bool = False
     turns: int | None = None
-    first_turns: int = 0
+    turns_at_least: int = 0
     equal: bool = False
     alike: float = 1.25
     cut: float = math.inf
@@ -125,7 +125,7 @@ class Budget:
         if self.turns is not None:
             return dict.fromkeys(takes, self.turns)
         found = turn_counts(takes, max(training, 1e-9))
-        return found if before else {n: max(k, self.first_turns) for n, k in found.items()}
+        return {name: max(count, self.turns_at_least) for name, count in found.items()}
 
     def stretches(
         self,

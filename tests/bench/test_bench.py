@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
@@ -100,6 +101,23 @@ def test_two_torchruns_that_would_listen_on_one_port_run_beside_each_other(shell
     done = shell.run("-m", "ninefold", "bench", "--minutes=0.6", command, command, env=static)
     assert done.returncode in (0, 9), done.stderr
     assert re.search(r" \d+ turns; ", done.stdout)
+
+
+@pytest.mark.slow
+def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts: Shell) -> None:
+    """To begin to use one is refused here, which is as good: what is waited for came before."""
+    first = (
+        "import steps, sys, time, torch\n"
+        "try:\n    torch.cuda.init()\nexcept (AssertionError, RuntimeError):\n    pass\n"
+        "began = time.time()\ntime.sleep(1)\n"
+        "print(began, time.time(), file=open(f'{time.time()}.span', 'w'))\n"
+    )
+    (scripts.folder / "gpu.py").write_text(f"{first}{TRAIN}")
+    scripts.run(*QUICK, *[f"{sys.executable} gpu.py 0.003"] * 3, code=0)
+    found = [file.read_text().split() for file in scripts.folder.glob("*.span")]
+    spans = sorted((float(began), float(ended)) for began, ended in found)
+    assert len(spans) >= 3
+    assert all(before[1] < after[0] for before, after in pairwise(spans))
 
 
 @pytest.mark.slow

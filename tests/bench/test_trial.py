@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from ninefold.bench import summary
 from ninefold.bench.contestant import INJECT, Command, Script
-from ninefold.bench.cures import AS_IT_IS, as_it_is, of_machine, with_cures
+from ninefold.bench.cures import AS_IT_IS, TOGETHER, as_it_is, of_machine, with_cures
+from ninefold.bench.engine import Found
+from ninefold.bench.trial import Trial
 from tests.conftest import Shell
 
 HAS = """
@@ -55,6 +60,7 @@ if __name__ == "__main__":
         model(rows).square().mean().backward()
         optimizer.step()
 """
+READ = {"no reading": 0.0, "workers=1": 0.06, "workers=2": 0.01}  # seconds of a step
 LOADER_LINE = 1 + SLOW_ITEMS[: SLOW_ITEMS.index("DataLoader(Rows()")].count("\n")
 
 
@@ -124,6 +130,61 @@ def test_a_cure_changes_what_its_line_would_and_nothing_else(
     done = shell.run("train.py", env={**hook, **once, "PYTHONPATH": str(INJECT)})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {**WITHOUT, "threads": 2, **changes}
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """Of a script with a loader, on two cores, after its first step."""
+    monkeypatch.setattr("ninefold.bench.trial.cores", lambda: 2)
+    found = Found([], minutes=4, same=0.02, by="time", apart=False, allowed=None)
+    trial = Trial(Command("python train.py"), found, tmp_path, ranks=False)
+    trial.script = script()
+    trial.choose()
+    return trial
+
+
+def play(trial: Trial, seconds: Callable[[set[str]], float]) -> None:
+    """A round in which a step takes what `seconds` says of what a command has."""
+    number, found = trial.found.rounds, trial.found
+    for _ in range(12):
+        for command in found.commands:
+            has = {*command.name.split(TOGETHER)}
+            found.log.add(command.name, number, seconds=seconds(has), steps=10)
+    found.looks[number + 1] = (number + 1) / 6
+    trial.round_ended(number)
+
+
+def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial: Trial) -> None:
+    def seconds(has: set[str]) -> float:
+        (read,) = [READ[each] for each in READ if each in has] or [0.1]
+        return max(read, 0.02 if "channels_last" in has else 0.04)
+
+    assert "channels_last" not in trial.found.names
+    play(trial, seconds)
+    assert {"workers=2 + channels_last", "workers=2 + fused"} < {*trial.found.names}
+    play(trial, seconds)
+    play(trial, seconds)
+    helps = trial.helps()
+    assert [(each["name"], round(each["speedup"], 2)) for each in helps.cures] == [
+        ("workers=2", 2.5), ("channels_last", 2.0)
+    ]  # fmt: skip
+    assert "In channels_last it is 2.000 times as fast as with workers=2 alone" in helps.lines[1]
+    assert "Together (workers=2 + channels_last) they are 5.000 times as fast" in helps.lines[2]
+
+
+def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial: Trial) -> None:
+    play(trial, lambda has: 0.05 if "channels_last" in has else 0.1)
+    play(trial, lambda has: 0.05 if "channels_last" in has else 0.1)
+    assert "workers=1" in trial.given_up
+    assert trial.found.names == [AS_IT_IS, "channels_last"]
+    assert trial.not_tried["fused"] == "no optimizer is no faster"
+
+
+def test_what_one_round_shows_is_said_after_it(trial: Trial) -> None:
+    play(trial, lambda has: 0.1 if has == {AS_IT_IS} else 0.05)
+    trial.found.helps = trial.helps()
+    said, *_ = summary.first_lines(trial.found, trial.found.times())
+    assert said.startswith("Loading with 2 workers it is 2.000 times as fast")
 
 
 @pytest.mark.slow

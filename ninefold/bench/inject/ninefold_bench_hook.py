@@ -4,9 +4,9 @@ It runs in the Python of the compared command, so it is for Python 3.9 and later
 but the standard library, and uses the torch that the command has imported.
 
 Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
-Then it waits for {"lead": n, "steps": n}, takes `lead` steps that are not timed and `steps` that
-are, and answers {"seconds": [of each timed step], "marks": {number: what it contained}, "cpu":
-seconds of this process in timed steps, ...}.
+Then it waits for {"lead": n, "steps": n, "weights": whether}, takes `lead` steps that are not timed
+and `steps` that are, and answers {"seconds": [of each timed step], "marks": {number: what it
+contained}, "cpu": seconds of this process in timed steps, ...}.
 """
 
 import functools
@@ -14,25 +14,29 @@ import json
 import os
 import sys
 from _thread import get_ident
+from array import array
 from time import perf_counter, process_time, sleep
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
 CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
+FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
-OPTIMIZER, MODULE = "torch.optim.optimizer", "torch.nn.modules.module"
+CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
+TENSORS, VALUES = 4, 64  # of the weights that are told, and of each
 LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
 def loaded(module):
     """Change a module that was loaded as far as this command asks for."""
     step, _, function = os.environ.get(STEP, "").partition(":")
+    if module.__name__ == CUDA:
+        wait_for_gpu(module)
     if module.__name__ == OPTIMIZER:
-        with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "torch"), "a"):
-            pass
+        note("torch")
         spare_compiler()
         if not step:
             module.register_optimizer_step_post_hook(STEPS.after_step)
@@ -43,6 +47,11 @@ def loaded(module):
 
         STEPS.seen_of_script = ninefold_bench_cures.said
         ninefold_bench_cures.change(os.environ[CURE], module)
+    if os.environ.get(FIXED):
+        import ninefold_bench_fixed
+
+        STEPS.seen_inputs = ninefold_bench_fixed.inputs
+        ninefold_bench_fixed.change(os.environ[FIXED], module)
     if module.__name__ == MODULE and os.environ.get(PRECISION):
         import ninefold_bench_precision
 
@@ -51,6 +60,27 @@ def loaded(module):
         import ninefold_bench_twins
 
         ninefold_bench_twins.change(os.environ[TWIN], module)
+
+
+def note(name):
+    """Put an empty file beside the socket; returns the folder."""
+    folder = os.path.dirname(os.environ[SOCKET])
+    with open(os.path.join(folder, name), "a"):
+        return folder
+
+
+def wait_for_gpu(cuda):
+    """Have this process wait before it first uses a GPU until `ninefold bench` lets it."""
+    begin = cuda._lazy_init
+
+    def wait():
+        cuda._lazy_init = begin
+        go = os.path.join(note("at-gpu"), "go")
+        while not (cuda.is_initialized() or os.path.exists(go)):
+            sleep(0.01)
+        begin()
+
+    cuda._lazy_init = wait
 
 
 def spare_compiler():
@@ -106,6 +136,8 @@ class Steps:
     last turn. used: devices at the turn's begin: to ask for them takes time of its end.
     watch: sees in which precision the first steps compute, if that is asked for. seen_of_script:
     returns what the script has of the cures, if that is.
+    seen_inputs: returns a checksum of what networks got, if that is asked for.
+    shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
     """
 
@@ -115,7 +147,8 @@ class Steps:
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
-        self.used, self.watch, self.seen_of_script = [], None, None
+        self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
+        self.seen_inputs = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -191,6 +224,8 @@ class Steps:
                 "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
                 "workers": self.workers,
+                "weights": weights(self.lead) if self.shows else None,
+                "inputs": self.seen_inputs and self.seen_inputs(),
             }
         )
         self.wait()
@@ -204,7 +239,7 @@ class Steps:
             self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
-        self.used = [*devices()]
+        self.shows, self.used = order["weights"], [*devices()]
         settle(self.used)
         self.begin(order["lead"], order["steps"])
 
@@ -258,8 +293,9 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
-        watch, seen = self.watch, self.seen_of_script
+        watch, seen, inputs = self.watch, self.seen_of_script, self.seen_inputs
         self.__init__()
+        self.seen_inputs = inputs
         self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
         self.seen_of_script = seen
 
@@ -321,6 +357,21 @@ def group():
 def weights_of(optimizer):
     """What an optimizer is known by, also if it is made anew: its first parameter."""
     return optimizer if optimizer is STEP else id(optimizer.param_groups[0]["params"][0])
+
+
+def weights(optimizer):
+    """Some of the weights that an optimizer trains, as float32 in hexadecimal; None: not known."""
+    try:
+        groups = optimizer.param_groups
+        tensors = [tensor for group in groups for tensor in group["params"]]
+        chosen, found = tensors[:: max(1, len(tensors) // TENSORS)][:TENSORS], array("f")
+        for tensor in chosen:
+            own = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a shard
+            flat = own.detach().flatten()
+            found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].float().tolist())
+        return found.tobytes().hex()
+    except Exception:  # a kind of tensor or optimizer that is not known here
+        return None
 
 
 def devices():

@@ -12,6 +12,7 @@ import sys
 HERE = os.path.dirname(__file__)
 SOCKET = "NINEFOLD_BENCH"  # the path of the socket at which `ninefold bench` listens
 MODULES = (  # that the hook, a twin, or a precision changes
+    "torch.cuda",
     "torch.nn.modules.module",
     "torch.optim.optimizer",
     "torch.utils.data.dataloader",
@@ -75,7 +76,11 @@ def start():
     with open(os.path.join(os.path.dirname(os.environ[SOCKET]), "loaded"), "a"):
         pass
     step = os.environ.get("NINEFOLD_BENCH_STEP", "").partition(":")[0]
-    sys.meta_path.insert(0, Waiting({*MODULES, step}))
+    chance = ("random", "numpy.random") if os.environ.get("NINEFOLD_BENCH_FIXED") else ()
+    sys.meta_path.insert(0, Waiting({*MODULES, *chance, step}))
+    for name in chance:
+        if name in sys.modules:
+            tell(sys.modules[name])
 
 
 def next_one():

@@ -1,0 +1,93 @@
+"""Whether commands compute the same: some of their weights after the first steps, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ninefold.bench.contestant import Command
+
+ALIKE = 3.0  # times as far as two starts of one command: nothing is shown below
+ROUNDING = 0.01  # share of what weights have changed, below which two trainings are the same one
+Weights: TypeAlias = Mapping[int, npt.NDArray[np.float32]]  # by how many steps came before
+
+
+class Apart(NamedTuple):
+    """How two trainings differ.
+
+    last: the last step that both have shown. first: the first after which their weights differ;
+    None: they are equal. share: how far they are apart after `last`, as a share of how far the
+    first training has moved since the first step that is known.
+    """
+
+    last: int
+    first: int | None
+    share: float
+
+
+def apart(one: Weights, other: Weights) -> Apart | None:
+    """How the weights of two trainings differ; None where they cannot be compared."""
+    steps = sorted(one.keys() & other.keys())
+    if len(steps) < 2 or any(one[n].shape != other[n].shape for n in steps):
+        return None
+    differ = [n for n in steps if not np.array_equal(one[n], other[n], equal_nan=True)]
+    begin, last = steps[0], steps[-1]
+    with np.errstate(all="ignore"):
+        moved = float(np.linalg.norm(one[last] - one[begin]))
+        between = float(np.linalg.norm(other[last] - one[last]))
+        return Apart(last, differ[0] if differ else None, between / moved if moved else np.inf)
+
+
+class Same(NamedTuple):
+    """How commands compare with the first, by name, and how two starts of the first compare."""
+
+    others: Mapping[str, Apart]
+    spread: Apart | None
+
+
+def same(commands: Sequence[Command], weights: Mapping[str, Mapping[int, Weights]]) -> Same:
+    """Compare all commands that leave nothing out. weights: by name and round."""
+    first, *others = [command for command in commands if command.twin is None]
+    own, found = weights.get(first.name, {}), dict[str, Apart]()
+    for name in [other.name for other in others]:
+        rounds = sorted(own.keys() & weights.get(name, {}).keys())
+        this = apart(own[rounds[0]], weights[name][rounds[0]]) if rounds else None
+        if this is not None:
+            found[name] = this
+    again = len(own) > 1 and "{seed}" not in first.text
+    return Same(found, apart(*[own[number] for number in sorted(own)[:2]]) if again else None)
+
+
+def sentences(first: str, found: Same) -> Iterator[str]:
+    """What is known of each command against the first."""
+    spread, said = found.spread, dict[str, list[str]]()
+    own = spread.share if spread is not None and spread.first is not None else 0.0
+    for name, this in found.others.items():
+        by = f"after {this.last} steps their weights differ by {_percent(this.share)} of what "
+        by += f"{first}'s have changed"
+        if this.first is None:
+            end = f"what {first} does in the first {this.last} steps, bit for bit"
+            said.setdefault(end, []).append(name)
+        elif own and this.share < ALIKE * own:
+            yield (
+                f"Whether {name} computes what {first} does is not known: {by}, and those of two "
+                f"starts of {first} by {_percent(own)}; fixed seeds would show it."
+            )
+        elif this.share < ROUNDING:
+            yield f"{name} computes what {first} does, but for rounding: {by}."
+        else:
+            starts = f"those of two starts of {first} by {_percent(own) if own else 'nothing'}"
+            if spread is None:
+                starts = f"and how two starts of {first} differ is not known"
+            yield f"{name} does not compute what {first} does: {by}, {starts}."
+    for end, names in said.items():
+        yield f"{', '.join(names)} compute{'s' * (len(names) == 1)} {end}."
+
+
+def _percent(share: float) -> str:
+    if share < 1e-4:
+        return "less than 0.01 %"
+    return "more than 1000 %" if share > 10 else f"{100 * share:.{0 if share > 0.1 else 2}f} %"
