@@ -22,6 +22,7 @@ from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.trial import Trial
+from ninefold.bench.twice import twice
 from ninefold.bench.whole import WholeRuns
 from ninefold.errors import (
     ConfigError,
@@ -44,6 +45,7 @@ EXAMPLES = """examples:
   ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
       'python a.py --seed {seed}' 'python b.py --seed {seed}'
   ninefold bench --try 'python train.py'
+  ninefold bench --twice 'python train.py --seed 0'
 """
 RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
@@ -127,6 +129,12 @@ def parser() -> Parser:
         action="store_true",
         help="try what may make one command faster: loader workers, threads, autocast to bf16, "
         "channels_last, a fused optimizer, torch.compile; and what each part of a step costs",
+    )
+    add(
+        "--twice",
+        action="store_true",
+        help="say whether two starts of one command train alike; if not, from which step on, and "
+        "what would make them: seeds, PYTHONHASHSEED, no loader workers, one thread, determinism",
     )
     add(
         "--precisions",
@@ -248,7 +256,10 @@ def run(words: Sequence[str]) -> None:
         if asked.precisions:
             given = in_precisions(given[0], asked.precisions.split(","))
         commands = finished(given, asked)
-        (judged if asked.score else timed)(commands, asked, keep)
+        if asked.twice:
+            repeated(commands[0], asked, keep)
+        else:
+            (judged if asked.score else timed)(commands, asked, keep)
 
 
 # Options that do not go with others: what they would mean is not clear, or not done.
@@ -257,6 +268,10 @@ EXCLUDED = {
     "whole": ("try", "step", "apart"),
     "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
     "precisions": ("score", "whole", "try", "name", "revisions"),
+    "twice": (
+        *("score", "whole", "try", "precisions", "revisions", "name", "step", "apart"),
+        *("max_slowdown", "markdown"),
+    ),
 }
 
 
@@ -310,6 +325,14 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if kind is not None:
         said = f"{found.verdict}; {found.seeds} seeds were run; see above"
         raise kind("--score", asked.score.pattern, said)
+
+
+def repeated(command: Command, asked: Namespace, keep: Path) -> None:
+    """Say whether two starts of a command train alike."""
+    found = twice(command, keep, lambda said: print(said, file=sys.stderr))
+    print(found, file=shown(asked))
+    if asked.json:
+        output.write("--json", asked.json, output.as_json(found.data()))
 
 
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
@@ -367,7 +390,7 @@ def with_values(asked: Namespace) -> list[Command]:
                 f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
-    for option in ("revisions", "try", "precisions"):
+    for option in ("revisions", "try", "twice", "precisions"):
         if getattr(asked, option) and len(texts) != 1:
             raise ConfigError(
                 f"--{option}",
@@ -402,7 +425,7 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 f"{len(values)} for {count} commands; one for each is allowed; give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    if count < 2 and not getattr(asked, "try"):
+    if count < 2 and not (getattr(asked, "try") or asked.twice):
         raise ConfigError(
             "arguments",
             given[0].text,

@@ -1,0 +1,87 @@
+"""Fixes sources of chance in a command, for two starts of it to be equal, and sees its inputs."""
+
+import functools
+import sys
+import zlib
+
+INPUTS = [0]  # a checksum of all tensors that networks got in training; None: not known
+SEEDED = {"random": "random", "numpy.random": "numpy", "torch.optim.optimizer": "torch"}
+
+
+def change(fixed, module):
+    """Change a module that was loaded, if it is what is to be fixed.
+
+    fixed: of "torch", "numpy" and "random" (seeds), "workers" (a loader has none) and
+    "deterministic" (algorithms), with commas between them; "none": inputs are only looked at.
+    """
+    wanted, name = fixed.split(","), module.__name__
+    if SEEDED.get(name) in wanted:
+        seed(SEEDED[name], module)
+    if name == "torch.optim.optimizer" and "deterministic" in wanted:
+        sys.modules["torch"]._C._set_deterministic_algorithms(True, warn_only=True)
+    if name == "torch.utils.data.dataloader" and "workers" in wanted:
+        without_workers(module.DataLoader)
+    if name == "torch.nn.modules.module":
+        see_inputs(module.Module)
+
+
+def seed(name, module):
+    """Seed one library's numbers, before the command draws any."""
+    if name == "torch":
+        sys.modules["torch"].manual_seed(0)
+        return
+    module.seed(0)
+    if name == "numpy":
+        make = module.default_rng
+        module.default_rng = functools.wraps(make)(
+            lambda seed=None: make(0 if seed is None else seed)
+        )
+
+
+def without_workers(loader):
+    make = loader.__init__
+
+    @functools.wraps(make)
+    def made(self, *arguments, **keywords):
+        for name in ("prefetch_factor", "multiprocessing_context", "timeout"):
+            keywords.pop(name, None)
+        keywords.update(num_workers=0, persistent_workers=False)
+        make(self, *arguments[:5], **keywords)  # the sixth is num_workers
+
+    loader.__init__ = made
+
+
+def see_inputs(kind):
+    """Add up what networks get in training."""
+    call, depth = kind.__call__, [0]
+
+    @functools.wraps(call)
+    def called(self, *arguments, **keywords):
+        if hasattr(self, "_orig_mod") or getattr(self, "_compiled_call_impl", None):
+            kind.__call__, INPUTS[0] = call, None  # the compiler would stumble over `called`
+        elif not depth[0] and self.training:
+            add([*arguments, *keywords.values()])
+        depth[0] += 1
+        try:
+            return call(self, *arguments, **keywords)
+        finally:
+            depth[0] -= 1
+
+    kind.__call__ = called
+
+
+def add(values):
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            numbers = value.detach().flatten()[:4096].double().tolist()
+            INPUTS[0] = zlib.crc32(repr(numbers).encode(), INPUTS[0])
+        elif isinstance(value, (list, tuple)):
+            add(value)
+        elif isinstance(value, dict):
+            add(value.values())
+
+
+def inputs():
+    return INPUTS[0]

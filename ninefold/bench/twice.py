@@ -1,0 +1,167 @@
+"""Whether two starts of a command train alike; if not, from where on, and what would make them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ninefold.bench.contestant import LOOK_SECONDS, Command, Contestant
+from ninefold.bench.same import apart
+from ninefold.process import poll_until
+from ninefold.tournament.contestant import Ended
+
+STEPS = 50  # that are compared, at most
+MORE = 8  # steps than until the first difference, in which each source of chance would show itself
+SECONDS = 20.0  # that the steps of two starts may take
+
+
+class Source(NamedTuple):
+    """A source of chance.
+
+    line: what fixes it. hook: what the hook fixes for that. variables: of the environment.
+    """
+
+    name: str
+    line: str
+    hook: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+SOURCES = (
+    Source("torch", "torch.manual_seed(0), before the network is made", "torch"),
+    Source("numpy", "numpy.random.seed(0) first, and a seed for each default_rng()", "numpy"),
+    Source("random", "random.seed(0) first", "random"),
+    Source(
+        "hash", "PYTHONHASHSEED=0 in front of python (or sort what a set holds)",
+        variables=(("PYTHONHASHSEED", "0"),),
+    ),
+    Source("workers", "num_workers=0 in the DataLoader", "workers"),
+    Source(
+        "threads", "OMP_NUM_THREADS=1 in front of python", variables=(("OMP_NUM_THREADS", "1"),)
+    ),
+    Source(
+        "deterministic", "torch.use_deterministic_algorithms(True)", "deterministic",
+        (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),),
+    ),
+)  # fmt: skip
+
+
+class Pair(NamedTuple):
+    """Two starts.
+
+    steps: that were compared. first: the first after which weights differ; None: they are equal.
+    begin: the first that is known. inputs: whether they got the same until then; None: not known.
+    """
+
+    steps: int
+    first: int | None
+    begin: int
+    inputs: bool | None
+
+
+@dataclass(frozen=True)
+class Twice:
+    """What was found. needed: what makes two starts equal; None: nothing that is known does."""
+
+    found: Pair
+    needed: Sequence[Source] | None = ()
+
+    def __str__(self) -> str:
+        pair = self.found
+        if pair.first is None:
+            return f"Two starts train alike: equal weights, bit for bit, for {pair.steps} steps."
+        since = "the first steps" if pair.first == pair.begin else f"step {pair.first}"
+        seen = {True: ", from equal inputs", False: ", and so do their inputs", None: ""}
+        lines = [f"Two starts differ from {since} on{seen[pair.inputs]}."]
+        if self.needed is None:
+            names = ", ".join(source.name for source in SOURCES)
+            lines.append(
+                f"They still do with all of this fixed: {names}. What is left: the time, the order "
+                "of files, memory that nobody has written, what other programs do."
+            )
+        else:
+            lines += ["They are equal with:", *(f"  {source.line}" for source in self.needed)]
+        return "\n".join(lines)
+
+    def data(self) -> dict[str, Any]:
+        """The same as JSON."""
+        needed = None if self.needed is None else [source.name for source in self.needed]
+        return {
+            "version": 1,
+            "equal": self.found.first is None,
+            **self.found._asdict(),
+            "needed": needed,
+        }
+
+
+def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
+    """Start a command twice, and where that differs, find a smallest set of fixes that helps.
+
+    says: tells what is found meanwhile. Raises ConfigError where a command takes no steps.
+    """
+    found = two_starts(command, keep, ())
+    if found.first is None:
+        return Twice(found)
+    says("two starts differ; now with all fixed that is known")
+    needed = list(SOURCES)
+    if two_starts(command, keep, needed).first is not None:
+        return Twice(found, None)
+    steps = min(found.first - found.begin + MORE, STEPS)
+    for source in SOURCES:
+        others = [each for each in needed if each is not source]
+        if two_starts(command, keep, others, steps).first is None:
+            needed = others
+        else:
+            says(f"{source.name} is needed")
+    shown = steps == STEPS or two_starts(command, keep, needed).first is None
+    return Twice(found, needed if shown else SOURCES)
+
+
+def two_starts(command: Command, keep: Path, fixed: Sequence[Source], steps: int = STEPS) -> Pair:
+    """Start a command twice with some sources of chance fixed, and compare so many steps."""
+    variables = {**command.variables, **dict(pair for each in fixed for pair in each.variables)}
+    hooks = ",".join(each.hook for each in fixed if each.hook) or "none"
+    name = "-".join(["fixed", *(each.name for each in fixed)]) if fixed else "as it is"
+    changed = replace(command, variables=variables, fixed=hooks)
+    both = list[Contestant]()
+    try:
+        for number in "12":
+            this = replace(changed, name=f"{name} {number}")
+            both.append(Contestant(this, 0, keep, set(), beside=True))
+        for each in both:
+            poll_until(each.arrived, interval=LOOK_SECONDS)
+        return compared(both, command, steps)
+    finally:
+        for each in both:
+            each.close()
+
+
+def compared(both: Sequence[Contestant], command: Command, steps: int) -> Pair:
+    """Take step by step with two starts, until they differ."""
+    one, other = both
+    began, inputs = time.monotonic(), None
+    for _ in range(steps):
+        try:
+            for each in both:
+                each.turn(0, 1, weights=True)
+        except Ended as ended:
+            if ended.code:
+                raise command.failure(
+                    f"it ended with code {ended.code} after {one.steps} steps; {one.correction}"
+                ) from None
+            break
+        if not one.weights or not other.weights:
+            raise command.failure(
+                "its weights cannot be read; an optimizer of PyTorch's kind has them; use one"
+            )
+        known = None not in (one.said["inputs"], other.said["inputs"])
+        inputs = one.said["inputs"] == other.said["inputs"] if known else None
+        found = apart(one.weights, other.weights)
+        if found is not None and found.first is not None:
+            return Pair(found.last, found.first, min(one.weights), inputs)
+        if time.monotonic() - began > SECONDS:
+            break
+    return Pair(one.steps, None, min(one.weights, default=0), inputs)
