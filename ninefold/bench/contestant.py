@@ -98,8 +98,12 @@ class Command:
         """The file for its output in a round."""
         return keep / folder_name(self.name) / f"{number + 1}.log"
 
-    def hooks(self, path: Path) -> dict[str, str]:
-        """The variables that load the hook. path: of the socket that it connects to."""
+    def hooks(self, path: Path, one_optimizer: bool) -> dict[str, str]:
+        """The variables that load the hook.
+
+        path: of the socket that it connects to. one_optimizer: whether the command is known to have
+        no other one, so that its first step says already which ends a step.
+        """
         before = self.variables.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
         port = os.environ.get("MASTER_PORT", str(free_port()))
         found = {
@@ -112,6 +116,7 @@ class Command:
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_FIXED": self.fixed,
+            "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
@@ -194,20 +199,27 @@ class Contestant:
 
     processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. said: what
     rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
-    paused: seconds that it was stopped since its first step. weights: some of them, by the steps
-    that came before, as far as turns were asked for them.
+    paused: seconds that it was stopped since its first step. optimizers: that were seen. weights:
+    some of them, by the steps that came before, as far as turns were asked for them.
     """
 
     def __init__(
-        self, command: Command, number: int, keep: Path, marking: set[str], beside: bool = False
+        self,
+        command: Command,
+        number: int,
+        keep: Path,
+        marking: set[str],
+        beside: bool = False,
+        one_optimizer: bool = False,
     ) -> None:
         """Start it.
 
         number: of the round. keep: for its output. marking: what marks steps that are not counted,
         of which what marks most steps is removed. beside: whether others are alive meanwhile.
+        one_optimizer: see `Command.hooks`.
         """
         self.command, self.log, self._number = command, command.log(keep, number), number
-        self._beside = beside
+        self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
         self._marking, self.steps = marking, 0
         self._start()
 
@@ -223,7 +235,7 @@ class Contestant:
         self._listener.setblocking(False)
         self._began, self._first = time.monotonic(), 0.0
         self._stopped, self.paused, self.at_gpu = 0.0, 0.0, False
-        hooks = self.command.hooks(self._path)
+        hooks = self.command.hooks(self._path, self._one_optimizer)
         self._process = self.command.start(self._number, self.log, hooks)
         self.processes: list[int] = [self._process.pid]
 
@@ -301,6 +313,7 @@ class Contestant:
             order = {"lead": lead, "steps": steps - taken.steps, "weights": weights}
             answers = self._ask(order, limit)
             self.steps, shown = answers[0]["steps"], answers[0]["weights"]
+            self.optimizers = max(self.optimizers, answers[0]["optimizers"])
             if shown:
                 self.weights[self.steps] = np.frombuffer(bytes.fromhex(shown), np.float32)
             taken.add(answers, self._marks)

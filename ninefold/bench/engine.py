@@ -188,7 +188,8 @@ class Alive:
     def __init__(self, bench: Bench, command: Command, number: int, keep: Path) -> None:
         self._bench, self.name, self._number = bench, command.name, number
         beside = not bench.found.apart and len(bench.found.commands) > 1
-        self.held = Contestant(command, number, keep, bench.marking[command.name], beside)
+        one = bench.has_one_optimizer(command.name)
+        self.held = Contestant(command, number, keep, bench.marking[command.name], beside, one)
         self.pace = Pace(1.0, 1.0)
 
     @property
@@ -222,6 +223,7 @@ class Alive:
                 self._bench.screen.tick()
         except Ended as ended:
             self._restart(ended, helps=takes > 0)
+        self._bench.optimizers[self.name] = self.held.optimizers
         if self._bench.found.by == "cpu":
             require_own_cpu(self.held)
         if looks:
@@ -317,6 +319,7 @@ class Bench(Entries):
         self._budget = replace(budget_of(60.0 * found.minutes), **of_budget)
         self._tournament = Tournament(self, self._budget, lambda: rule.Look(self.is_enough()))
         found.log, found.looks = self._tournament.log, self._tournament.looks
+        self.optimizers = dict[str, int]()  # that were seen, by command
         self.screen = Screen(self._budget.seconds)
         self.failed = dict[str, Failure]()  # commands that are left out, and why
 
@@ -365,6 +368,10 @@ class Bench(Entries):
                 each.close()
             raise
         return alive
+
+    def has_one_optimizer(self, name: str) -> bool:
+        """Whether a process of this command was seen to have one optimizer alone."""
+        return self.optimizers.get(name) == 1
 
     def watches_pauses(self, names: Sequence[str], number: int) -> bool:
         """Whether the effect of a pause (SIGSTOP) is measured, for the commands that start."""

@@ -12,6 +12,7 @@ from ninefold.bench.contestant import Command
 
 ALIKE = 3.0  # times as far as two starts of one command: nothing is shown below
 ROUNDING = 0.01  # share of what weights have changed, below which two trainings are the same one
+FAR = 1e6  # the largest share that is told, also where weights are no numbers or have not moved
 Weights: TypeAlias = Mapping[int, npt.NDArray[np.float32]]  # by how many steps came before
 
 
@@ -38,7 +39,8 @@ def apart(one: Weights, other: Weights) -> Apart | None:
     with np.errstate(all="ignore"):
         moved = float(np.linalg.norm(one[last] - one[begin]))
         between = float(np.linalg.norm(other[last] - one[last]))
-        return Apart(last, differ[0] if differ else None, between / moved if moved else np.inf)
+        share = between / moved if moved > 0 else FAR
+        return Apart(last, differ[0] if differ else None, share if share < FAR else FAR)
 
 
 class Same(NamedTuple):

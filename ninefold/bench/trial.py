@@ -90,6 +90,10 @@ class Trial(Bench):
         names = super().names
         return names if len(names) > 1 or not self.given_up else []
 
+    def has_one_optimizer(self, name: str) -> bool:
+        """Whether the command was seen to have one alone: the others train as it does."""
+        return super().has_one_optimizer(AS_IT_IS)
+
     def watches_pauses(self, names: Sequence[str], number: int) -> bool:
         """Whether the effect of a pause (SIGSTOP) is measured: only for the unchanged command."""
         return number == 0 and list(names) == [AS_IT_IS]

@@ -13,6 +13,7 @@ from ninefold.bench.same import apart
 from ninefold.process import poll_until
 from ninefold.tournament.contestant import Ended
 
+LEAST = 2  # steps that are compared
 STEPS = 50  # that are compared, at most
 MORE = 8  # steps than until the first difference, in which each source of chance would show itself
 SECONDS = 20.0  # that the steps of two starts may take
@@ -54,12 +55,14 @@ class Pair(NamedTuple):
 
     steps: that were compared. first: the first after which weights differ; None: they are equal.
     begin: the first that is known. inputs: whether they got the same until then; None: not known.
+    optimizers: that were seen.
     """
 
     steps: int
     first: int | None
     begin: int
     inputs: bool | None
+    optimizers: int
 
 
 @dataclass(frozen=True)
@@ -102,26 +105,31 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
 
     says: tells what is found meanwhile. Raises ConfigError where a command takes no steps.
     """
-    found = two_starts(command, keep, ())
+    found = two_starts(command, keep, (), one=False)
     if found.first is None:
         return Twice(found)
     says("two starts differ; now with all fixed that is known")
-    needed = list(SOURCES)
-    if two_starts(command, keep, needed).first is not None:
+    needed, one = list(SOURCES), found.optimizers == 1
+    if two_starts(command, keep, needed, one).first is not None:
         return Twice(found, None)
     steps = min(found.first - found.begin + MORE, STEPS)
     for source in SOURCES:
         others = [each for each in needed if each is not source]
-        if two_starts(command, keep, others, steps).first is None:
+        if two_starts(command, keep, others, one, steps).first is None:
             needed = others
         else:
             says(f"{source.name} is needed")
-    shown = steps == STEPS or two_starts(command, keep, needed).first is None
+    shown = steps == STEPS or two_starts(command, keep, needed, one).first is None
     return Twice(found, needed if shown else SOURCES)
 
 
-def two_starts(command: Command, keep: Path, fixed: Sequence[Source], steps: int = STEPS) -> Pair:
-    """Start a command twice with some sources of chance fixed, and compare so many steps."""
+def two_starts(
+    command: Command, keep: Path, fixed: Sequence[Source], one: bool, steps: int = STEPS
+) -> Pair:
+    """Start a command twice with some sources of chance fixed, and compare so many steps.
+
+    one: whether it is known to have one optimizer.
+    """
     variables = {**command.variables, **dict(pair for each in fixed for pair in each.variables)}
     hooks = ",".join(each.hook for each in fixed if each.hook) or "none"
     name = "-".join(["fixed", *(each.name for each in fixed)]) if fixed else "as it is"
@@ -130,7 +138,7 @@ def two_starts(command: Command, keep: Path, fixed: Sequence[Source], steps: int
     try:
         for number in "12":
             this = replace(changed, name=f"{name} {number}")
-            both.append(Contestant(this, 0, keep, set(), beside=True))
+            both.append(Contestant(this, 0, keep, set(), True, one))
         for each in both:
             poll_until(each.arrived, interval=LOOK_SECONDS)
         return compared(both, command, steps)
@@ -161,7 +169,9 @@ def compared(both: Sequence[Contestant], command: Command, steps: int) -> Pair:
         inputs = one.said["inputs"] == other.said["inputs"] if known else None
         found = apart(one.weights, other.weights)
         if found is not None and found.first is not None:
-            return Pair(found.last, found.first, min(one.weights), inputs)
+            return Pair(found.last, found.first, min(one.weights), inputs, one.optimizers)
         if time.monotonic() - began > SECONDS:
             break
-    return Pair(one.steps, None, min(one.weights, default=0), inputs)
+    if len(one.weights) < LEAST:
+        raise command.failure("it ends too early; 18 steps are needed; let it train longer")
+    return Pair(one.steps, None, min(one.weights), inputs, one.optimizers)

@@ -48,6 +48,8 @@ def said(own: list[Weights], other: Weights, text: str = "a") -> str:
         ([training(1)] * 2, training(1.2), "B does not compute what A does: after 20 steps their"),
         ([training(1), training(1.1)], training(1.2), "Whether B computes what A does is not kno"),
         ([training(1), training(1.01)], training(1.2), "those of two starts of A by 1.00 %."),
+        ([training(1)], training(np.nan), "differ by more than 1000 % of what A's have changed"),
+        ([training(np.nan)], training(np.nan), "B computes what A does in the first 20 steps, bit"),
         ([training(1)], {0: np.zeros(3, np.float32), 1: np.ones(3, np.float32)}, ""),
     ],
 )

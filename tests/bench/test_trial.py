@@ -207,14 +207,14 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell: Sh
 
 @pytest.mark.slow
 def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell: Shell) -> None:
-    fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'fused', 'no fused'\n"
+    fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'workers=1', 'no worker'\n"
     (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
     done = shell.run(
         "-m", "ninefold", "bench", "--try", "--minutes=0.5", f"{sys.executable} train.py"
     )
     assert done.returncode == 0, done.stderr
-    assert "fused was left out, as it failed: it ended with code 1" in done.stdout
-    assert "no fused" in done.stdout
+    assert "workers=1 was left out, as it failed: it ended with code 1" in done.stdout
+    assert "no worker" in done.stdout
 
 
 def test_options_that_name_commands_do_not_go_with_it(shell: Shell) -> None:

@@ -20,6 +20,7 @@ from time import perf_counter, process_time, sleep
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
 CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
 FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
+ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
@@ -189,6 +190,8 @@ class Steps:
         enough = FIRST if len(counts) == 1 or min(counts) > 1 else SELDOM
         if perf_counter() - self.began > PATIENCE and not group():  # ranks choose alike
             enough = FEW
+        if os.environ.get(ONE):
+            enough = 1
         if sum(counts) >= enough or self.capturing():
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for count, each in self.first.values() if count == fit][-1]
