@@ -144,7 +144,7 @@ def test_a_quiet_cell_among_noisy_ones_needs_more_rounds() -> None:
             for study in truth.studies(500)
         )
         say(f"planted 5 % with ddp 4 times as noisy, {rounds} rounds", found=hits / 500)
-    assert hits / 500 >= 0.95
+    assert hits / 500 >= 0.9
 
 
 @pytest.mark.parametrize("level", [0.05, 0.05 / 7])
