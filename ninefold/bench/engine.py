@@ -49,7 +49,8 @@ from ninefold.tournament.times import Times, interval, shown, times
 
 TURN = 0.1  # seconds of a turn that are timed
 TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU
-SHOWN = 20  # steps of the warm-up after which some weights are told
+SHOWN = 20  # steps of the warm-up after which some weights are told, at most
+LEAST_SHOWN = 3  # the same, however long they take
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 IN_CPU = " in CPU time"
@@ -73,18 +74,18 @@ class Helps(NamedTuple):
 class Found:
     """What was found, and how.
 
-    minutes: that all takes, starts included. same: share of time within which commands tie.
-    by: "time" or "cpu". apart: whether
-    commands are alive one after another. allowed: the slow-down that a gate allows, if it is one.
+    minutes: that all takes, starts included. same: share of time within which commands tie. by:
+    "time" or "cpu". apart: whether commands are alive one after another. allowed: the slow-down
+    that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
     that the process had taken then. alone: seconds of a step in turns over those in a stretch
     alone, by command and round. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. weights: some after the first steps, by command and round.
-    starts, seconds: that starts took, and all. rounds: that
-    were complete. beside_on_gpu: turns in which other programs computed on a command's GPU.
-    precisions: what commands said of theirs. helps: of `--try`, what is said, and as data.
-    looks: the share of the time at each look, by rounds.
+    starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
+    which other programs computed on a command's GPU. precisions: what commands said of theirs.
+    helps: of `--try`, what is said, and as data. looks: the share of the time at each look, by
+    rounds.
     """
 
     commands: Sequence[Command]
@@ -214,7 +215,8 @@ class Alive:
         spent, steps, takes = 0.0, 1, 0
         try:
             while spent < WARM_UP_SECONDS or takes < 2:
-                shows = takes < SHOWN and spent < WARM_UP_SECONDS / 2
+                most = SHOWN if spent < WARM_UP_SECONDS / 2 else LEAST_SHOWN
+                shows = takes < most and (takes == 0 or bool(self.held.weights))
                 taken = self.held.turn(0, steps, weights=shows)
                 seconds = taken.end - taken.begin
                 self.pace = Pace(taken.seconds, seconds / taken.steps)
@@ -224,6 +226,7 @@ class Alive:
         except Ended as ended:
             self._restart(ended, helps=takes > 0)
         self._bench.optimizers[self.name] = self.held.optimizers
+        self._bench.found.weights[self.name][self._number] = self.held.weights
         if self._bench.found.by == "cpu":
             require_own_cpu(self.held)
         if looks:
@@ -297,7 +300,6 @@ class Alive:
         """Note what it said last, and how its turns compare with a stretch alone."""
         found = self._bench.found
         found.told[self.name] = self.held.said
-        found.weights[self.name][self._number] = self.held.weights
         if stretch is not None:
             own = fmean(turn.seconds for turn in turns)
             found.alone[self.name][self._number] = own / stretch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy.typing as npt
 
 from ninefold.bench.contestant import Command
 
-ALIKE = 3.0  # times as far as two starts of one command: nothing is shown below
+ALIKE = 3.0  # a difference below so many times that of two starts of one command proves nothing
 ROUNDING = 0.01  # share of what weights have changed, below which two trainings are the same one
 FAR = 1e6  # the largest share that is told, also where weights are no numbers or have not moved
-Weights: TypeAlias = Mapping[int, npt.NDArray[np.float32]]  # by how many steps came before
+Weights: TypeAlias = Mapping[int, npt.NDArray[np.float64]]  # by how many steps came before
 
 
 class Apart(NamedTuple):
@@ -29,9 +30,12 @@ class Apart(NamedTuple):
     share: float
 
 
-def apart(one: Weights, other: Weights) -> Apart | None:
-    """How the weights of two trainings differ; None where they cannot be compared."""
-    steps = sorted(one.keys() & other.keys())
+def apart(one: Weights, other: Weights, until: float = np.inf) -> Apart | None:
+    """Return how the weights of two trainings differ; None where they cannot be compared.
+
+    until: the last step that is looked at.
+    """
+    steps = sorted(step for step in one.keys() & other.keys() if step <= until)
     if len(steps) < 2 or any(one[n].shape != other[n].shape for n in steps):
         return None
     differ = [n for n in steps if not np.array_equal(one[n], other[n], equal_nan=True)]
@@ -39,6 +43,8 @@ def apart(one: Weights, other: Weights) -> Apart | None:
     with np.errstate(all="ignore"):
         moved = float(np.linalg.norm(one[last] - one[begin]))
         between = float(np.linalg.norm(other[last] - one[last]))
+        if not differ and moved == 0:
+            return None  # nothing that is seen is trained so far
         share = between / moved if moved > 0 else FAR
         return Apart(last, differ[0] if differ else None, share if share < FAR else FAR)
 
@@ -54,36 +60,43 @@ def same(commands: Sequence[Command], weights: Mapping[str, Mapping[int, Weights
     """Compare all commands that leave nothing out. weights: by name and round."""
     first, *others = [command for command in commands if command.twin is None]
     own, found = weights.get(first.name, {}), dict[str, Apart]()
+    again = [] if "{seed}" in first.text else [*pairwise(own[number] for number in sorted(own))]
+    starts = [each for pair in again if (each := apart(*pair)) is not None]
+    spread = starts[0] if starts else None
+    until = np.inf if spread is None or spread.first is None else spread.last
     for name in [other.name for other in others]:
-        rounds = sorted(own.keys() & weights.get(name, {}).keys())
-        this = apart(own[rounds[0]], weights[name][rounds[0]]) if rounds else None
-        if this is not None:
-            found[name] = this
-    again = len(own) > 1 and "{seed}" not in first.text
-    return Same(found, apart(*[own[number] for number in sorted(own)[:2]]) if again else None)
+        of = weights.get(name, {})
+        rounds = sorted(own.keys() & of.keys())
+        known = [apart(own[number], of[number], until) for number in rounds]
+        if shown := [each for each in known if each is not None]:
+            found[name] = shown[0]
+    return Same(found, spread)
 
 
 def sentences(first: str, found: Same) -> Iterator[str]:
-    """What is known of each command against the first."""
+    """Yield what is known of each command against the first."""
     spread, said = found.spread, dict[str, list[str]]()
     own = spread.share if spread is not None and spread.first is not None else 0.0
     for name, this in found.others.items():
         by = f"after {this.last} steps their weights differ by {_percent(this.share)} of what "
         by += f"{first}'s have changed"
+        starts = f"those of two starts of {first} by {_percent(own) if own else 'nothing'}"
         if this.first is None:
             end = f"what {first} does in the first {this.last} steps, bit for bit"
             said.setdefault(end, []).append(name)
-        elif own and this.share < ALIKE * own:
-            yield (
-                f"Whether {name} computes what {first} does is not known: {by}, and those of two "
-                f"starts of {first} by {_percent(own)}; fixed seeds would show it."
-            )
         elif this.share < ROUNDING:
             yield f"{name} computes what {first} does, but for rounding: {by}."
+        elif spread is None:
+            yield (
+                f"Whether {name} computes what {first} does is not known: {by}, and how two starts "
+                f"of {first} differ is not known."
+            )
+        elif this.share < ALIKE * own:
+            yield (
+                f"Whether {name} computes what {first} does is not known: {by}, and {starts}; "
+                "fixed seeds would show it."
+            )
         else:
-            starts = f"those of two starts of {first} by {_percent(own) if own else 'nothing'}"
-            if spread is None:
-                starts = f"and how two starts of {first} differ is not known"
             yield f"{name} does not compute what {first} does: {by}, {starts}."
     for end, names in said.items():
         yield f"{', '.join(names)} compute{'s' * (len(names) == 1)} {end}."

@@ -1,9 +1,9 @@
 """What would make a script faster: changes that are tried, each beside the script as it is.
 
-Where workers can read the data they are tried first: while a step waits for its data, nothing else
-shows what it brings. All others are tried then, with the workers if these help. What brings nothing
-is given up after a round, the rest is also tried together. What is left is compared as any commands
-are.
+Where workers can read the data they are tried first: while steps wait for data, other changes have
+no visible effect. All others are tried then, with the workers if these help. What looks no faster
+is given up after each round, the rest is also tried together. What is left is compared as any
+commands are.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Trial(Bench):
         """Go on without cures that are not faster so far, and with the best of each kind."""
         pairs, kept, kinds = self._pairs(), [AS_IT_IS], set[str]()
         bases = {self._base(name) for name in pairs}
-        speed = {name: pair.speedup or 0.0 for name, pair in pairs.items()}
+        speed = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
+        kept += [name for name in self.found.names if name in pairs and name not in speed]
         for name in sorted(speed, key=lambda name: -speed[name]):
             if name not in self._tried:  # a bound, or several together
                 goes_on = speed[name] > COSTS_NOTHING
@@ -172,7 +173,7 @@ class Trial(Bench):
         for cure in self._waiting:
             base = help_[0] if help_ else AS_IT_IS
             if base == AS_IT_IS and cure.bound in self.given_up:
-                self.not_tried[cure.name] = f"{cure.bound} is no faster"
+                self.not_tried[cure.name] = f"{cure.bound} brings nothing"
                 continue
             cures = [*(self._tried[name].cure for name in help_[:1]), cure]
             command = with_cures(self._command, cures)
@@ -186,10 +187,8 @@ class Trial(Bench):
         both = with_cures(self._command, cures)
         names = self.found.names
         others = [name for name in names if TOGETHER in name and name not in self._tried]
-        if both.name in {*names, *self.given_up, *self.failed}:
-            return
-        self._keep_only([name for name in names if name not in others])
-        if len(cures) > 1:
+        self._keep_only([name for name in names if name == both.name or name not in others])
+        if len(cures) > 1 and both.name not in {*names, *self.given_up, *self.failed}:
             self.found.commands = [*self.found.commands, both]
 
     def _keep_only(self, names: Sequence[str]) -> None:
@@ -240,7 +239,8 @@ class Trial(Bench):
         yield from self._together([name for name, _ in named])
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":
-                yield f"{does} it would be {times_as_fast(pairs[bound])}: that is the limit there."
+                most = "that is the most to gain there"
+                yield f"{does} it would be {times_as_fast(pairs[bound])}: {most}."
         names = {name for name, _ in named}
         for name, pair in pairs.items():
             if name in self._tried and name not in names:
@@ -283,16 +283,16 @@ class Trial(Bench):
 
     def _costs(self, name: str, pair: Pair) -> Iterator[str]:
         """From which step on compiling pays; that numbers change."""
-        cure, base = self._tried[name]
+        cure = self._tried[name].cure
         if cure.name == "compile":
-            seconds, first = self.found.times().seconds, self._first_steps
+            first, seconds = self._first_steps, self.found.times().seconds[name]
             beside = [first[each] for each in first if each not in (name, AS_IT_IS)]
             spent = max(first[name] - median(beside or [first[AS_IT_IS]]), 0.0)
-            won = seconds[base] - seconds[name]
+            won = seconds * ((pair.speedup or 1.0) - 1)
             from_step = f"it pays from step {spent / won:,.0f} on"
             yield f"Its first step took {spent:.0f} s longer: {from_step}."
         if cure.alters:
-            yield f"{cure.name} rounds differently: --score says whether the result is kept."
+            yield f"{cure.name} changes rounding: --score tests whether the final score is as good."
 
 
 def times_as_fast(pair: Pair, than: str = "") -> str:

@@ -13,10 +13,10 @@ from ninefold.bench.same import apart
 from ninefold.process import poll_until
 from ninefold.tournament.contestant import Ended
 
-LEAST = 2  # steps that are compared
-STEPS = 50  # that are compared, at most
-MORE = 8  # steps than until the first difference, in which each source of chance would show itself
-SECONDS = 20.0  # that the steps of two starts may take
+LEAST = 2  # steps whose weights are compared
+LAST = 66  # the last step that is compared: 16 show which optimizer ends a step, then there are 50
+MORE = 8  # steps after the first difference, in which each source of chance would show itself
+SECONDS = 20.0  # that the steps of two starts may take, if they are as far as they have to be
 
 
 class Source(NamedTuple):
@@ -44,8 +44,10 @@ SOURCES = (
         "threads", "OMP_NUM_THREADS=1 in front of python", variables=(("OMP_NUM_THREADS", "1"),)
     ),
     Source(
-        "deterministic", "torch.use_deterministic_algorithms(True)", "deterministic",
-        (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),),
+        "deterministic",
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8 in front of python, and "
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "deterministic", (("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),),
     ),
 )  # fmt: skip
 
@@ -53,9 +55,9 @@ SOURCES = (
 class Pair(NamedTuple):
     """Two starts.
 
-    steps: that were compared. first: the first after which weights differ; None: they are equal.
-    begin: the first that is known. inputs: whether they got the same until then; None: not known.
-    optimizers: that were seen.
+    steps: the last step that was compared. first: the first one after which weights differ; None:
+    they are equal. begin: the first that is known. inputs: whether they got the same until then;
+    None: not known. optimizers: that were seen.
     """
 
     steps: int
@@ -75,15 +77,16 @@ class Twice:
     def __str__(self) -> str:
         pair = self.found
         if pair.first is None:
-            return f"Two starts train alike: equal weights, bit for bit, for {pair.steps} steps."
+            return f"Two starts train alike: equal weights, bit for bit, up to step {pair.steps}."
         since = "the first steps" if pair.first == pair.begin else f"step {pair.first}"
         seen = {True: ", from equal inputs", False: ", and so do their inputs", None: ""}
         lines = [f"Two starts differ from {since} on{seen[pair.inputs]}."]
         if self.needed is None:
             names = ", ".join(source.name for source in SOURCES)
             lines.append(
-                f"They still do with all of this fixed: {names}. What is left: the time, the order "
-                "of files, memory that nobody has written, what other programs do."
+                f"They still do with all of this fixed: {names}. Other causes: generators with a "
+                "seed of their own, cudnn.benchmark, the time, the order of files, memory that was "
+                "never written."
             )
         else:
             lines += ["They are equal with:", *(f"  {source.line}" for source in self.needed)]
@@ -105,30 +108,36 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
 
     says: tells what is found meanwhile. Raises ConfigError where a command takes no steps.
     """
-    found = two_starts(command, keep, (), one=False)
+    found = two_starts(command, keep, ())
     if found.first is None:
         return Twice(found)
     says("two starts differ; now with all fixed that is known")
-    needed, one = list(SOURCES), found.optimizers == 1
-    if two_starts(command, keep, needed, one).first is not None:
+    one, until = found.optimizers == 1, found.first + MORE
+    needed = list(SOURCES)
+    if two_starts(command, keep, needed, one, until).first is not None:
         return Twice(found, None)
-    steps = min(found.first - found.begin + MORE, STEPS)
     for source in SOURCES:
         others = [each for each in needed if each is not source]
-        if two_starts(command, keep, others, one, steps).first is None:
+        if two_starts(command, keep, others, one, until).first is None:
             needed = others
         else:
             says(f"{source.name} is needed")
-    shown = steps == STEPS or two_starts(command, keep, needed, one).first is None
-    return Twice(found, needed if shown else SOURCES)
+    enough = two_starts(command, keep, needed, one, until, LAST).first is None
+    return Twice(found, needed if enough else SOURCES)
 
 
 def two_starts(
-    command: Command, keep: Path, fixed: Sequence[Source], one: bool, steps: int = STEPS
+    command: Command,
+    keep: Path,
+    fixed: Sequence[Source],
+    one: bool = False,
+    least: int = 0,
+    last: int | None = None,
 ) -> Pair:
-    """Start a command twice with some sources of chance fixed, and compare so many steps.
+    """Start a command twice with some sources of chance fixed, and compare step by step.
 
-    one: whether it is known to have one optimizer.
+    one: whether it is known to have one optimizer. least: the step up to which they are compared in
+    any case, last: if there is time; None: `least`, or LAST.
     """
     variables = {**command.variables, **dict(pair for each in fixed for pair in each.variables)}
     hooks = ",".join(each.hook for each in fixed if each.hook) or "none"
@@ -141,24 +150,24 @@ def two_starts(
             both.append(Contestant(this, 0, keep, set(), True, one))
         for each in both:
             poll_until(each.arrived, interval=LOOK_SECONDS)
-        return compared(both, command, steps)
+        return compared(both, command, least, last or least or LAST)
     finally:
         for each in both:
             each.close()
 
 
-def compared(both: Sequence[Contestant], command: Command, steps: int) -> Pair:
-    """Take step by step with two starts, until they differ."""
+def compared(both: Sequence[Contestant], command: Command, least: int, last: int) -> Pair:
+    """Take step by step with two starts, until they differ. least, last: as in `two_starts`."""
     one, other = both
     began, inputs = time.monotonic(), None
-    for _ in range(steps):
+    while one.steps < last:
         try:
             for each in both:
                 each.turn(0, 1, weights=True)
         except Ended as ended:
             if ended.code:
                 raise command.failure(
-                    f"it ended with code {ended.code} after {one.steps} steps; {one.correction}"
+                    f"it ended with code {ended.code} after {each.steps} steps; {each.correction}"
                 ) from None
             break
         if not one.weights or not other.weights:
@@ -170,8 +179,11 @@ def compared(both: Sequence[Contestant], command: Command, steps: int) -> Pair:
         found = apart(one.weights, other.weights)
         if found is not None and found.first is not None:
             return Pair(found.last, found.first, min(one.weights), inputs, one.optimizers)
-        if time.monotonic() - began > SECONDS:
+        late = time.monotonic() - began > SECONDS
+        if late and one.steps >= least and len(one.weights) >= LEAST:
             break
-    if len(one.weights) < LEAST:
-        raise command.failure("it ends too early; 18 steps are needed; let it train longer")
-    return Pair(one.steps, None, min(one.weights), inputs, one.optimizers)
+    if apart(one.weights, other.weights) is None:
+        raise command.failure(
+            "no weights changed in the steps that it took; 18 steps are needed; let it train longer"
+        )
+    return Pair(max(one.weights), None, min(one.weights), inputs, one.optimizers)

@@ -27,7 +27,7 @@ CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modul
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
-TENSORS, VALUES = 4, 64  # of the weights that are told, and of each
+TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
 LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
@@ -71,14 +71,14 @@ def note(name):
 
 
 def wait_for_gpu(cuda):
-    """Have this process wait before it first uses a GPU until `ninefold bench` lets it."""
+    """Block the first use of a GPU until `ninefold bench` has put the file `go` there."""
     begin = cuda._lazy_init
 
     def wait():
-        cuda._lazy_init = begin
         go = os.path.join(note("at-gpu"), "go")
         while not (cuda.is_initialized() or os.path.exists(go)):
             sleep(0.01)
+        cuda._lazy_init = begin
         begin()
 
     cuda._lazy_init = wait
@@ -131,12 +131,13 @@ class Steps:
 
     lead: the optimizer whose steps end a training step: the one of them that steps least often.
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
-    timed: how many steps follow that are timed; 0: these are. after_mark: the goal that is put back
-    after a marked step on a GPU, whose end is waited for. workers: of the last loader.
+    timed: how many timed steps follow the untimed ones that are taken; 0: these are timed.
+    after_mark: the goal that is put back after a marked step on a GPU, whose end is waited for.
+    workers: of the last loader.
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
-    last turn. used: devices at the turn's begin: to ask for them takes time of its end.
+    last turn. used: devices, listed when the turn begins, so that its end is not delayed.
     watch: sees in which precision the first steps compute, if that is asked for. seen_of_script:
-    returns what the script has of the cures, if that is.
+    returns what the script has of the cures, if that is asked for.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
@@ -363,15 +364,16 @@ def weights_of(optimizer):
 
 
 def weights(optimizer):
-    """Some of the weights that an optimizer trains, as float32 in hexadecimal; None: not known."""
+    """Some of the weights that an optimizer trains, as float64 in hexadecimal; None: not known."""
     try:
-        groups = optimizer.param_groups
-        tensors = [tensor for group in groups for tensor in group["params"]]
-        chosen, found = tensors[:: max(1, len(tensors) // TENSORS)][:TENSORS], array("f")
-        for tensor in chosen:
+        groups, found = optimizer.param_groups, array("d")
+        trained = [one for group in groups for one in group["params"] if one.requires_grad]
+        last = len(trained) - 1
+        for number in sorted({round(last * part / (TENSORS - 1)) for part in range(TENSORS)}):
+            tensor = trained[number]
             own = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a shard
             flat = own.detach().flatten()
-            found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].float().tolist())
+            found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].double().tolist())
         return found.tobytes().hex()
     except Exception:  # a kind of tensor or optimizer that is not known here
         return None
