@@ -236,7 +236,7 @@ def test_a_command_whose_steps_are_told_as_none_is_one_line(scripts: Shell, what
 @pytest.mark.slow
 def test_who_connects_and_is_no_rank_is_left_out(scripts: Shell) -> None:
     (scripts.folder / "bad.py").write_text(BAD)
-    done = scripts.run(*QUICK, f"{sys.executable} bad.py hello", FAST, code=0)
+    done = scripts.run(*QUICK, "--minutes=0.5", f"{sys.executable} bad.py hello", FAST, code=0)
     assert done.stderr.startswith("all train; ")
     assert done.stderr.count("\n") == 1
 
