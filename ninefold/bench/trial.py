@@ -169,14 +169,15 @@ class Trial(Bench):
     def _add_waiting(self) -> None:
         """Have the cures tried that have waited, with the workers if these help."""
         pairs = self._pairs()
-        help_ = [name for name in self._tried if name in pairs and pairs[name].verdict == "faster"]
+        faster = [name for name in self._tried if name in pairs and pairs[name].verdict == "faster"]
+        base, workers = AS_IT_IS, list[Cure]()
+        for name in faster[:1]:
+            base, workers = name, [self._tried[name].cure]
         for cure in self._waiting:
-            base = help_[0] if help_ else AS_IT_IS
-            if base == AS_IT_IS and cure.bound in self.given_up:
+            if not workers and cure.bound in self.given_up:
                 self.not_tried[cure.name] = f"{cure.bound} brings nothing"
                 continue
-            cures = [*(self._tried[name].cure for name in help_[:1]), cure]
-            command = with_cures(self._command, cures)
+            command = with_cures(self._command, [*workers, cure])
             self._tried[command.name] = Tried(cure, base)
             self.found.commands = [*self.found.commands, command]
         self._waiting = []

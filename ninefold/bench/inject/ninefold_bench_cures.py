@@ -90,24 +90,39 @@ def made_as(make, given):
 
 def see_networks(kind, wanted):
     """Change each network at the first call in which it trains."""
-    call, depth, known = kind.__call__, [0], set()
+    known = set()
+
+    def look_and_change(network, arguments, keywords):
+        import torch
+
+        trains = torch.is_grad_enabled() and network.training
+        if not trains or id(network) in known or not any(True for _ in network.parameters()):
+            return
+        known.add(id(network))
+        look(torch, network)
+        if "threads" in wanted:
+            torch.set_num_threads(int(wanted["threads"]))
+        if "channels_last" in wanted:
+            in_channels_last(torch, network)
+        if SEEN["compiled"] or "compile" in wanted:
+            end()  # the compiler would stumble over it
+        if "compile" in wanted:
+            network.compile()
+
+    end = SEEN["end"] = before_networks(kind, look_and_change)
+
+
+def before_networks(kind, act):
+    """Have `act(network, arguments, keywords)` run before each call of an outermost module.
+
+    kind: torch.nn.Module. Returns what has modules called as before.
+    """
+    call, depth = kind.__call__, [0]
 
     @functools.wraps(call)
     def called(self, *arguments, **keywords):
-        import torch
-
-        outermost, trains = not depth[0], torch.is_grad_enabled() and self.training
-        if outermost and trains and id(self) not in known and any(True for _ in self.parameters()):
-            known.add(id(self))
-            look(torch, self)
-            if "threads" in wanted:
-                torch.set_num_threads(int(wanted["threads"]))
-            if "channels_last" in wanted:
-                in_channels_last(torch, self)
-            if SEEN["compiled"] or "compile" in wanted:
-                kind.__call__ = call  # the compiler would stumble over `called`
-            if "compile" in wanted:
-                self.compile()
+        if not depth[0]:
+            act(self, arguments, keywords)
         depth[0] += 1
         try:
             return call(self, *arguments, **keywords)
@@ -115,7 +130,11 @@ def see_networks(kind, wanted):
             depth[0] -= 1
 
     kind.__call__ = called
-    SEEN["end"] = lambda: setattr(kind, "__call__", call)
+    return lambda: setattr(kind, "__call__", call)
+
+
+def is_compiled(module):
+    return hasattr(module, "_orig_mod") or bool(getattr(module, "_compiled_call_impl", None))
 
 
 def look(torch, network):
@@ -123,8 +142,7 @@ def look(torch, network):
     convolution = torch.nn.modules.conv._ConvNd
     for module in network.modules():
         SEEN["convolutions"] |= isinstance(module, convolution)
-        compiled = hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None)
-        SEEN["compiled"] |= bool(compiled)
+        SEEN["compiled"] |= is_compiled(module)
     SEEN["network"] = SEEN["network"] or line_of_script()
     SEEN["threads"] = torch.get_num_threads()
 

@@ -5,7 +5,7 @@ import inspect
 import sys
 import zlib
 
-from ninefold_bench_cures import made_as
+from ninefold_bench_cures import before_networks, is_compiled, made_as
 
 INPUTS = [None]  # a checksum of tensors that networks got in training; None: not known
 SEEDED = {"random": "random", "numpy.random": "numpy", "torch.optim.optimizer": "torch"}
@@ -56,25 +56,21 @@ def without_workers(loader):
 
 
 def see_inputs(kind):
-    """Add up what networks get in training."""
-    call, depth = kind.__call__, [0]
+    """Add up what networks get in training, as far as it can be read."""
 
-    @functools.wraps(call)
-    def called(self, *arguments, **keywords):
-        if hasattr(self, "_orig_mod") or getattr(self, "_compiled_call_impl", None):
-            kind.__call__, INPUTS[0] = call, None  # the compiler would stumble over `called`
-        elif not depth[0] and self.training:
-            try:
-                add([*arguments, *keywords.values()])
-            except Exception:  # values of these tensors cannot be read here
-                kind.__call__, INPUTS[0] = call, None
-        depth[0] += 1
+    def add_up(network, arguments, keywords):
         try:
-            return call(self, *arguments, **keywords)
-        finally:
-            depth[0] -= 1
+            # The compiler would stumble over the calls that are watched.
+            readable = not any(map(is_compiled, network.modules()))
+            if readable and network.training:
+                add([*arguments, *keywords.values()])
+        except Exception:
+            readable = False
+        if not readable:
+            INPUTS[0] = None
+            end()
 
-    kind.__call__ = called
+    end = before_networks(kind, add_up)
 
 
 def add(values):
