@@ -45,7 +45,7 @@ def main() -> NoReturn:
         if name == "compare":
             name, sys.argv[1:] = "train", compared(arguments)
         commands.main(name, program)
-    from ninefold.process import exit_with
+    from ninefold.exits import exit_with
 
     exit_with(lambda: other(name)(arguments))
 

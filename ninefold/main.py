@@ -32,12 +32,12 @@ from ninefold.config.composition import (
 from ninefold.config.job import Settled, asked
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Interrupted, Refused, error_of_exit, require_configuration
+from ninefold.exits import exit_now, exit_process, interrupted
 from ninefold.launch import events
 from ninefold.launch.ready import ready
 from ninefold.launch.run import failure_of, follow
 from ninefold.launch.runs import RESUME, Runs
 from ninefold.places import CONF
-from ninefold.process import exit_now, exit_process, interrupted
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.streams import OutputClosed, flush_stdout, no_reader, open_streams

@@ -18,7 +18,7 @@ from weakref import WeakSet
 import pytest
 import torch
 
-from ninefold.process import poll_until
+from ninefold.waits import poll_until
 from tests.forked import ROOT, Forked, Zygote
 
 PACKAGES = ("ninefold", "benchmarks")

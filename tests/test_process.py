@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ninefold import process
-from ninefold.process import poll_until, telling
+from ninefold import waits
+from ninefold.waits import poll_until, telling
 from tests.conftest import ROOT
 
 
@@ -24,7 +24,7 @@ def temporary() -> Iterator[Path]:
 
 def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", f"from ninefold import process\n{code}"],
+        [sys.executable, "-c", f"from ninefold import exits, process\n{code}"],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
@@ -36,7 +36,7 @@ def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_what_is_waited_for_is_told_only_once_that_takes_long(monkeypatch, capsys):
     with telling("what is there at once"):
         pass
-    monkeypatch.setattr(process, "TELL_SECONDS", 0.05)
+    monkeypatch.setattr(waits, "TELL_SECONDS", 0.05)
     with telling("the other export"):
         time.sleep(0.5)
     assert capsys.readouterr().err == "waiting for the other export\n"
@@ -98,36 +98,34 @@ def test_a_folder_for_temporary_files_that_is_too_deep_for_sockets_is_named(temp
 
 def test_an_exit_waits_for_what_users_left_only_so_long_and_names_it(temporary):
     code = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), name='mine')"
-    done = python(f"{code}.start()\nprocess.exit_process(0, patience=0.5)", temporary)
+    done = python(f"{code}.start()\nexits.exit_process(0, patience=0.5)", temporary)
     assert done.returncode == 7
     assert done.stderr.startswith("error: process=")
     assert "it waits for thread mine;" in done.stderr
 
 
 def test_an_exit_calls_what_was_registered_for_it_and_keeps_its_code(temporary):
-    done = python(
-        "import atexit; atexit.register(print, 'bye'); process.exit_process(3)", temporary
-    )
+    done = python("import atexit; atexit.register(print, 'bye'); exits.exit_process(3)", temporary)
     assert (done.returncode, done.stdout) == (3, "bye\n")
 
 
 def test_a_signal_during_the_exit_does_not_change_its_code(temporary):
     code = "import atexit, os, time\nprocess.scratch()\n"
     code += "atexit.register(lambda: (os.kill(os.getpid(), 15), time.sleep(20)))\n"
-    done = python(f"{code}process.exit_process(75)", temporary)
+    done = python(f"{code}exits.exit_process(75)", temporary)
     assert (done.returncode, done.stderr) == (75, "")
     assert list(temporary.iterdir()) == []
 
 
 def test_an_exit_that_waits_for_nothing_removes_what_multiprocessing_has_made(temporary):
-    code = "from multiprocessing import util\nprint(util.get_temp_dir())\nprocess.exit_now(3)"
+    code = "from multiprocessing import util\nprint(util.get_temp_dir())\nexits.exit_now(3)"
     assert python(code, temporary).returncode == 3
     assert list(temporary.iterdir()) == []
 
 
 def test_a_temporary_folder_is_removed_though_no_descriptor_is_left(temporary):
     code = "import os\n(process.scratch() / 'a' / 'b').mkdir(parents=True)\ntry:\n"
-    code += "  while True: os.dup(2)\nexcept OSError: process.exit_process(3)"
+    code += "  while True: os.dup(2)\nexcept OSError: exits.exit_process(3)"
     assert python(code, temporary).returncode == 3
     assert list(temporary.iterdir()) == []
 
@@ -135,4 +133,4 @@ def test_a_temporary_folder_is_removed_though_no_descriptor_is_left(temporary):
 def test_a_pool_of_threads_that_was_not_shut_down_does_not_hold_up_an_exit(temporary):
     code = "from concurrent.futures import ThreadPoolExecutor\n"
     code += "pool = ThreadPoolExecutor(1); pool.submit(int).result()\n"
-    assert python(f"{code}process.exit_process(0, patience=20)", temporary).returncode == 0
+    assert python(f"{code}exits.exit_process(0, patience=20)", temporary).returncode == 0

@@ -16,10 +16,10 @@ import torch
 from ninefold.config.spec import RunSpec
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import Failure, Interrupted
-from ninefold.process import poll_until
 from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train import run as train_run
+from ninefold.waits import poll_until
 from tests.conftest import ROOT
 
 
@@ -117,7 +117,7 @@ def test_a_second_ctrl_c_in_the_launchers_own_process_interrupts_at_once():
 
 AT_ONCE = """
 import os, signal, sys
-from ninefold import process, signals
+from ninefold import exits, signals
 
 def two(frame, event, arg):  # another one comes as soon as the first one's handler is called
     if event == "call" and frame.f_code.co_name == "{called}":
@@ -125,7 +125,7 @@ def two(frame, event, arg):  # another one comes as soon as the first one's hand
         os.kill(os.getpid(), signal.SIGTERM)
 
 try:
-    with process.interruptible():
+    with exits.interruptible():
         sys.setprofile(two)
         os.kill(os.getpid(), signal.SIGTERM)
         print("lost")

@@ -32,8 +32,9 @@ from ninefold.errors import (
     one_line,
     resource_failure,
 )
+from ninefold.exits import bug, exit_code_of, exit_with
 from ninefold.places import typed_as
-from ninefold.process import bug, exit_code_of, exit_with, scratch
+from ninefold.process import scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 

@@ -28,8 +28,9 @@ from ninefold.bench.elsewhere import foreign_code, missing_data
 from ninefold.bench.revisions import Copy
 from ninefold.errors import NO_MEMORY, ConfigError, PeerError
 from ninefold.files import opener
-from ninefold.process import poll_until, scratch
+from ninefold.process import scratch
 from ninefold.tournament.contestant import Ended
+from ninefold.waits import poll_until
 
 INJECT = Path(__file__).parent / "inject"
 LOOK_SECONDS = 0.01  # between looks whether a command has reached its first step

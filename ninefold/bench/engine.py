@@ -33,7 +33,6 @@ from ninefold.bench.precisions import require_effect
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
-from ninefold.process import poll_until
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.fit import PROCESS
 from ninefold.stats.looks import spends_of
@@ -46,6 +45,7 @@ from ninefold.tournament.plan import MIN_TURNS, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
 from ninefold.tournament.times import Times, interval, shown, times
+from ninefold.waits import poll_until
 
 TURN = 0.1  # seconds of a turn that are timed
 TURN_OF_SEVERAL = 0.3  # the same of several processes, and on a GPU

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ninefold.bench.git import environment
-from ninefold.process import importable, poll_until, safe_path
+from ninefold.process import importable, safe_path
+from ninefold.waits import poll_until
 
 TOKEN = "NINEFOLD_BENCH"  # the variable whose value lies in the scratch folder of a bench
 TO_END = 5.0  # seconds that killed processes have to be gone

@@ -14,7 +14,7 @@ from typing import Any
 
 from ninefold.errors import ConfigError
 from ninefold.files import finite, require_regular, write_durably
-from ninefold.process import locked
+from ninefold.waits import locked
 
 STDOUT = Path("-")
 

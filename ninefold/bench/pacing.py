@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.bench.contestant import Contestant
-from ninefold.process import poll_until
 from ninefold.tournament.plan import Turn, stretch_steps
+from ninefold.waits import poll_until
 
 AHEAD = 1.1  # times that later steps take of the first ones, from which on these catch up
 ENOUGH = 4  # looks that all have to show it: other programs slow one down at the wrong time

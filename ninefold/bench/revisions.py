@@ -14,7 +14,8 @@ from ninefold.bench.git import commit_of, environment, git, working_tree
 from ninefold.bench.guardian import TOKEN
 from ninefold.errors import ConfigError
 from ninefold.files import opener
-from ninefold.process import scratch, telling
+from ninefold.process import scratch
+from ninefold.waits import telling
 
 
 @dataclass(frozen=True)

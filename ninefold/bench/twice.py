@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from ninefold.bench.contestant import LOOK_SECONDS, Command, Contestant
 from ninefold.bench.same import apart
-from ninefold.process import poll_until
 from ninefold.tournament.contestant import Ended
+from ninefold.waits import poll_until
 
 LEAST = 2  # steps whose weights are compared
 LAST = 66  # the last step that is compared: 16 show which optimizer ends a step, then there are 50

@@ -11,13 +11,14 @@ from pathlib import Path
 from ninefold.bench.contestant import Command, last_line
 from ninefold.bench.engine import Found
 from ninefold.bench.guardian import TOKEN, kill
-from ninefold.process import scratch, telling
+from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.plan import SLOW_STEP, Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import TakenTurn
+from ninefold.waits import telling
 
 
 def run_whole(command: Command, number: int, keep: Path) -> float:

@@ -23,9 +23,9 @@ from ninefold.config.schema import (
 )
 from ninefold.config.untrusted import EVALUATED
 from ninefold.errors import ConfigError, nearest, require_configuration
+from ninefold.exits import exit_code_of
 from ninefold.files import read_text
 from ninefold.places import CONF, typed_as
-from ninefold.process import exit_code_of
 from ninefold.types import spelled, words
 
 COMMANDS = {"train": tuple(GROUPS), "evaluate": EVALUATED}  # the groups of each

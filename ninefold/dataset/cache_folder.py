@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ninefold.dataset.arrays import Array, varies
 from ninefold.errors import DataError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import opener, read_json, replace_durably, sync, write_durably
-from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import bar
+from ninefold.waits import locked, poll_until, unlock
 
 META = "meta.json"
 MAX_BYTES, MAX_ROWS = 8 * 2**20, 16  # of what a thread decodes at a time

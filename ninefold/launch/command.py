@@ -10,8 +10,8 @@ from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import ConfigError, Refused, require_configuration
+from ninefold.exits import exit_code_of
 from ninefold.launch.run import failure_of
-from ninefold.process import exit_code_of
 
 
 def carried_out(

@@ -21,7 +21,7 @@ from ninefold.errors import (
     text_of,
     users_line,
 )
-from ninefold.process import bug
+from ninefold.exits import bug
 from ninefold.secrets import redact
 from ninefold.streams import OutputClosed, no_reader
 

@@ -17,11 +17,11 @@ from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.errors import Failure, FolderInUse, resource_failure
 from ninefold.files import opener
 from ninefold.places import typed_as
-from ninefold.process import locked, poll_until, unlock
 from ninefold.progress import ToLog
 from ninefold.result import Result, identity
 from ninefold.secrets import redact
 from ninefold.signals import failure as ending
+from ninefold.waits import locked, poll_until, unlock
 
 LOCK_WAIT_SECONDS = 5.0  # seconds to wait for the lock
 

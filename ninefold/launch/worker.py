@@ -22,11 +22,11 @@ from ninefold.checkpoint.manifest import has_checkpoint
 from ninefold.config.configuration import noting_secrets
 from ninefold.config.spec import RunSpec
 from ninefold.errors import Failure, FailureReport, by_signal
+from ninefold.exits import exit_now, not_ended
 from ninefold.files import write_json
 from ninefold.launch import forkserver
 from ninefold.launch.failures import Raised, failure_of
 from ninefold.launch.run_folder import exclusive, log_file, logging_to, printing_to, stopped
-from ninefold.process import exit_now, not_ended
 from ninefold.ranks import found, tell_agent
 from ninefold.signals import SIGNALS, Stop
 from ninefold.streams import flush_stdout, open_streams

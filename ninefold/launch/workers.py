@@ -38,10 +38,12 @@ from ninefold.errors import (
     Preempted,
     ResourceError,
 )
+from ninefold.exits import OWN_END
 from ninefold.launch import worker
 from ninefold.launch.run_folder import stopped
-from ninefold.process import OWN_END, poll_until, replaced, scratch
+from ninefold.process import replaced, scratch
 from ninefold.signals import SIGNALS
+from ninefold.waits import poll_until
 
 LOOK_SECONDS = 0.02  # between looks at the workers; each run waits half of it on average
 LOOPBACK = "127.0.0.1"

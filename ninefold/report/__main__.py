@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ninefold.errors import ConfigError
+from ninefold.exits import exit_code_of, exit_with
 from ninefold.places import typed_as
-from ninefold.process import exit_code_of, exit_with
 from ninefold.report import read, settings, write
 
 

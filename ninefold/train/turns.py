@@ -29,7 +29,6 @@ from ninefold.engine.parallel.none import Single
 from ninefold.engine.training import Step
 from ninefold.machine import WSL, available_memory
 from ninefold.measure.devices import disturbances
-from ninefold.process import poll_until
 from ninefold.result import Result
 from ninefold.signals import Stop
 from ninefold.train import build
@@ -37,6 +36,7 @@ from ninefold.train.run import announce, conditions, facts, in_epochs
 from ninefold.train.training_run import TrainingRun
 from ninefold.train.warmup import choose_threads
 from ninefold.tree import Tree
+from ninefold.waits import poll_until
 
 HOST, GPU = "host", "gpu"  # whose memory is meant
 CONTEXT = 2**29  # bytes that CUDA takes on a GPU for a process, besides its tensors

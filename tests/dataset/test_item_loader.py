@@ -21,8 +21,8 @@ from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
-from ninefold.process import poll_until
 from ninefold.signals import SIGNALS
+from ninefold.waits import poll_until
 from tests.conftest import ROOT, metrics, wait_until
 from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
 from tests.faults.runs import STRATEGY, last_step

@@ -10,7 +10,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from ninefold.process import poll_until
+from ninefold.waits import poll_until
 
 ADDRESSES = {"nodea": "10.77.0.1", "nodeb": "10.77.0.2"}
 CABLE = "cable"  # its interface on either host

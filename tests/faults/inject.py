@@ -25,11 +25,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold.process import poll_until
 from ninefold.ranks import found
 from ninefold.signals import Stop
 from ninefold.task.classification import Classification
 from ninefold.train import build
+from ninefold.waits import poll_until
 from tests.faults.writer import finish_writing
 
 SIGNALS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ninefold.process import poll_until
+from ninefold.waits import poll_until
 from tests.faults.hosts import ADDRESSES, CABLE, Hosts, path
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "ip", "nsenter", "unshare", "setpriv")

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.process import poll_until
+from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell, result
 from tests.dataset.kit import photos
 from tests.faults.hosts import ADDRESSES, CABLE, Hosts

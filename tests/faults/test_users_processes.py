@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.process import poll_until
+from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell, end, metrics, result, wait_until
 from tests.faults.runs import STRATEGY, last_step
 

@@ -163,6 +163,6 @@ def regular(file: Path) -> Path:
 
 
 if __name__ == "__main__":
-    from ninefold.process import exit_with
+    from ninefold.exits import exit_with
 
     exit_with(main)

@@ -26,11 +26,11 @@ from ninefold.engine.task import Task, scoring
 from ninefold.errors import ConfigError, ResourceError, one_line
 from ninefold.extensions.export import check, formats, graph
 from ninefold.files import mount_of, read_json, replace_durably, write_durably, write_json
-from ninefold.process import locked, poll_until, telling
 from ninefold.secrets import redact, redacted
 from ninefold.train import build
 from ninefold.train.evaluate import Restored, class_names, restored
 from ninefold.tree import Tree, each, leaves
+from ninefold.waits import locked, poll_until, telling
 
 DESCRIPTION = "export.json"
 EXAMPLES = 64  # of the test set, with which a file is verified

@@ -219,6 +219,6 @@ def batch_size(job: Sequence[str], config: DictConfig, folder: Path) -> tuple[li
 
 
 if __name__ == "__main__":
-    from ninefold.process import exit_with
+    from ninefold.exits import exit_with
 
     exit_with(main)

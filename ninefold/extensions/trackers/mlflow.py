@@ -14,7 +14,7 @@ from ninefold import secrets
 from ninefold.extensions.trackers.tracking import Point, Tracked
 from ninefold.files import opener, read_text, write_durably
 from ninefold.logger import Run
-from ninefold.process import locked, poll_until
+from ninefold.waits import locked, poll_until
 
 EXTRA = "mlflow"
 DEFAULT = Path("outputs", "mlflow.db")

@@ -16,8 +16,8 @@ import pytest
 from ninefold.extensions.trackers import mlflow, wandb
 from ninefold.extensions.trackers.tracking import Point, Tracked
 from ninefold.logger import Run
-from ninefold.process import poll_until
 from ninefold.result import Result
+from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell
 from tests.dataset.kit import photos
 from tests.faults.runs import one_after_another
