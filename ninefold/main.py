@@ -197,7 +197,7 @@ class Command:
 
         def make() -> float | None:
             """Return the best score."""
-            result = self.runs.make(job, Path(config.hydra.runtime.output_dir)).result
+            result = self.runs.run_settled(job, Path(config.hydra.runtime.output_dir)).result
             return None if result is None else result.best_accuracy
 
         try:
@@ -258,7 +258,7 @@ class Command:
             for place, given in enumerate(jobs):
                 config = plan.config(given, number + place)
                 run = replace(composition, config=config)
-                run.in_run_folder(partial(self.runs.make_composed, config, config.hydra))
+                run.in_run_folder(partial(self.runs.run_composed, config, config.hydra))
                 configure_log(config.hydra.hydra_logging, config.hydra.verbose)
 
         return launch

@@ -45,7 +45,7 @@ class HydraTask:
 
     def _run(self, config: DictConfig) -> float | None:
         hydra = HydraConfig.get()
-        outcome = self._runs.make_composed(config, hydra)
+        outcome = self._runs.run_composed(config, hydra)
         return objective(outcome.result, hydra.sweeper) if outcome.result else None
 
     def _as_a_rank(self, config: DictConfig) -> float | None:

@@ -1,4 +1,4 @@
-"""Start runs in worker processes. Public: `ready.ready`, `run.run`, `run.follow`, and these.
+"""Start runs in worker processes. Public: `ready.ready`, `run.run_job`, `run.follow`, and these.
 
 Imports only plain data, because the forkserver's first import imports this package.
 """

@@ -169,7 +169,7 @@ def host_of(rank: int) -> dict[str, Any]:
     return next(host for host in hosts_of(_Group.members) if rank in host["ranks"])
 
 
-def run(spec: RunSpec) -> None:
+def lead(spec: RunSpec) -> None:
     """On rank 0: send the job to the other ranks and run it here. Raises Failure."""
     spec = replace(spec, hosts=hosts_of(_Group.members))
     broadcast(spec)
@@ -198,7 +198,7 @@ def work(spec: RunSpec) -> None:
     try:
         if spec.cache is not None:
             spec = replace(spec, cache=shared_cache(spec))
-        worker.run(spec, begin=lambda: begin(spec))
+        worker.run_spec(spec, begin=lambda: begin(spec))
     except Failure:
         signals.ignore()  # torchrun's agent may have found the same; it gives ranks 30 s to end in
         raise

@@ -23,7 +23,7 @@ from ninefold.result import Result
 CONCURRENT = "It may have run at the same time as other runs, which affects its times."
 
 
-def run(
+def run_job(
     job: Settled,
     folder: Path,
     started: float,
@@ -109,18 +109,18 @@ def start(spec: RunSpec, job: Settled) -> None:
     if started_by():
         from ninefold.launch import per_rank
 
-        per_rank.run(spec)
+        per_rank.lead(spec)
     elif settings["inline"]:
         from ninefold.launch import worker
 
         try:
-            worker.run(spec, inline=True)
+            worker.run_spec(spec, inline=True)
         except KeyboardInterrupt:
             raise stopped(signal.SIGINT, spec.folder) from None
     else:
         from ninefold.launch import workers
 
-        workers.run(spec, job.processes, settings["max_restarts"])
+        workers.run_workers(spec, job.processes, settings["max_restarts"])
 
 
 def follow() -> int:

@@ -20,7 +20,7 @@ from ninefold.errors import Failure
 from ninefold.exits import OWN_END, exit_soon, print_failures
 from ninefold.launch import Outcome, events
 from ninefold.launch.ready import ready
-from ninefold.launch.run import outcome_of, run
+from ninefold.launch.run import outcome_of, run_job
 from ninefold.launch.run_folder import record
 
 RESUME = "resume the study"  # what to do after a signal; the command is printed last
@@ -58,8 +58,8 @@ class Runs:
         """Whether this is a copy, in a process that another launcher has started for a run."""
         return self._process != os.getpid()
 
-    def make_composed(self, config: DictConfig, hydra: HydraConf) -> Outcome:
-        """Make the run of a composed configuration. hydra: Hydra's own settings for it.
+    def run_composed(self, config: DictConfig, hydra: HydraConf) -> Outcome:
+        """Run a composed configuration. hydra: Hydra's own settings for it.
 
         Raises SystemExit if a signal ended it.
         """
@@ -77,12 +77,12 @@ class Runs:
             if "ckpt" not in config:
                 record(outcome.failures, choices, values, folder, started)
             return self._ended(outcome, folder)
-        outcome = self.make(settled, folder, started)
+        outcome = self.run_settled(settled, folder, started)
         if outcome.code and (number := signals.received()):  # it came to a run that failed
             raise SystemExit(signals.failure(number).code)
         return outcome
 
-    def make(self, job: Settled, folder: Path, started: float | None = None) -> Outcome:
+    def run_settled(self, job: Settled, folder: Path, started: float | None = None) -> Outcome:
         """Run `job` and print its failures and, unless quiet, its result.
 
         started: time.time() when it began to be made ready; None: now. Raises SystemExit if a
@@ -91,7 +91,7 @@ class Runs:
         settings = job.resolved["launch"]
         if settings["inline"]:
             self.patience = settings["timeout"]
-        outcome = run(
+        outcome = run_job(
             job,
             folder,
             time.time() if started is None else started,

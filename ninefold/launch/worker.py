@@ -61,7 +61,7 @@ def main(spec: RunSpec) -> None:
     signals.restore_default_handlers(signals.interrupt)
     try:
         resume = spec.resume or (ranks.attempt > 0 and has_checkpoint(spec.folder))
-        run(replace(spec, resume=resume))
+        run_spec(replace(spec, resume=resume))
     except KeyboardInterrupt:
         failure: Failure = stopped(signal.SIGINT, spec.folder)
     except Failure as error:
@@ -100,7 +100,7 @@ def tell(spec: RunSpec, failure: Failure) -> None:
         write_json(spec.mailbox / f"rank{report.rank}.json", asdict(report))
 
 
-def run(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:
+def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = lambda: None) -> None:
     """Run `spec` in this process. Raises only Failure, and KeyboardInterrupt after a signal.
 
     begin: called once its log is open and the folder is its own.

@@ -60,7 +60,7 @@ FINAL = (ConfigError, CheckpointError, DataError, NumericsError, Preempted, Inte
 logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # run.log has it already
 
 
-def run(spec: RunSpec, processes: int, restarts: int) -> None:
+def run_workers(spec: RunSpec, processes: int, restarts: int) -> None:
     """Run `spec` in worker processes and wait for them.
 
     restarts: how often they are started again after a failure. Raises the failure of the worker

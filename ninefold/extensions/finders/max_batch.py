@@ -13,7 +13,7 @@ from omegaconf import DictConfig, open_dict
 from ninefold.config.job import asked
 from ninefold.errors import KILLED, Failure, Interrupted, Preempted, ResourceError
 from ninefold.launch.ready import ready, ready_or_failure
-from ninefold.launch.run import run
+from ninefold.launch.run import run_job
 from ninefold.machine import available_memory
 from ninefold.study.screen import Announcements
 
@@ -67,7 +67,9 @@ def of_job(job_with: Callable[..., DictConfig], config: DictConfig, folder: Path
         tried = job_with(*ATTEMPT, f"batch_size={size}")
         with open_dict(tried):
             tried.logger = {}  # it is no run
-        outcome = run(ready_or_failure(asked(tried, tried.hydra), own), own, started, quiet=True)
+        outcome = run_job(
+            ready_or_failure(asked(tried, tried.hydra), own), own, started, quiet=True
+        )
         for failure in outcome.failures:
             raise failure
         result = outcome.result
