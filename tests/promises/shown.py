@@ -96,6 +96,9 @@ def command(words: Sequence[str]) -> None:
         finders.rates_of(own)
         for _, job in finders.jobs(rest):
             run("train", job)
+    elif name == "fits":
+        for _, job in finders.jobs([word for word in arguments if not word.startswith("memory=")]):
+            run("train", job)
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys
         printed("".join(arguments))

@@ -1,0 +1,1 @@
+"""`ninefold fits`: the memory of a training step, counted before anything runs on the device."""

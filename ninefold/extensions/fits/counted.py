@@ -1,0 +1,179 @@
+"""Counts the memory of a training step on fake tensors: nothing is computed or allocated.
+
+torch's MemTracker sees each storage of a step come and go, and says what it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from ninefold.config.job import Settled
+from ninefold.engine.parallel.none import Single
+from ninefold.engine.task import Objective
+from ninefold.errors import ConfigError, Failure, located
+from ninefold.train import build
+from ninefold.train.freeze import freeze, kept_frozen
+from ninefold.train.optimizer import trained_parameters
+from ninefold.train.trial import Batch, prepared
+from ninefold.tree import each, leaves
+
+STEPS = 2  # the second is the first that has the optimizer's state from its start
+UNKNOWN = (
+    DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Bytes that each process holds at the moment of a training step at which it holds most.
+
+    weights: parameters, buffers and the moving average. gradients: those that there are by then.
+    optimizer: its state. activations: all else, the batch among it.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step of a job, to be counted with batches of any size.
+
+    setup: of the job, with its precision settled on the device of one process.
+    network: its parameters are in `fake`. examples: two as the network takes them.
+    """
+
+    setup: build.Setup
+    fake: FakeTensorMode
+    network: build.Network
+    examples: Batch
+
+    def memory(self, examples: int) -> StepMemory:
+        """Count the memory of a process whose part of a batch are so many examples.
+
+        Raises ConfigError where the step cannot be counted, as one that depends on values.
+        """
+        try:
+            with self.fake:
+                return self._memory(examples)
+        except UNKNOWN as error:
+            wrong = f"what its step allocates depends on values; {located(error)}"
+        except Failure:
+            raise
+        except Exception as error:
+            wrong = f"its step cannot be taken without values; {located(error)}"
+        do = "ninefold finders what=batch_size takes real steps"
+        raise ConfigError("model", build.model_name(self.setup.job), f"{wrong}; {do}")
+
+    def _memory(self, examples: int) -> StepMemory:
+        """Count on fake tensors."""
+        net, job, device = self.network, self.setup.job, self.setup.context.device
+        state = build.state_of(replace(self.setup, parallel=Single()), net, per_epoch=1)
+        micro_batch = examples // job.accumulate
+        batch = [each(lambda leaf: like(leaf, micro_batch, device), of) for of in self.examples]
+        tracker = MemTracker()
+        tracker.track_external(net.objective, state.optimizer, *leaves(batch))
+        net.forward.train()
+        with tracker:
+            for _ in range(STEPS):
+                for _ in range(min(2, job.accumulate)):
+                    tracker.reset_mod_stats()
+                    net.forward(*batch).backward()
+                state.optimizer.step()
+                state.average.update()
+                state.drop_gradients()
+        peak = {
+            getattr(kind, "name", kind): size
+            for kind, size in tracker.get_tracker_snapshot("peak")[device].items()
+        }
+        weights = peak.get("PARAM", 0) + peak.get("BUFFER", 0)
+        gradients, optimizer = peak.get("GRAD", 0), peak.get("OPT", 0)
+        activations = peak["Total"] - weights - gradients - optimizer
+        averaged = total(state.average.named().values())
+        if not getattr(self.setup.parallel, "gradient_as_bucket_view", True):
+            gradients += total(trained_parameters(net.model))  # a copy in DDP's buckets
+        return StepMemory(weights + averaged, gradients, optimizer, activations)
+
+
+@contextmanager
+def step_of(settled: Settled) -> Iterator[Step]:
+    """The step of a job on the device that it asks for; the block may use it.
+
+    Raises ConfigError for a strategy whose memory is not counted.
+    """
+    job = OmegaConf.create(settled.text)
+    assert isinstance(job, DictConfig)
+    strategy, amp = build.begin(job)
+    one = settled.processes == 1
+    with (strategy if one else Single(job.device)).join() as context:
+        if strategy.shards or strategy.one_batch or len(context.devices) > 1:
+            raise ConfigError(
+                "parallel",
+                job.choices.parallel,
+                "what it spreads, gathers or copies in a step is not counted; strategies with a "
+                "whole copy of the network in each process are allowed; choose none or ddp",
+            )
+        at = build.Setup(job, strategy, amp.on(context.device), context)
+        data = build.data_of(at, None)
+        examples = prepared(data.train, data.augment, job.seed, np.arange(min(2, len(data.train))))
+        network, fake = network_of(at, data.layout), FakeTensorMode(allow_non_fake_inputs=True)
+        make_fake(network.objective, fake, context.device)
+        yield Step(at, fake, network, examples)
+
+
+def network_of(at: build.Setup, layout: str) -> build.Network:
+    """The network as it is built for training, on the CPU. layout: the name of a memory format."""
+    model = build.network(at.job).to(memory_format=getattr(torch, layout))
+    freeze(model, at.job.freeze)
+    at.amp.cast(model)
+    computed = at.amp.wrap(build.predicting(at.job, kept_frozen(model, at.job.freeze)))
+    objective = Objective(computed, build.built_task(at.job))
+    return build.Network(model, objective, objective, None, [], [])
+
+
+def make_fake(module: nn.Module, fake: FakeTensorMode, device: torch.device) -> None:
+    """Replace parameters and buffers by such without values, on the device."""
+    made: dict[Tensor, Tensor] = {}  # weights may be tied
+    for owner in module.modules():
+        for tensors in (owner._parameters, owner._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and tensor not in made:
+                    with fake:
+                        moved = tensor.detach().to(device)
+                    trained = isinstance(tensor, nn.Parameter)
+                    made[tensor] = nn.Parameter(moved, tensor.requires_grad) if trained else moved
+                if tensor is not None:
+                    tensors[name] = made[tensor]  # type: ignore[assignment]
+
+
+def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
+    """A batch of so many examples as `leaf` has them, without values."""
+    layout = suggest_memory_format(leaf)
+    size = (rows, *leaf.shape[1:])
+    return torch.empty(size, dtype=leaf.dtype, device=device, memory_format=layout)
+
+
+def total(tensors: Iterable[Tensor]) -> int:
+    """The bytes of these tensors on this process."""
+    return sum(each.nbytes for each in tensors)

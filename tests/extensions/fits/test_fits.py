@@ -1,0 +1,151 @@
+"""A step holds what it is counted to hold, and the batch that fits is the largest."""
+
+import random
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks import ours
+from ninefold.errors import ConfigError
+from ninefold.extensions.fits.__main__ import HEAD, largest_part, size_of
+from ninefold.extensions.fits.counted import like, network_of, step_of
+from ninefold.train import build
+from ninefold.tree import each
+
+IMAGES = ("dataset=synthetic", "dataset.train_count=64", "dataset.test_count=64")
+NETS = (
+    "alexnet", "convnext_tiny", "densenet121", "efficientnet_b0", "efficientnet_v2_s", "maxvit_t",
+    "mnasnet0_5", "mobilenet_v2", "mobilenet_v3_small", "regnet_x_400mf", "regnet_y_400mf",
+    "resnet18", "resnet50", "resnext50_32x4d", "shufflenet_v2_x0_5", "squeezenet1_1", "swin_t",
+    "vgg11", "vgg11_bn", "vit_b_32",
+)  # fmt: skip
+OF_TIMM = (
+    "convmixer_768_32", "deit_tiny_patch16_224", "dla34", "ghostnet_100", "hrnet_w18_small",
+    "levit_128s", "mixer_s32_224", "repvgg_a0", "rexnet_100", "tf_efficientnet_lite0",
+)  # fmt: skip
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of all storages that are alive after each operation; `most` is the peak."""
+
+    def __init__(self, *alive: Tensor) -> None:
+        super().__init__()
+        self.storages: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self.most = 0
+        self.take(alive)
+
+    def take(self, result: Any) -> None:
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.storages[leaf.untyped_storage()] = leaf.untyped_storage().nbytes()
+        self.most = max(self.most, sum(self.storages.values()))
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
+        result = operation(*arguments, **(options or {}))
+        self.take(result)
+        return result
+
+
+def counted_and_real(*overrides: str, examples: int = 4) -> tuple[int, int]:
+    """The bytes of a job's step as they are counted, and those of one that is taken."""
+    with step_of(ours.job(*overrides)) as step:
+        counted = step.memory(examples).total
+        at, device = step.setup, step.setup.context.device
+        net = network_of(at, build.data_of(at, None).layout)
+        batch = [each(lambda leaf: like(leaf, examples, device), of) for of in step.examples]
+        batch[1] = torch.zeros_like(batch[1])
+        state = build.state_of(at, net, per_epoch=1)
+        with Live(*net.objective.parameters(), *net.objective.buffers(), *batch) as live:
+            for _ in range(2):
+                net.forward(*batch).backward()
+                state.optimizer.step()
+                state.drop_gradients()
+    return counted, live.most
+
+
+@pytest.mark.parametrize("amp", ["fp32", "bf16"])
+def test_a_step_holds_what_it_is_counted_to_hold(amp):
+    counted, real = counted_and_real(*IMAGES, "model=convnet", f"amp={amp}")
+    assert counted == pytest.approx(real, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "net",
+    [f"{{_target_:torchvision.models.{name},num_classes:10}}" for name in NETS]
+    + [f"{{_target_:timm.create_model,model_name:{name},num_classes:10}}" for name in OF_TIMM],
+)
+def test_a_known_network_holds_what_it_is_counted_to_hold(net):
+    given = ("model=alexnet", f"model.net={net}", "model.input_size=224")
+    counted, real = counted_and_real(*IMAGES, *given, examples=2)
+    assert counted == pytest.approx(real, rel=0.05)
+
+
+def test_the_batch_that_fits_is_the_largest_or_nearly_so():
+    draw = random.Random(0)
+    for _ in range(500):
+        lines = [(draw.randint(0, 10**6), draw.randint(1, 10**4)) for _ in range(3)]
+
+        def bytes_of(examples, lines=lines):
+            return max(fixed + examples * each for fixed, each in lines)
+
+        multiple, most, memory = draw.choice([1, 4]), draw.randint(4, 5000), draw.randint(1, 10**7)
+        found = largest_part(bytes_of, most, multiple, memory)
+        assert found % multiple == 0
+        assert not found or bytes_of(found) <= memory
+        if found + multiple <= most:
+            assert bytes_of(min(most, found + max(multiple, found // 50))) > memory
+
+
+def test_each_configuration_has_a_row_with_its_largest_batch(shell):
+    done = shell.run(
+        "-m", "ninefold", "fits", *IMAGES, "amp=fp32,bf16", "parallel=none,ddp", "memory=40MiB",
+        code=0,
+    )  # fmt: skip
+    head, *rows, _ = done.stdout.splitlines()
+    assert head.split() == " ".join(HEAD).split()
+    cells = [f"amp={a} parallel={p}" for a in ("fp32", "bf16") for p in ("none", "ddp")]
+    assert [" ".join(row.split()[:2]) for row in rows] == cells
+    assert all("batch_size=" in row and row.endswith(" in 0.0391 GiB") for row in rows)
+
+
+@pytest.mark.parametrize("text", ["24", "24GB", "0GiB", "-1MiB", "muchGiB"])
+def test_a_memory_that_is_no_size_is_one_line(text):
+    with pytest.raises(ConfigError, match="a number of MiB or GiB is allowed"):
+        size_of(text)
+
+
+def test_a_strategy_that_spreads_parameters_is_not_counted():
+    with (
+        pytest.raises(ConfigError, match=r"parallel=fsdp: .*; choose none or ddp"),
+        step_of(ours.job(*IMAGES, "parallel=fsdp", "parallel.processes=1")),
+    ):
+        pass
+
+
+DATA_DEPENDENT = """
+import torch
+class Sparse(torch.nn.Module):
+    def __init__(self, width=10):
+        super().__init__()
+        self.one = torch.nn.Linear(3072, width)
+    def forward(self, x):
+        out = self.one(x.flatten(1))
+        return out[out.sum(1) != 7.0]
+"""
+
+
+def test_a_step_that_depends_on_values_is_one_line_and_names_the_finder(shell):
+    (shell.folder / "sparse.py").write_text(DATA_DEPENDENT)
+    done = shell.run(
+        "-m", "ninefold", "fits", *IMAGES, "model=convnet", "model.net._target_=sparse.Sparse",
+        code=2,
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert "what its step allocates depends on values" in line
+    assert line.endswith("ninefold finders what=batch_size takes real steps")
