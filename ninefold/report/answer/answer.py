@@ -105,7 +105,7 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
     first = found[0]
     other = _other_answer(recording, found)
     by_value = other.by_value if other else None
-    said = [*(other.caveats if other else ()), *caveats.caveats(first, recording.sweep)]
+    said = [*(other.caveats if other else ()), *caveats.caveats(first)]
     if len(found) > 1 and by_value is None:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))

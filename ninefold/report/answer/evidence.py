@@ -38,6 +38,7 @@ class Evidence:
     """One group of comparable runs, and what follows from them for its cells.
 
     group: the runs. points: their evaluations. cells: those that any run names, simplest first.
+    sweep: what their study recorded of itself.
     settings: thresholds of the statistics.
     unfinished: whether the study has runs left to do.
     scored: whether scores were asked, even if no run has one yet.
@@ -61,6 +62,7 @@ class Evidence:
     group: Group
     points: tuple[Point, ...]
     cells: list[Cell]
+    sweep: StudyRecord
     settings: Settings
     unfinished: bool
     scored: bool
@@ -252,6 +254,7 @@ def gather_evidence(
         group=group,
         points=tuple(point for point in points if point.folder in folders),
         cells=cells,
+        sweep=sweep,
         settings=settings,
         unfinished=unfinished,
         scored=scored,
