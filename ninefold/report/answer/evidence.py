@@ -113,10 +113,13 @@ class Evidence:
 
     def label(self, cell: Cell) -> str:
         """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
+        return f"{cell.strategy}, {self.precision(cell)}"
+
+    def precision(self, cell: Cell) -> str:
+        """Return what its precision is called, with its number format: `autocast (bf16)`."""
         formats = {FORMATS.get(run.dtype or "") for run in self.group.completed(cell)}
         formats -= {None, cell.amp}
-        shown = f" ({' or '.join(sorted(filter(None, formats)))})" if formats else ""
-        return f"{cell.strategy}, {cell.amp}{shown}"
+        return cell.amp + (f" ({' or '.join(sorted(filter(None, formats)))})" if formats else "")
 
     def labels(self, cells: Iterable[Cell]) -> str:
         """Return several labels; as each has a comma of its own, a semicolon is between them."""
