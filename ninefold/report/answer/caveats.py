@@ -109,7 +109,7 @@ def _shortest_step(evidence: Evidence) -> float:
 
 def _whole_batch(cells: Sequence[Cell], evidence: Evidence) -> str:
     """The settings by which batch norm uses the whole batch in these cells."""
-    chunked = [evidence.chunked(cell) for cell in cells]
+    chunked = [cell in evidence.chunked() for cell in cells]
     settings = ["parallel.chunks=1"] * any(chunked)
     settings += ["parallel.sync_batchnorm=true"] * (not all(chunked))
     return " or ".join(settings)

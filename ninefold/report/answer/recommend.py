@@ -17,7 +17,6 @@ from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.stats.best import Standing
 from ninefold.stats.verdicts import OPEN
-from ninefold.study_record import StudyRecord
 from ninefold.tournament.rule import Look, left_of_all, left_of_best
 
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
@@ -223,7 +222,7 @@ def recommend(evidence: Evidence) -> Recommendation:
     )
 
 
-def timing_look(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> Look:
+def timing_look(found: Sequence[Evidence], pairs: str) -> Look:
     """Return what is known after the timing rounds so far; cells as the study names them.
 
     found: evidence of the groups in which cells are timed, largest first. pairs: "best" asks for
@@ -231,7 +230,7 @@ def timing_look(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> Lo
     """
     if not found:
         return Look(settled=False)
-    left = [_left(evidence, pairs) for evidence in found]
+    left, sweep = [_left(evidence, pairs) for evidence in found], found[0].sweep
     cells = {
         name: run.cell
         for evidence, open_cells in zip(found, left, strict=True)

@@ -22,8 +22,9 @@ from ninefold.tournament.budget import MOST_ROUNDS
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 
-def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
+def surer(found: Recommendation, recording: Recording) -> Surer | None:
     """Return what measures more; None where the answer is decided, or more would not change it."""
+    evidence = found.evidence
     sweep, live = recording.sweep, _live(recording)
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
