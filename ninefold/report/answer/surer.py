@@ -18,6 +18,7 @@ from ninefold.stats.best import rounds_needed
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.verdicts import OPEN, Safety
 from ninefold.tournament.budget import MOST_ROUNDS
+from ninefold.words import key_of
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
@@ -146,7 +147,7 @@ def _surer(
         kept = shlex.split(command)
     except ValueError:
         kept = command.split()
-    kept = [word for word in kept if word.partition("=")[0] not in replaced]
+    kept = [word for word in kept if key_of(word) not in replaced]
     # A word whose folder a report does not repeat is one to fill in: dataset.root=DATASET_ROOT.
     gaps = [found[1] for word in kept if (found := re.match(r"([\w.]+)=\.\.\.", word))]
     names = {key: key.replace(".", "_").upper() for key in gaps}

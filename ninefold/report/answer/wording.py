@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
@@ -61,6 +62,14 @@ _LEADS = {
     Kind.SEVERAL_LEFT: "Not decided: {count} of {candidates} configurations may be the fastest.",
 }
 
+_NEVER_NAMED = {
+    UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
+    "GradScaler",
+    SHORT_WEIGHTS: "Not named without a score: a small update is lost in a weight of bfloat16",
+    OTHER_LOSS: "Not named without a score, as the loss of a part of a batch is another one",
+    NEEDLESS: "Never named, as only float16 needs a GradScaler",
+}
+
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, after two on the load that it holds under."""
@@ -101,19 +110,16 @@ def lead_of_scores(evidence: Evidence) -> str:
         return _LEADS[Kind.NO_BASELINE]
     if not others:
         return f"No answer yet: nothing to compare {with_article(score)} with."
-    by_verdict = {
-        verdict: [cell for cell in others if evidence.safe[cell] == verdict]
-        for verdict in ("safe", "worse", OPEN)
-    }
     if len(others) == 1:
         name, of = evidence.label(others[0]), with_article(score)
         kept = {"safe": f"{name} keeps {of}.", "worse": f"{name} loses {of}."}
         open_ = f"Whether {name} keeps {of} is still open."
         return capitalized(kept.get(evidence.safe[others[0]], open_))
-    if len(by_verdict["safe"]) == len(others):
+    counts = Counter(evidence.safe[cell] for cell in others)
+    if counts["safe"] == len(others):
         return f"All {len(others)} other configurations keep {with_article(score)}."
     words = (("safe", "kept by"), ("worse", "lost by"), (OPEN, "still open for"))
-    parts = [f"{said} {len(cells)}" for verdict, said in words if (cells := by_verdict[verdict])]
+    parts = [f"{said} {counts[verdict]}" for verdict, said in words if counts[verdict]]
     return f"{capitalized(score)}: {', '.join(parts)} of {len(others)} configurations."
 
 
@@ -387,22 +393,9 @@ def _exclusions(evidence: Evidence) -> list[str]:
         elif reason == OTHER_NUMERICS:
             text = f"{name} is left out: its first steps do not compute the same."
             said.append(f"{text} {evidence.other_numerics()[cell]}".strip())
-    for kind, text in (
-        (
-            UNSCALED,
-            "Not named without a score: small gradients of float16 underflow without a GradScaler",
-        ),
-        (
-            SHORT_WEIGHTS,
-            "Not named without a score: a small update is lost in a weight of bfloat16",
-        ),
-        (OTHER_LOSS, "Not named without a score, as the loss of a part of a batch is another one"),
-    ):
+    for kind, text in _NEVER_NAMED.items():
         if cells := [cell for cell, reason in why.items() if reason == kind]:
             said.append(f"{text}: {evidence.labels(cells)}.")
-    if needless := [cell for cell, reason in why.items() if reason == NEEDLESS]:
-        names = evidence.labels(needless)
-        said.append(f"Never named, as only float16 needs a GradScaler: {names}.")
     return said
 
 
@@ -424,17 +417,15 @@ def _interval(found: Recommendation) -> str:
     speed = evidence.speedup(cell) if cell else None
     assert speed is not None
     text = f"{speed.value:.2f} times as fast as {evidence.label(PLAIN)}"
-    if speed.low is None or speed.high is None:
+    if not speed.interval:
         return f"{text} (interval not known yet)"
-    ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"
     shown = speed.verdict in ("faster", "slower", "tie") or PLAIN in found.out
+    ends = f"{evidence.settings.confidence:.3g} % interval {speed.interval}"
     return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
 
 
 def _with_interval(speed: Compared) -> str:
-    if speed.low is None or speed.high is None:
-        return f"{speed.value:.2f}"
-    return f"{speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f})"
+    return f"{speed.value:.2f}{speed.interval and f' ({speed.interval})'}"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:
