@@ -177,7 +177,7 @@ def timing(folder: Path, pairs: str) -> Look:
     runs, sweep = read_runs(folder)
     turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
     found = [gather_evidence(group, (), sweep, turns) for group in timed]
-    return timing_look(found, sweep, pairs)
+    return timing_look(found, pairs)
 
 
 def progress(folder: Path) -> list[CellProgress]:

@@ -283,7 +283,7 @@ def on_gpu(seconds: Mapping[str, float], steps: int) -> Evidence:
 
 
 def on_copies(known: Evidence) -> list[str]:
-    return [said for said in caveats(known, EMPTY) if "A/A control" in said]
+    return [said for said in caveats(known) if "A/A control" in said]
 
 
 def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() -> None:
@@ -355,7 +355,7 @@ def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(
     ]
     found = [
         each
-        for each in caveats(evidence(runs), EMPTY)
+        for each in caveats(evidence(runs))
         if each.startswith(("The peak memory", "Memory is spread", "Load is spread"))
     ]
     assert [each[: len(said or "")] for each in found] == ([said] if said else [])
@@ -417,7 +417,7 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
     ]
     known = evidence([run for run in runs if run.timed])
     assert recommend(known).cell == NONE_AUTOCAST
-    told = [said for said in caveats(known, EMPTY) if "not the mean of the losses" in said]
+    told = [said for said in caveats(known) if "not the mean of the losses" in said]
     assert len(told) == 1
     assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]
     assert recommend(evidence(runs)).cell == DDP_AUTOCAST  # its scores are safe
@@ -430,7 +430,7 @@ def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch() -> None:
         replace(run, chunks=4 if run.parallel == "split" else None)
         for run in runs_of({**SECONDS, split: 5.0})
     ]
-    said = " ".join(caveats(evidence(runs, numerics={"rows": rows}), EMPTY))
+    said = " ".join(caveats(evidence(runs, numerics={"rows": rows})))
     assert "(parallel.chunks=1 or parallel.sync_batchnorm=true uses the whole batch)" in said
 
 
@@ -488,7 +488,7 @@ def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> 
             replace(run, resident_bytes=100 * (run.cell == on_gpu))
             for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
         ]
-        said = caveats(evidence(runs), EMPTY)
+        said = caveats(evidence(runs))
         assert len([line for line in said if "dataset.resident" in line]) == told
 
 
@@ -498,10 +498,10 @@ def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
             replace(run, dtype="float32", devices=devices)
             for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
         ]
-        said = caveats(evidence(runs), EMPTY)
+        said = caveats(evidence(runs))
         assert len([line for line in said if "PyTorch's own default" in line]) == told
         runs[0] = replace(runs[0], tf32=False, tf32_convolutions=True)  # it was measured
-        said = caveats(evidence(runs), EMPTY)
+        said = caveats(evidence(runs))
         assert not [line for line in said if "PyTorch's own default" in line]
 
 
@@ -533,7 +533,7 @@ def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_o
 def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
     seen = f"{ON_GPU}other programs computed there."
     runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
-    said = caveats(evidence(runs), EMPTY)
+    said = caveats(evidence(runs))
     assert said.count(seen) == 1
     assert "Another note." not in said
 
@@ -656,7 +656,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
 
 def test_groups_of_cells_are_not_put_down_to_memory_alone() -> None:
     known = evidence(runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}))
-    said = " ".join(caveats(known, replace(EMPTY, timing_groups=2)))
+    said = " ".join(caveats(replace(known, sweep=replace(EMPTY, timing_groups=2))))
     assert "for want of memory or on a GPU that takes one process at a time" in said
 
 
@@ -667,7 +667,7 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     ]  # fmt: skip
     known = evidence(runs)
     assert [cell for cell in known.cells if known.waits_for_host(cell)] == [NONE_AUTOCAST]
-    (said,) = [line for line in caveats(known, EMPTY) if "the host" in line]
+    (said,) = [line for line in caveats(known) if "the host" in line]
     assert said.startswith("none, autocast waits for the host: ")
     assert "compile.mode=reduce-overhead" in said
     on_a_cpu = evidence(runs_of({PLAIN: 5.0}))

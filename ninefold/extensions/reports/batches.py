@@ -189,7 +189,7 @@ def _answer(
 def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:
     """The answer that names a setting, or none."""
     name = None if setting is None else setting.name
-    return Answer(lead, setting is not None, name, None, [], said, [])
+    return Answer(lead, setting is not None, name, reasons=said)
 
 
 def _final(value: float, score: Score) -> str:

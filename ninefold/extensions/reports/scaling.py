@@ -71,7 +71,7 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
     table, kind = _table(found, evidence), str(evidence.group.scaling)
     if not evidence.timed:
         lead = _direction(found, kind)
-        return Answer(lead, False, None, None, [], [UNTIMED], [], table=table)
+        return Answer(lead, False, reasons=[UNTIMED], table=table)
     reasons = [
         f"{each.points[0].cell.parallel}, {each.points[0].cell.amp}: {text}"
         for each in found
@@ -85,11 +85,11 @@ def answer(recording: Recording, evidence: Evidence) -> Answer | None:
     ]
     if not points:
         lead = "No answer: no speedup of more processes is known."
-        return Answer(lead, False, None, None, [], reasons, [], table=table)
+        return Answer(lead, False, reasons=reasons, table=table)
     _, best, base = max(points, key=lambda point: point[0])
     lead, named = _lead(best, base, kind)
     chips = _chips(best, base, evidence)
-    return Answer(lead, named is not None, named, None, chips, reasons, [], table=table)
+    return Answer(lead, named is not None, named, chips=chips, reasons=reasons, table=table)
 
 
 def _direction(found: Sequence[Series], kind: str) -> str:

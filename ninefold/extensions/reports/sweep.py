@@ -104,10 +104,8 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
         lead,
         several and not unsure,
         cell if _names(found)[0] == sweep.best else best,
-        None,
-        [],
-        [_reason(best, unsure, sweep)] if several else [],
-        [] if several else [ONE_SEED],
+        reasons=[_reason(best, unsure, sweep)] if several else [],
+        caveats=[] if several else [ONE_SEED],
         table=_table(sweep),
     )
 

@@ -16,12 +16,7 @@ from ninefold.report.answer.groups import describe
 from ninefold.report.answer.recommend import Recommendation, recommend
 from ninefold.report.answer.settings import settings
 from ninefold.report.answer.surer import of_time, surer
-from ninefold.report.answer.tree import (
-    VERSION,
-    Answer,
-    Note,
-    Report,
-)
+from ninefold.report.answer.tree import VERSION, Answer, Note, Report
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import Recording
@@ -61,13 +56,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     by_conditions = groups(recording.runs)
     compares = _other_answer(recording, found) is None
     described = [
-        describe(
-            evidence,
-            recommend(evidence),
-            recording,
-            by_conditions.index(evidence.group),
-            compares,
-        )
+        describe(recommend(evidence), by_conditions.index(evidence.group), compares)
         for evidence in found
     ]
     return Report(
@@ -101,11 +90,11 @@ def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | N
 def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None = None) -> Answer:
     """Return the answer, with what limits it and the command that trains. typed: as of `build`."""
     if not found:
-        return Answer("No answer yet: no run counts.", False, None, None, [], [], [])
+        return Answer("No answer yet: no run counts.", False)
     first = found[0]
     other = _other_answer(recording, found)
     by_value = other.by_value if other else None
-    said = [*(other.caveats if other else ()), *caveats.caveats(first, recording.sweep)]
+    said = [*(other.caveats if other else ()), *caveats.caveats(first)]
     if len(found) > 1 and by_value is None:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
@@ -122,11 +111,11 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
 
 def _own_answer(first: Evidence, decision: Recommendation, recording: Recording) -> Answer:
     """Return which configuration is the fastest; of whole runs, which keep the score."""
-    more = surer(first, decision, recording)
+    more = surer(decision, recording)
     if not first.asks_time:
         lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
         marks = wording.chips_of_scores(first)
-        return Answer(lead, False, None, None, marks, why, [], surer=more)
+        return Answer(lead, False, chips=marks, reasons=why, surer=more)
     return Answer(
         wording.lead(decision),
         decision.decided,
@@ -134,7 +123,6 @@ def _own_answer(first: Evidence, decision: Recommendation, recording: Recording)
         decision.chance if decision.decided else None,
         wording.chips(decision),
         wording.reasons(decision),
-        [],
         surer=more,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -12,7 +12,7 @@ from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
-from ninefold.report.data.runs import finite
+from ninefold.report.data.runs import Run, finite
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.score import PHASES, SHARE, Score
@@ -38,6 +38,7 @@ class Evidence:
     """One group of comparable runs, and what follows from them for its cells.
 
     group: the runs. points: their evaluations. cells: those that any run names, simplest first.
+    sweep: what their study recorded of itself.
     settings: thresholds of the statistics.
     unfinished: whether the study has runs left to do.
     scored: whether scores were asked, even if no run has one yet.
@@ -61,6 +62,7 @@ class Evidence:
     group: Group
     points: tuple[Point, ...]
     cells: list[Cell]
+    sweep: StudyRecord
     settings: Settings
     unfinished: bool
     scored: bool
@@ -111,10 +113,13 @@ class Evidence:
 
     def label(self, cell: Cell) -> str:
         """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
+        return f"{cell.strategy}, {self.precision(cell)}"
+
+    def precision(self, cell: Cell) -> str:
+        """Return what its precision is called, with its number format: `autocast (bf16)`."""
         formats = {FORMATS.get(run.dtype or "") for run in self.group.completed(cell)}
         formats -= {None, cell.amp}
-        shown = f" ({' or '.join(sorted(filter(None, formats)))})" if formats else ""
-        return f"{cell.strategy}, {cell.amp}{shown}"
+        return cell.amp + (f" ({' or '.join(sorted(filter(None, formats)))})" if formats else "")
 
     def labels(self, cells: Iterable[Cell]) -> str:
         """Return several labels; as each has a comma of its own, a semicolon is between them."""
@@ -149,11 +154,7 @@ class Evidence:
 
     def in_short_weights(self) -> list[Cell]:
         """Return the cells with weights in bfloat16, which small updates do not change."""
-        return [
-            cell
-            for cell in self.cells
-            if any(run.weights == "bfloat16" for run in self.group.completed(cell))
-        ]
+        return self._of_runs(lambda run: run.weights == "bfloat16")
 
     def unscaled(self) -> list[Cell]:
         """Return the cells in float16 without a GradScaler, whose small gradients may underflow.
@@ -161,33 +162,27 @@ class Evidence:
         Without those whose first steps were compared with the baseline's and are within rounding.
         """
         kept = {row["cell"] for row in self._rows_of_numerics() if row.get("verdict") != OTHER}
-        return [
-            cell
-            for cell in self.cells
-            if cell not in kept
-            and any(
-                run.dtype == "float16" and not run.grad_scaler for run in self.group.completed(cell)
-            )
-        ]
+        unscaled = self._of_runs(lambda run: run.dtype == "float16" and not run.grad_scaler)
+        return [cell for cell in unscaled if cell not in kept]
 
     def other_losses(self) -> list[Cell]:
         """Return the cells whose replicas take a part of a loss that is no mean of its parts."""
-        return [
-            cell
-            for cell in self.cells
-            if any(run.mean_loss is False for run in self.group.completed(cell))
-        ]
+        return self._of_runs(lambda run: run.mean_loss is False)
 
     def batch_norm(self) -> list[Cell]:
         """Return the cells whose batch norm differs by design: only their score can judge."""
         return [row["cell"] for row in self._rows_of_numerics() if row.get("by_design")]
 
+    def _of_runs(self, holds: Callable[[Run], bool]) -> list[Cell]:
+        """The cells that it holds for a completed run of."""
+        return [cell for cell in self.cells if any(map(holds, self.group.completed(cell)))]
+
     def _rows_of_numerics(self) -> Sequence[Mapping[str, Any]]:
         return (self.numerics or {}).get("rows") or []
 
-    def chunked(self, cell: Cell) -> bool:
-        """Return whether a cell computes parts of a batch one after the other."""
-        return any((run.chunks or 1) > 1 for run in self.group.completed(cell))
+    def chunked(self) -> list[Cell]:
+        """Return the cells that compute parts of a batch one after the other."""
+        return self._of_runs(lambda run: (run.chunks or 1) > 1)
 
     def phases(self, cell: Cell) -> dict[str, float] | None:
         """Return the percentage of each phase in the sampled steps, the mean over its runs."""
@@ -252,6 +247,7 @@ def gather_evidence(
         group=group,
         points=tuple(point for point in points if point.folder in folders),
         cells=cells,
+        sweep=sweep,
         settings=settings,
         unfinished=unfinished,
         scored=scored,

@@ -21,7 +21,6 @@ from ninefold.report.answer.tree import (
 from ninefold.report.answer.wording import check, control_text
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.published import PublishedTable, published_table
-from ninefold.report.data.recording import Recording
 from ninefold.report.data.rounds import others, untimed
 from ninefold.report.stats.measures import (
     BYTES,
@@ -39,19 +38,13 @@ CLOSE = 0.05  # a share that two configurations of which it is too close to call
 MeasureFigures = tuple[MeasureInfo, Mapping[Cell, Figures]]  # and its figures by cell
 
 
-def describe(
-    evidence: Evidence,
-    found: Recommendation,
-    recording: Recording,
-    order: int,
-    compares: bool,
-) -> Group:
+def describe(found: Recommendation, order: int, compares: bool) -> Group:
     """Return a group with its cells, verdicts, curves and rounds.
 
     order: the group's place among all groups, as their conditions sort. compares: whether the
         answer names one of these cells.
     """
-    group = evidence.group
+    evidence, group = found.evidence, found.evidence.group
     measures = _measures(evidence)
     table = published_table(group.runs[0].study)
     return Group(
@@ -67,12 +60,12 @@ def describe(
         curves=_curves(evidence),
         score=group.score,
         timing_rounds=len({run.round for run in group.timing}) or None,
-        others=others(recording.sweep.timing) if group.timing else None,
+        others=others(evidence.sweep.timing) if group.timing else None,
         turns_left_out=sum(evidence.turns.left_out.values()) if group.timing else 0,
         order=order,
         asks_time=evidence.asks_time,
         scaling=group.scaling,
-        untimed=untimed(recording.sweep),
+        untimed=untimed(evidence.sweep),
         published=_published(table, group.scoring.scale),
         published_by=table.source,
     )
@@ -90,10 +83,7 @@ def _published(table: PublishedTable, scale: float) -> dict[Cell, Published]:
 
 
 def _cell(
-    found: Recommendation,
-    cell: Cell,
-    measures: list[MeasureFigures],
-    compares: bool,
+    found: Recommendation, cell: Cell, measures: list[MeasureFigures], compares: bool
 ) -> CellReport:
     """A cell. compares: whether the answer names such a cell."""
     evidence = found.evidence

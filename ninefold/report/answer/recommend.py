@@ -8,22 +8,54 @@ sentences are in `wording`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.data.cell import Cell, plainness
+from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.rounds import name_of
 from ninefold.stats.best import Standing
 from ninefold.stats.verdicts import OPEN
-from ninefold.study_record import StudyRecord
 from ninefold.tournament.rule import Look, left_of_all, left_of_best
 
-NO_RUNS, NOTHING_SAFE = "no runs", "nothing safe"
 FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
 NEEDLESS = "GradScaler without float16"
 UNSCALED, OTHER_LOSS = "float16 without a GradScaler", "loss of a part of the batch"
 SHORT_WEIGHTS = "weights in bfloat16"
+FEW_LEFT = 3  # configurations at most, of which it is told what all of them share
+
+
+class Kind(Enum):
+    """What an answer is: the configurations that it is about are those of its `Lead`."""
+
+    NO_RUN = auto()  # ended well
+    NO_BASELINE = auto()
+    NOTHING_SAFE = auto()
+    # Decided: the one to use
+    NOTHING_ELSE = auto()  # was measured
+    OTHERS_SLOWER = auto()  # and none of them is acceptable
+    OTHERS_EXCLUDED = auto()
+    FASTER = auto()  # than the baseline
+    BASELINE = auto()
+    NEAR_FASTEST = auto()
+    # Not decided: those that are open
+    SCORE_OPEN = auto()
+    SCORES_OPEN = auto()
+    ONE_PRECISION = auto()  # all have the same, of several that were measured
+    ONE_STRATEGY = auto()
+    TOO_FEW = auto()  # rounds: the fastest so far
+    TWO_LEFT = auto()
+    SEVERAL_LEFT = auto()
+
+
+@dataclass(frozen=True)
+class Lead:
+    """An answer before it is put into words. speedup: over the baseline, where it is the answer."""
+
+    kind: Kind
+    cells: Sequence[Cell] = ()
+    speedup: float | None = None
 
 
 @dataclass(frozen=True)
@@ -32,7 +64,6 @@ class Recommendation:
 
     cell: the configuration that is shown to be the one if `decided`, else the fastest so far; None
         where there is none.
-    why_none: NO_RUNS or NOTHING_SAFE where there is none.
     candidates: the acceptable configurations: measured, and their scores shown to be safe.
     chance: the confidence that `cell` is within `Settings.same` of the fastest candidate; None
         where it is the only one, so that none is claimed.
@@ -44,7 +75,6 @@ class Recommendation:
 
     evidence: Evidence
     cell: Cell | None = None
-    why_none: str | None = None
     candidates: Sequence[Cell] = ()
     chance: float | None = None
     may_be: Sequence[Cell] = ()
@@ -53,7 +83,7 @@ class Recommendation:
 
     @property
     def decided(self) -> bool:
-        """Whether `cell` is shown to be within `Settings.same` of the best, whichever are safe."""
+        """Return whether `cell` is shown to be within `Settings.same` of the best of all."""
         if self.cell is None or self.unscored or self.evidence.hasty:
             return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
@@ -65,6 +95,57 @@ class Recommendation:
         They tell its scores alone, as times are those of turns.
         """
         return self.cell is not None and not self.unscored
+
+    @property
+    def rivals(self) -> list[Cell]:
+        """The measured configurations that do work of their own."""
+        left_out = (*self.evidence.no_op_of, *self.evidence.redundant_scaler_of)
+        return [cell for cell in self.evidence.seconds if cell not in left_out]
+
+    @property
+    def lead(self) -> Lead:
+        """The answer, to be put into words."""
+        evidence, cell = self.evidence, self.cell
+        if cell is None:
+            if not evidence.seconds:
+                return Lead(Kind.NO_RUN)
+            return Lead(Kind.NOTHING_SAFE if PLAIN in evidence.scores else Kind.NO_BASELINE)
+        if self.decided:
+            return self._decided(cell)
+        if self.unscored:
+            one = len(self.unscored) == 1
+            return Lead(Kind.SCORE_OPEN if one else Kind.SCORES_OPEN, self.unscored)
+        if not evidence.hasty and (shared := self._shared()):
+            return Lead(shared, self.may_be)
+        if evidence.few:
+            return Lead(Kind.TOO_FEW, [cell])
+        return Lead(Kind.TWO_LEFT if len(self.may_be) == 2 else Kind.SEVERAL_LEFT, self.may_be)
+
+    def _decided(self, cell: Cell) -> Lead:
+        """The answer where this is shown to be the one."""
+        evidence = self.evidence
+        if self.chance is None:
+            if self.rivals == [cell]:
+                return Lead(Kind.NOTHING_ELSE, [cell])
+            others = [other for other in self.rivals if other != cell]
+            slower = all(evidence.verdict(cell, other) == "slower" for other in others)
+            return Lead(Kind.OTHERS_SLOWER if slower else Kind.OTHERS_EXCLUDED, [cell])
+        speed = evidence.speedup(cell)
+        if speed and speed.verdict == "faster":
+            return Lead(Kind.FASTER, [cell], speed.value)
+        return Lead(Kind.BASELINE if cell == PLAIN else Kind.NEAR_FASTEST, [cell])
+
+    def _shared(self) -> Kind | None:
+        """Return what those that may be the fastest share, and not all that are acceptable do."""
+        parts: dict[Kind, Callable[[Cell], str]] = {
+            Kind.ONE_PRECISION: self.evidence.precision,
+            Kind.ONE_STRATEGY: lambda cell: cell.strategy,
+        }
+        if 1 < len(self.may_be) <= FEW_LEFT:
+            for kind, part in parts.items():
+                if len(set(map(part, self.may_be))) == 1 < len(set(map(part, self.candidates))):
+                    return kind
+        return None
 
 
 def excluded(cell: Cell, evidence: Evidence) -> str | None:
@@ -108,13 +189,13 @@ def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[
 def recommend(evidence: Evidence) -> Recommendation:
     """Return the recommendation for a group of runs."""
     if not evidence.seconds:
-        return Recommendation(evidence, why_none=NO_RUNS)
+        return Recommendation(evidence)
     verdict = evidence.verdict
     possible = [cell for cell in evidence.seconds if excluded(cell, evidence) is None]
     safe = sorted((cell for cell in possible if evidence.safe[cell] == "safe"), key=plainness)
     unknown = [cell for cell in possible if evidence.safe[cell] == OPEN]
     if not safe:
-        return Recommendation(evidence, None, NOTHING_SAFE, unscored=unknown)
+        return Recommendation(evidence, unscored=unknown)
     cell, may_be, stand = fastest(evidence, safe)
     slower = [
         *evidence.standing([*safe, *unknown], by=safe).out,
@@ -129,7 +210,6 @@ def recommend(evidence: Evidence) -> Recommendation:
     return Recommendation(
         evidence,
         cell,
-        None,
         safe,
         stand.chance[cell] if len(safe) > 1 else None,
         sorted({*may_be, *unscored}, key=plainness),
@@ -142,7 +222,7 @@ def recommend(evidence: Evidence) -> Recommendation:
     )
 
 
-def timing_look(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> Look:
+def timing_look(found: Sequence[Evidence], pairs: str) -> Look:
     """Return what is known after the timing rounds so far; cells as the study names them.
 
     found: evidence of the groups in which cells are timed, largest first. pairs: "best" asks for
@@ -150,7 +230,7 @@ def timing_look(found: Sequence[Evidence], sweep: StudyRecord, pairs: str) -> Lo
     """
     if not found:
         return Look(settled=False)
-    left = [_left(evidence, pairs) for evidence in found]
+    left, sweep = [_left(evidence, pairs) for evidence in found], found[0].sweep
     cells = {
         name: run.cell
         for evidence, open_cells in zip(found, left, strict=True)

@@ -14,6 +14,7 @@ from ninefold.report.answer.tree import LoopSettings
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import number
+from ninefold.words import key_and_value
 
 STRATEGIES = (PLAIN.parallel, "dp", "ddp")
 TORCHRUN = "torchrun --standalone --nproc-per-node {processes} train.py"
@@ -190,7 +191,7 @@ def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
 
 def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
     """The setup of a run. plain: memory formats of runs of the baseline."""
-    said = dict(text.partition("=")[::2] for text in run.settings)
+    said = dict(map(key_and_value, run.settings))
     processes, batch = run.processes or 1, run.batch_size or 1
     accumulate = int(said.get("accumulate", 1))
     layout = run.memory_format

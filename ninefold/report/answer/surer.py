@@ -18,12 +18,14 @@ from ninefold.stats.best import rounds_needed
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.verdicts import OPEN, Safety
 from ninefold.tournament.budget import MOST_ROUNDS
+from ninefold.words import key_of
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 
-def surer(evidence: Evidence, found: Recommendation, recording: Recording) -> Surer | None:
+def surer(found: Recommendation, recording: Recording) -> Surer | None:
     """Return what measures more; None where the answer is decided, or more would not change it."""
+    evidence = found.evidence
     sweep, live = recording.sweep, _live(recording)
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
@@ -145,7 +147,7 @@ def _surer(
         kept = shlex.split(command)
     except ValueError:
         kept = command.split()
-    kept = [word for word in kept if word.partition("=")[0] not in replaced]
+    kept = [word for word in kept if key_of(word) not in replaced]
     # A word whose folder a report does not repeat is one to fill in: dataset.root=DATASET_ROOT.
     gaps = [found[1] for word in kept if (found := re.match(r"([\w.]+)=\.\.\.", word))]
     names = {key: key.replace(".", "_").upper() for key in gaps}

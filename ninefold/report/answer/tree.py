@@ -17,6 +17,7 @@ from ninefold.files import write_json
 from ninefold.progress import duration
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
+from ninefold.report.numbers import between, number
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 
@@ -99,11 +100,11 @@ class Answer:
 
     lead: str
     decided: bool
-    cell: Cell | str | None
-    chance: float | None
-    chips: list[Chip]
-    reasons: list[str]
-    caveats: list[str]
+    cell: Cell | str | None = None
+    chance: float | None = None
+    chips: list[Chip] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
     train: str | None = None
     trains: list[str] = field(default_factory=list)
     settings: list[LoopSettings] = field(default_factory=list)
@@ -151,6 +152,11 @@ class Compared:
     high: float | None
     verdict: str
 
+    @property
+    def interval(self) -> str:
+        """The interval of a speedup as text: `1.20 to 1.27`, empty where it is not known."""
+        return between(self.low, self.high, lambda end: number(end, 2), "")
+
 
 FEW, NOISY = "few", "noisy"  # why it is open which is faster: else it is close
 
@@ -186,6 +192,11 @@ class CellReport:
     role: str = ""
     against: str = ""
     excluded: str | None = None
+
+    def mean(self, key: str) -> float | None:
+        """Return the mean of a measure, None where it is not known."""
+        found = self.measures.get(key)
+        return None if found is None else found.mean
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import (
     FAILED_RUN,
     NEEDLESS,
-    NO_RUNS,
-    NOTHING_SAFE,
     OTHER_LOSS,
     OTHER_NUMERICS,
     SHORT_WEIGHTS,
     UNSCALED,
+    Kind,
     Recommendation,
     excluded,
 )
@@ -43,96 +43,83 @@ from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MAX_NAMED = 3  # configurations that a sentence names one by one
 NOISY = 0.5  # share of a mean from which on its interval says nothing
-_NO_BASELINE = f"No answer yet: {BASELINE} has no run that ended well."
+_LEADS = {
+    Kind.NO_RUN: "No answer yet: no run ended well.",
+    Kind.NO_BASELINE: f"No answer yet: {BASELINE} has no run that ended well.",
+    Kind.NOTHING_SAFE: "No answer: no configuration is shown to keep {score}.",
+    Kind.NOTHING_ELSE: "Only {cells} was measured: there is nothing to compare it with.",
+    Kind.OTHERS_SLOWER: "Use {use}: all others are slower.",
+    Kind.OTHERS_EXCLUDED: "Use {use}: no other configuration is acceptable.",
+    Kind.FASTER: "Use {use}: {speedup} times as fast as {base}.",
+    Kind.BASELINE: "Use {use}: nothing acceptable is more than {same} faster.",
+    Kind.NEAR_FASTEST: "Use {use}: at most {same} slower than the fastest.",
+    Kind.SCORE_OPEN: "Not decided: whether {cells} keeps {score} is open.",
+    Kind.SCORES_OPEN: "Not decided: {score} of {count} configurations is still open.",
+    Kind.ONE_PRECISION: "Use {precisions}. Not decided: {strategies}.",
+    Kind.ONE_STRATEGY: "Use {strategies}. Not decided: {precisions}.",
+    Kind.TOO_FEW: "Too few {unit}s to tell: {cells} is the fastest so far.",
+    Kind.TWO_LEFT: "Not decided: {cells} may be the fastest.",
+    Kind.SEVERAL_LEFT: "Not decided: {count} of {candidates} configurations may be the fastest.",
+}
+
+_NEVER_NAMED = {
+    UNSCALED: "Not named without a score: small gradients of float16 underflow without a "
+    "GradScaler",
+    SHORT_WEIGHTS: "Not named without a score: a small update is lost in a weight of bfloat16",
+    OTHER_LOSS: "Not named without a score, as the loss of a part of a batch is another one",
+    NEEDLESS: "Never named, as only float16 needs a GradScaler",
+}
 
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, after two on the load that it holds under."""
-    said = _lead(found)
-    if found.evidence.turns.swamped and said.startswith(("Use ", "Only ")):
-        return f"Under load: {said}"
-    return said
-
-
-def _lead(found: Recommendation) -> str:
-    evidence, cell = found.evidence, found.cell
-    score = with_article(evidence.group.score)
-    if found.why_none == NO_RUNS:
-        return "No answer yet: no run ended well."
-    if found.why_none == NOTHING_SAFE:
-        nothing = f"No answer: no configuration is shown to keep {score}."
-        return nothing if PLAIN in evidence.scores else _NO_BASELINE
-    assert cell is not None
-    name = evidence.label(cell)
-    if found.decided:
-        if found.chance is None and _rivals(found) == [cell]:
-            return f"Only {name} was measured: there is nothing to compare it with."
-        if cell.strategy == PLAIN.parallel:
-            name = f"one process in {name.removeprefix(f'{PLAIN.parallel}, ')}"
-        if found.chance is None:
-            others = [other for other in _rivals(found) if other != cell]
-            if all(evidence.verdict(cell, other) == "slower" for other in others):
-                return f"Use {name}: all others are slower."
-            return f"Use {name}: no other configuration is acceptable."
-        if (speed := evidence.speedup(cell)) and speed.verdict == "faster":
-            return f"Use {name}: {number(speed.value, 2)} times as fast as {_base(cell)}."
-        same = _same(evidence)
-        if cell == PLAIN:
-            return f"Use {name}: nothing acceptable is more than {same} faster."
-        return f"Use {name}: at most {same} slower than the fastest."
-    if len(found.unscored) == 1:
-        return f"Not decided: whether {evidence.label(found.unscored[0])} keeps {score} is open."
-    if found.unscored:
-        return f"Not decided: {score} of {len(found.unscored)} configurations is still open."
-    if not evidence.hasty and (shared := _shared(found)):
-        return shared
-    if evidence.few:
-        return f"Too few {evidence.unit}s to tell: {name} is the fastest so far."
-    if len(found.may_be) == 2:
-        names = " or ".join(map(evidence.label, found.may_be))
-        return f"Not decided: {names} may be the fastest."
-    return (
-        f"Not decided: {len(found.may_be)} of {len(found.candidates)} configurations may be the "
-        "fastest."
+    evidence, said = found.evidence, found.lead
+    first = said.cells[0] if said.cells else PLAIN
+    text = _LEADS[said.kind].format(
+        cells=" or ".join(map(evidence.label, said.cells)),
+        use=_use(evidence, first),
+        precisions=" or ".join(dict.fromkeys(map(evidence.precision, said.cells))),
+        strategies=" or ".join(dict.fromkeys(map(_strategy, said.cells))),
+        count=len(said.cells),
+        candidates=len(found.candidates),
+        speedup=number(said.speedup, 2),
+        base=_base(first),
+        score=with_article(evidence.group.score),
+        same=_same(evidence),
+        unit=evidence.unit,
     )
+    under_load = evidence.turns.swamped and text.startswith(("Use ", "Only "))
+    return f"Under load: {text}" if under_load else text
 
 
-def _shared(found: Recommendation) -> str | None:
-    """Return the lead where what may be the fastest has one precision or strategy of several."""
+def _use(evidence: Evidence, cell: Cell) -> str:
+    """Return what a configuration to use is called: that of one process is no strategy."""
+    if cell.strategy == PLAIN.parallel:
+        return f"{_strategy(cell)} in {evidence.precision(cell)}"
+    return evidence.label(cell)
 
-    def parts(cell: Cell, part: int) -> str:
-        said = found.evidence.label(cell).split(", ")[part]
-        return "one process" if said == PLAIN.parallel else said
 
-    for part in (1, 0):  # the precision, the strategy
-        shared = {parts(cell, part) for cell in found.may_be}
-        of_all = {parts(cell, part) for cell in found.candidates}
-        others = [parts(cell, 1 - part) for cell in found.may_be]
-        if len(shared) == 1 < len(of_all) and 1 < len(others) <= MAX_NAMED:
-            return f"Use {shared.pop()}. Not decided: {' or '.join(others)}."
-    return None
+def _strategy(cell: Cell) -> str:
+    return "one process" if cell.strategy == PLAIN.parallel else cell.strategy
 
 
 def lead_of_scores(evidence: Evidence) -> str:
     """Return the answer of a study that asked for scores alone, in at most 14 words."""
     score, others = evidence.group.score, _scored(evidence)
     if PLAIN not in evidence.scores:
-        return _NO_BASELINE
+        return _LEADS[Kind.NO_BASELINE]
     if not others:
         return f"No answer yet: nothing to compare {with_article(score)} with."
-    by_verdict = {
-        verdict: [cell for cell in others if evidence.safe[cell] == verdict]
-        for verdict in ("safe", "worse", OPEN)
-    }
     if len(others) == 1:
         name, of = evidence.label(others[0]), with_article(score)
         kept = {"safe": f"{name} keeps {of}.", "worse": f"{name} loses {of}."}
         open_ = f"Whether {name} keeps {of} is still open."
         return capitalized(kept.get(evidence.safe[others[0]], open_))
-    if len(by_verdict["safe"]) == len(others):
+    counts = Counter(evidence.safe[cell] for cell in others)
+    if counts["safe"] == len(others):
         return f"All {len(others)} other configurations keep {with_article(score)}."
     words = (("safe", "kept by"), ("worse", "lost by"), (OPEN, "still open for"))
-    parts = [f"{said} {len(cells)}" for verdict, said in words if (cells := by_verdict[verdict])]
+    parts = [f"{said} {counts[verdict]}" for verdict, said in words if counts[verdict]]
     return f"{capitalized(score)}: {', '.join(parts)} of {len(others)} configurations."
 
 
@@ -217,7 +204,7 @@ def reasons(found: Recommendation) -> list[str]:
     said += _exclusions(evidence)
     if found.decided and found.chance is not None:
         said.append(_sure(found))
-    if len(_rivals(found)) > 1:
+    if len(found.rivals) > 1:
         said.append(_acceptable(evidence))
     return said
 
@@ -250,7 +237,7 @@ def _behind(found: Recommendation) -> list[str]:
     assert cell is not None
     others = {
         other: speed
-        for other in _rivals(found)
+        for other in found.rivals
         if other != cell and excluded(other, evidence) is None
         if (speed := evidence.speedup(other, cell)) is not None
     }
@@ -306,7 +293,7 @@ def _sure(found: Recommendation) -> str:
     )
     speeds = {
         other: speed.value
-        for other in _rivals(found)
+        for other in found.rivals
         if other != cell and (speed := evidence.speedup(other, cell)) is not None
     }
     if evidence.comparison.floor and speeds:
@@ -390,12 +377,6 @@ def _base(cell: Cell) -> str:
     return PLAIN.amp if cell.strategy == PLAIN.parallel else BASELINE
 
 
-def _rivals(found: Recommendation) -> list[Cell]:
-    """The measured configurations that do work of their own."""
-    left_out = (*found.evidence.no_op_of, *found.evidence.redundant_scaler_of)
-    return [cell for cell in found.evidence.seconds if cell not in left_out]
-
-
 def _scored(evidence: Evidence) -> list[Cell]:
     """The configurations but the baseline that do work of their own."""
     return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.no_op_of]
@@ -412,28 +393,15 @@ def _exclusions(evidence: Evidence) -> list[str]:
         elif reason == OTHER_NUMERICS:
             text = f"{name} is left out: its first steps do not compute the same."
             said.append(f"{text} {evidence.other_numerics()[cell]}".strip())
-    for kind, text in (
-        (
-            UNSCALED,
-            "Not named without a score: small gradients of float16 underflow without a GradScaler",
-        ),
-        (
-            SHORT_WEIGHTS,
-            "Not named without a score: a small update is lost in a weight of bfloat16",
-        ),
-        (OTHER_LOSS, "Not named without a score, as the loss of a part of a batch is another one"),
-    ):
+    for kind, text in _NEVER_NAMED.items():
         if cells := [cell for cell, reason in why.items() if reason == kind]:
             said.append(f"{text}: {evidence.labels(cells)}.")
-    if needless := [cell for cell, reason in why.items() if reason == NEEDLESS]:
-        names = evidence.labels(needless)
-        said.append(f"Never named, as only float16 needs a GradScaler: {names}.")
     return said
 
 
 def _why_nothing(found: Recommendation) -> str:
     evidence = found.evidence
-    if found.why_none == NO_RUNS:
+    if found.lead.kind is Kind.NO_RUN:
         return "Fix what failed and run it again."
     if PLAIN not in evidence.scores:
         return (
@@ -449,17 +417,15 @@ def _interval(found: Recommendation) -> str:
     speed = evidence.speedup(cell) if cell else None
     assert speed is not None
     text = f"{speed.value:.2f} times as fast as {evidence.label(PLAIN)}"
-    if speed.low is None or speed.high is None:
+    if not speed.interval:
         return f"{text} (interval not known yet)"
-    ends = f"{evidence.settings.confidence:.3g} % interval {speed.low:.2f} to {speed.high:.2f}"
     shown = speed.verdict in ("faster", "slower", "tie") or PLAIN in found.out
+    ends = f"{evidence.settings.confidence:.3g} % interval {speed.interval}"
     return f"{text} ({ends}){'' if shown else ': not shown to differ'}"
 
 
 def _with_interval(speed: Compared) -> str:
-    if speed.low is None or speed.high is None:
-        return f"{speed.value:.2f}"
-    return f"{speed.value:.2f} ({speed.low:.2f} to {speed.high:.2f})"
+    return f"{speed.value:.2f}{speed.interval and f' ({speed.interval})'}"
 
 
 def _uncertainty(found: Estimate, unit: str) -> str:

@@ -11,7 +11,7 @@ from ninefold.config.own_keys import is_own
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.numbers import plural
-from ninefold.score import ACCURACY, SHARE, Score
+from ninefold.score import SHARE, Score
 
 Own = set[tuple[str | None, str]]  # options, and overrides of keys that only they have
 
@@ -31,7 +31,7 @@ class Group:
     epochs: float | None
     variant: str
     runs: tuple[Run, ...]
-    scoring: Score = ACCURACY
+    scoring: Score
 
     @property
     def score(self) -> str:

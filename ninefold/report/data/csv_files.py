@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,8 +41,15 @@ def _lines(file: IO[str]) -> Iterator[str]:
 
 
 def write_rows(path: Path, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Write a table."""
+    """Write a table: texts as they are, what is not known or empty as nothing, the rest as JSON."""
     with open(path, "w", encoding="utf-8", newline="", opener=opener) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows(rows)
+        writer.writerows(map(text_of, row) for row in rows)
+
+
+def text_of(value: Any) -> str:
+    """Return what stands in a table for a value."""
+    if value is None or value in ([], (), {}):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -73,8 +73,7 @@ def _point(values: Mapping[str, Any], run: str | None) -> Point:
 
 def write_curves(path: Path, points: Iterable[Point]) -> None:
     """Write curves.csv, in the order given."""
-    rows = ([getattr(point, name) for name in NAMES] for point in points)
-    write_rows(path, NAMES, (("" if v is None else v for v in row) for row in rows))
+    write_rows(path, NAMES, ([getattr(point, name) for name in NAMES] for point in points))
 
 
 def read_curves(path: Path) -> list[Point]:

@@ -78,13 +78,7 @@ def rows(folder: Path, runs: Sequence[Run]) -> list[Row]:
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """Write numerics.csv; None is empty."""
-    write_rows(path, COLUMNS, ((_text(row[name]) for name in COLUMNS) for row in rows))
-
-
-def _text(value: Any) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    return json.dumps(value)
+    write_rows(path, COLUMNS, ([row[name] for name in COLUMNS] for row in rows))
 
 
 def read_csv(path: Path) -> list[Row]:

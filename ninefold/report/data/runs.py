@@ -14,10 +14,11 @@ import msgspec
 from ninefold.config.rules import NAME
 from ninefold.errors import ConfigError, one_line
 from ninefold.report.data.cell import Cell, plainness
-from ninefold.report.data.csv_files import read_rows, write_rows
+from ninefold.report.data.csv_files import read_rows, text_of, write_rows
 from ninefold.result import PROCESSES, TURN_COLUMNS, Number, Result
 from ninefold.score import PHASES, SCORE, Score
 from ninefold.tournament.taken import TakenTurn, in_columns
+from ninefold.words import key_of
 
 NAMES = (
     "status",
@@ -111,7 +112,8 @@ class Run(Result):
     @property
     def settings(self) -> tuple[str, ...]:
         """Return what was set apart from the cell: the overrides, and the experiment file."""
-        said = [text for text in self.overrides if not (self.scaling and _of_processes(text))]
+        swept = PROCESSES if self.scaling else None
+        said = [text for text in self.overrides if key_of(text) != swept]
         return (*said, *([f"experiments={self.study}"] if self.study else []))
 
     @property
@@ -147,10 +149,6 @@ class Run(Result):
         )
 
 
-def _of_processes(override: str) -> bool:
-    return override.lstrip("+").partition("=")[0] == PROCESSES
-
-
 def _columns() -> dict[str, bool]:
     """The columns of runs.csv in their order, and whether each holds text; the others hold JSON."""
     columns = {"folder": True}
@@ -175,13 +173,7 @@ def row_of(result: Mapping[str, Any]) -> dict[str, str]:
     if taken := flat.get("taken"):
         why = [turn.left_out or "" for turn in taken]
         flat |= {**in_columns(taken), LEFT_OUT: why if any(why) else []}
-    return {name: _text(flat.get(name)) for name in COLUMNS}
-
-
-def _text(value: Any) -> str:
-    if value is None or value in ([], (), {}):
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {name: text_of(flat.get(name)) for name in COLUMNS}
 
 
 def run_of(row: Mapping[str, str]) -> Run:

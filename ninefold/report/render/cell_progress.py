@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.tree import Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
-from ninefold.report.numbers import between, decimals_for, decimals_of_score, number
+from ninefold.report.numbers import decimals_for, decimals_of_score, number
+from ninefold.report.render.results import half_of
 from ninefold.report.render.tables import Field, word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.stats.statistics import estimate
@@ -55,13 +55,11 @@ def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
     turns = turns_of(runs)
     return [
-        row
-        for group in groups(runs)
-        for row in _rows(gather_evidence(group, (), sweep, turns), sweep)
+        row for group in groups(runs) for row in _rows(gather_evidence(group, (), sweep, turns))
     ]
 
 
-def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
+def _rows(evidence: Evidence) -> list[CellProgress]:
     seconds, scores = SECONDS.values(evidence.group), evidence.scores
     decimals = decimals_for(min((min(known.values()) for known in seconds.values()), default=1.0))
     means = [estimate(known) for known in scores.values()]
@@ -70,13 +68,13 @@ def _rows(evidence: Evidence, sweep: StudyRecord) -> list[CellProgress]:
     )
 
     def row(cell: Cell) -> CellProgress:
-        score = _mean(scores.get(cell, {}), of_score)
+        speed, score = evidence.speedup(cell), _mean(scores.get(cell, {}), of_score)
         return CellProgress(
-            name_of(evidence.group.of(cell)[0], sweep) or str(cell),
+            name_of(evidence.group.of(cell)[0], evidence.sweep) or str(cell),
             max(len(seconds.get(cell, ())), len(scores.get(cell, ()))),
             evidence.failed.get(cell),
             _mean(seconds.get(cell, {}), decimals),
-            _speedup(evidence.speedup(cell)),
+            _judged(number(speed.value, 2), speed.interval, speed.verdict) if speed else Field(""),
             _judged(score, "", OPEN if cell == PLAIN else evidence.safe[cell]),
         )
 
@@ -87,15 +85,9 @@ def _mean(values: Mapping[int, float], decimals: int) -> str:
     found = estimate(values)
     if found.mean is None:
         return ""
-    half = "" if found.high is None else f" ± {number(found.high - found.mean, decimals)}"
-    return f"{number(found.mean, decimals)}{half}"
-
-
-def _speedup(found: Compared | None) -> Field:
-    if found is None:
-        return Field("")
-    ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return _judged(number(found.value, 2), ends, found.verdict)
+    half = half_of(found)
+    spread = "" if half is None else f" ± {number(half, decimals)}"
+    return f"{number(found.mean, decimals)}{spread}"
 
 
 def _judged(text: str, more: str, verdict: str) -> Field:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ninefold.errors import one_line
@@ -330,8 +331,7 @@ def phases(group: Group) -> list[Bar]:
     Where those of one are not known, all bars are shares of a step instead.
     """
     cells = [cell for cell in ordered(group) if cell.phases]
-    found = [cell.measures.get(SECONDS.key) for cell in cells]
-    seconds = [(each and each.mean) or 0.0 for each in found]
+    seconds = [cell.mean(SECONDS.key) or 0.0 for cell in cells]
     timed = bool(seconds) and all(seconds)
     return [
         Bar(
@@ -358,7 +358,7 @@ def curves(group: Group) -> list[Panel]:
     last = max(x for line in lines for x, _ in line)
     scores = [y for line in lines for _, y in line]
     low, high = min(scores), max(scores)
-    up = _scale(low, high, log=False)
+    up, told = _scale(low, high, log=False), partial(score_text, unit=group.unit)
 
     def drawn(line: Sequence[tuple[float, float]]) -> str:
         return " ".join(f"{100 * x / last:.4g},{100 - up(y):.4g}" for x, y in line)
@@ -369,16 +369,12 @@ def curves(group: Group) -> list[Panel]:
             [(round(100 - up(tick), 2), f"{tick:.10g}") for tick in round_numbers(low, high)[::2]],
             "" if cell.cell == PLAIN else drawn(_mean([line for _, line in found.get(PLAIN, [])])),
             [
-                Line(drawn(line), f"seed {seed}: {_told(line[-1][1], group)}")
+                Line(drawn(line), f"seed {seed}: {with_unit(told(line[-1][1]), group.unit)}")
                 for seed, line in found[cell.cell]
             ],
         )
 
     return [panel(cell) for cell in ordered(group) if cell.cell in found]
-
-
-def _told(score: float, group: Group) -> str:
-    return with_unit(score_text(score, group.unit), group.unit)
 
 
 def _mean(lines: Sequence[list[tuple[float, float]]]) -> list[tuple[float, float]]:

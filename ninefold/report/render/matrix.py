@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from ninefold.report.answer.tree import CellReport, Group, Published
 from ninefold.report.data.cell import AMP, BASELINE, Cell, plainness, position
-from ninefold.report.numbers import between, number, with_unit
+from ninefold.report.numbers import number, with_unit
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
 from ninefold.report.render.tables import NONE, grid, plain
 from ninefold.report.stats.measures import SECONDS
@@ -99,9 +99,7 @@ def _entries(group: Group) -> Iterator[tuple[Cell, Entry]]:
             Entry(
                 "" if took == NONE.text else f"{took} s",
                 "" if speed is None else f"{number(speed.value, 2)}×",
-                ""
-                if speed is None
-                else between(speed.low, speed.high, lambda end: number(end, 2), ""),
+                "" if speed is None else speed.interval,
                 "" if scored == NONE.text else with_unit(scored, group.unit),
                 _note(cell, group),
                 _published(cell.cell, group),

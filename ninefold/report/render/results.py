@@ -13,12 +13,10 @@ from ninefold.report.answer.tree import (
     AnswerTable,
     CellReport,
     Compared,
-    Figures,
     Group,
 )
 from ninefold.report.data.cell import BASELINE, PLAIN
 from ninefold.report.numbers import (
-    between,
     capitalized,
     counted,
     decimals_of,
@@ -29,7 +27,7 @@ from ninefold.report.numbers import (
 )
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
-from ninefold.stats.verdicts import OPEN
+from ninefold.stats.verdicts import OPEN, Estimate
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
 _AGAINST = {  # how the time compares with the recommended one's
@@ -53,7 +51,7 @@ def ordered(group: Group) -> list[CellReport]:
 
     def key(cell: CellReport) -> tuple[bool, float]:
         if scores_alone(group):
-            score = _mean(cell, SCORE_KEY)
+            score = cell.mean(SCORE_KEY)
             return reason(cell) != "", math.inf if score is None else sign * score
         return reason(cell) != "", -cell.speedup.value if cell.speedup else math.inf
 
@@ -90,7 +88,7 @@ def difference_of(cell: CellReport, group: Group) -> Compared | None:
 
     Its interval ends at the bound of the test of its score on the side of a loss.
     """
-    if cell.cell == PLAIN and _mean(cell, SCORE_KEY) is not None:
+    if cell.cell == PLAIN and cell.mean(SCORE_KEY) is not None:
         return Compared(0.0, None, None, "baseline")
     test = next((each for each in group.comparison.safety if each.cell == cell.cell), None)
     if test is None or test.difference is None:
@@ -110,7 +108,7 @@ def results(group: Group) -> Table:
     columns: dict[str, Show] = {
         f"s/epoch{', ± 95 %' * any(known)}": figures_of(group, SECONDS.key, spread=True),
         f"speedup, {group.settings.confidence:.3g} % interval": _speed,
-        "verdict": _verdict,
+        "verdict": lambda cell: Field("", word=verdict_of(cell)),
         ", ".join(filter(None, (group.score, group.unit))): scores_of(group),
         "memory, MiB": figures_of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": figures_of(group, THROUGHPUT.key),
@@ -138,7 +136,7 @@ def table_of_answer(found: AnswerTable) -> Table:
 def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False) -> Show:
     """Return how a measure is shown. spread: with half of its 95 % interval."""
     units = {info.key: info.unit for info in group.measures}
-    means = [mean * factor for cell in group.shown if (mean := _mean(cell, key)) is not None]
+    means = [mean * factor for cell in group.shown if (mean := cell.mean(key)) is not None]
     decimals = 0 if units.get(key) in ("bytes", "images") else decimals_of("", means)
 
     def show(cell: CellReport) -> Field:
@@ -155,21 +153,14 @@ def figures_of(group: Group, key: str, factor: float = 1.0, spread: bool = False
     return show
 
 
-def half_of(found: Figures) -> float | None:
+def half_of(found: Estimate) -> float | None:
     """Return half of the 95 % interval of a mean; None where it is not known."""
     return None if found.high is None or found.mean is None else found.high - found.mean
 
 
 def _speed(cell: CellReport) -> Field:
     found = cell.speedup
-    if found is None:
-        return NONE
-    ends = between(found.low, found.high, lambda end: number(end, 2), "")
-    return Field(number(found.value, 2), ends)
-
-
-def _verdict(cell: CellReport) -> Field:
-    return Field("", word=verdict_of(cell))
+    return NONE if found is None else Field(number(found.value, 2), found.interval)
 
 
 def scores_of(group: Group) -> Show:
@@ -181,7 +172,7 @@ def scores_of(group: Group) -> Show:
     bounds = {test.cell: test.low for test in group.comparison.safety}
 
     def show(cell: CellReport) -> Field:
-        mean, found = _mean(cell, SCORE_KEY), difference_of(cell, group)
+        mean, found = cell.mean(SCORE_KEY), difference_of(cell, group)
         if mean is None:
             return NONE
         text, bound = number(mean, decimals), bounds.get(cell.cell)
@@ -196,22 +187,13 @@ def scores_of(group: Group) -> Show:
     return show
 
 
-def _mean(cell: CellReport, key: str) -> float | None:
-    found = cell.measures.get(key)
-    return None if found is None else found.mean
-
-
-def _compared_with(group: Group) -> str:
-    if any(cell.role == "named" for cell in group.cells):
-        return "the verdict against the recommended one"
-    return "the verdict says why it is open"
-
-
 def about(group: Group) -> str:
     """Return what the fields of the table of results are, in two sentences."""
     settings, said = group.settings, []
     if any(cell.speedup for cell in group.shown):
-        said.append(f"speedup is over {BASELINE}, {_compared_with(group)}")
+        named = any(cell.role == "named" for cell in group.cells)
+        verdict = "against the recommended one" if named else "says why it is open"
+        said.append(f"speedup is over {BASELINE}, the verdict {verdict}")
     if group.timing_rounds:
         said.append(f"times are of {counted(group.timing_rounds, 'round')} in turns")
     text = f"{capitalized('; '.join(said))}." if said else ""

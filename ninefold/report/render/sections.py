@@ -101,16 +101,12 @@ def of_study(report: Report, shown: int) -> list[Section]:
     return [*every, *([_notes(report)] if report.notes else []), _runs(report)]
 
 
-def _score_of(found: Sequence[Group]) -> str:
-    """The name of the groups' score, `score` where they have different ones."""
-    names = {group.score for group in found} or {SCORE}
-    return names.pop() if len(names) == 1 else "score"
-
-
-def _unit_of(found: Sequence[Group]) -> str:
-    """The unit of the groups' score, % if it is a share; empty where they differ in it."""
-    units = {group.unit for group in found} or {"%"}
-    return units.pop() if len(units) == 1 else ""
+def _score_and_unit(found: Sequence[Group]) -> tuple[str, str]:
+    """What the groups' score is called, and its unit; `score` and empty where they differ."""
+    names, units = {group.score for group in found}, {group.unit for group in found}
+    if not found:
+        return SCORE, "%"
+    return names.pop() if len(names) == 1 else "score", units.pop() if len(units) == 1 else ""
 
 
 def _label(group: Group, cell: Cell | None) -> str:
@@ -178,9 +174,7 @@ def _further(group: Group) -> Section | None:
 def _best_figure(info: MeasureInfo, group: Group) -> str:
     """The configuration with the best value of a figure."""
     means = {
-        cell.cell: mean
-        for cell in ordered(group)
-        if (each := cell.measures.get(info.key)) and (mean := each.mean) is not None
+        cell.cell: mean for cell in ordered(group) if (mean := cell.mean(info.key)) is not None
     }
     if not means or not info.better:
         return ""
@@ -193,8 +187,7 @@ def _figure(info: MeasureInfo, group: Group, cell: CellReport) -> Field:
     found = cell.measures.get(info.key)
     if found is None or found.mean is None:
         return NONE
-    every = [each for other in group.cells if (each := other.measures.get(info.key))]
-    decimals = decimals_of(info.unit, [each.mean for each in every])
+    decimals = decimals_of(info.unit, [other.mean(info.key) for other in group.cells])
     sd = "" if found.sd is None else f"± {number(found.sd, decimals)}"
     few = f", {found.n} of {found.tried}" if found.n < found.tried else ""
     return Field(number(found.mean, decimals), f"{sd}{few}".removeprefix(", "))
@@ -340,22 +333,20 @@ def _pair_table(
 
 def _conditions(report: Report, shown: int) -> Section:
     """A line for each configuration of every group, where there are many."""
-    score = in_words(_score_of(report.groups), _unit_of(report.groups))
+    score, unit = _score_and_unit(report.groups)
     rows: list[Texts] = []
     for group in report.groups:
         for cell in group.shown:
-            time, found = (cell.measures.get(key) for key in (SECONDS.key, SCORE_KEY))
-            mean = score_text(found.mean if found else None, group.unit)
+            time = cell.measures.get(SECONDS.key)
             seeds = time.tried if time else cell.seeds
-            rows.append(
-                [group.title, name_of(cell), seeds, small(time.mean if time else None), mean]
-            )
-    titles = ("seeds", "s/epoch", score)
+            mean = score_text(cell.mean(SCORE_KEY), group.unit)
+            rows.append([group.title, name_of(cell), seeds, small(cell.mean(SECONDS.key)), mean])
+    titles = ("seeds", "s/epoch", in_words(score, unit))
     return Section(
         "conditions",
         "All conditions",
         f"{len(report.groups)} conditions were run. {shown} of them are shown above: those with "
-        f"the most runs, and of these the best by {_score_of(report.groups)}.",
+        f"the most runs, and of these the best by {score}.",
         tables=[table_of("All conditions", ["conditions", _NAME], titles, rows)],
         finding=f"{len(report.groups)} were run",
     )
@@ -375,7 +366,7 @@ def _notes(report: Report) -> Section:
 
 def _runs(report: Report) -> Section:
     """How the runs ended, and each of them."""
-    runs, unit = report.runs, _unit_of(report.groups)
+    runs, (score, unit) = report.runs, _score_and_unit(report.groups)
     statuses = Counter(run.status for run in runs).most_common()
     about = f"{counted(runs, 'run')}: {', '.join(f'{n} {status}' for status, n in statuses)}."
     points = [_ended(run) for run in runs if run.status != "ok"]
@@ -386,10 +377,9 @@ def _runs(report: Report) -> Section:
         status = run.status + ("" if run.counts else ", not counted")
         number = MISSING if run.round is None else str(run.round + 1)
         number = f"timing {number}" if run.folder.startswith(f"{TIMING}/") else number
-        seconds, score = SECONDS.value(run), of_score(run.scoring).value(run)
-        shown = small(seconds), score_text(score, unit)
+        shown = small(SECONDS.value(run)), score_text(of_score(run.scoring).value(run), unit)
         rows.append([run.folder, str(run.cell), status, run.seed, number, *shown])
-    titles = ("seed", "round", "s/epoch", in_words(_score_of(report.groups), unit))
+    titles = ("seed", "round", "s/epoch", in_words(score, unit))
     table = table_of("Every run", ["run", _NAME, "status"], titles, rows)
     return Section("runs", "Runs", about, points, tables=[table], finding=about.rstrip("."))
 

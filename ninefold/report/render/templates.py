@@ -58,8 +58,16 @@ def _shown(report: Report) -> dict[str, Any]:
 
     First is the group of the answer, then those with the most runs, sorted by their conditions.
     """
-    if report.answer.by_value:
-        return _shown_by_value(report)
+    if report.answer.by_value:  # one table instead of one for each group
+        return {
+            "report": report,
+            "by_value": sections.answer_table(report.answer),
+            "matrix": None,
+            "plot": None,
+            "sections": sections.of_answer(report),
+            "parts": [],
+            "study": sections.of_study(report, len(report.groups)),
+        }
     rest = sorted(report.groups[1:MAX_SHOWN], key=lambda group: group.order)
     groups = [*report.groups[:1], *rest]
     found = [sections.of_group(group, report) for group in groups]
@@ -73,20 +81,6 @@ def _shown(report: Report) -> dict[str, Any]:
         "sections": [*first[:1], *sections.of_answer(report), *first[1:]],
         "parts": list(zip(groups, drawn, found, strict=True))[1:],
         "study": sections.of_study(report, len(groups)),
-    }
-
-
-def _shown_by_value(report: Report) -> dict[str, Any]:
-    """The same for a plain sweep: one table instead of one for each group."""
-    table = sections.answer_table(report.answer)
-    return {
-        "report": report,
-        "by_value": table,
-        "matrix": None,
-        "plot": None,
-        "sections": sections.of_answer(report),
-        "parts": [],
-        "study": sections.of_study(report, len(report.groups)),
     }
 
 

@@ -11,7 +11,7 @@ from ninefold.report.data.cell import Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.score import ACCURACY, IMAGES, SHARE, Score
+from ninefold.score import IMAGES, SHARE, Score
 
 MAX_FIGURES = 20  # further figures of a task that are shown
 
@@ -111,7 +111,7 @@ FIGURE = "figure: "  # begins the key of a further figure of the task
 
 
 @functools.cache
-def of_score(score: Score = ACCURACY) -> Measure:
+def of_score(score: Score) -> Measure:
     """Return the measure of the task's score on the test set; in percent if it is a share."""
     return Measure(
         f"Test {score.name}",
@@ -155,7 +155,7 @@ def target_text(target: float, score: Score) -> str:
     return f"a test {score.name} of {score.text(target)}"
 
 
-def to_target(target: float, points: Iterable[Point], score: Score = ACCURACY) -> Measure:
+def to_target(target: float, points: Iterable[Point], score: Score) -> Measure:
     """Return the measure of the inner seconds until an evaluation first reaches `target`.
 
     Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target

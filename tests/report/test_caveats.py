@@ -1,0 +1,98 @@
+"""What limits an answer: each row of the table is reached, by an example that it is true of."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ninefold.report.answer.caveats import CAVEATS
+from ninefold.report.answer.evidence import Evidence
+from ninefold.result import ON_GPU, ONE_THREAD
+from ninefold.study_record import Round
+from ninefold.tournament.taken import ALONE, Counted, TakenTurn
+from tests.report.studies import DDP, DP, NONE
+from tests.report.test_answer import EMPTY, evidence, runs_of, whole
+
+GPU = ["NVIDIA H200"]
+PHASES = {"data": 1.0, "forward": 4.0}
+
+
+def of_runs(trained: bool = True, **changes: Any) -> Callable[[], Evidence]:
+    """Evidence of a small study with these fields in the runs of ddp. trained: with whole runs."""
+
+    def made() -> Evidence:
+        runs = [
+            replace(run, **changes) if run.parallel == "ddp" else run
+            for run in runs_of({NONE: 5.0, DDP: 4.0})
+        ]
+        return evidence(runs if trained else [run for run in runs if run.timed])
+
+    return made
+
+
+def scored(**score: Any) -> Callable[[], Evidence]:
+    return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}, **score))
+
+
+def in_full(**changes: Any) -> Callable[[], Evidence]:
+    """Evidence of runs that were trained as a whole, and took no turns."""
+    return lambda: evidence(whole(runs_of({NONE: 5.0, DDP: 4.0}, **changes)))
+
+
+def of_study(**changes: Any) -> Callable[[], Evidence]:
+    return lambda: replace(of_runs()(), sweep=replace(EMPTY, **changes))
+
+
+def of_turns(disturbed: float = 0.0, **turn: Any) -> Callable[[], Evidence]:
+    """Evidence whose turns are all this one. disturbed: the share of them that is."""
+    taken = TakenTurn(turn=0, seconds=1.0, steps=1, **turn)
+    return lambda: replace(of_runs()(), turns=Counted([taken], disturbed))
+
+
+def of_numerics(by_design: bool) -> Callable[[], Evidence]:
+    row = {"cell": DDP, "verdict": "not the same", "by_design": by_design}
+    return lambda: evidence(runs_of({NONE: 5.0, DDP: 4.0}), numerics={"rows": [row]})
+
+
+# Of each row of the table, in its order, evidence that it speaks of.
+EXAMPLES = [
+    of_runs(mean_loss=False),
+    of_runs(notes=[f"{ON_GPU}other programs computed there."]),
+    of_runs(stretch_seconds=1.0),
+    of_runs(),
+    lambda: evidence(
+        [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
+    ),
+    of_runs(trained=False),
+    scored(score="RMSE", score_unit="m", score_better="less"),
+    in_full(),
+    in_full(on_hosts=[1, 2]),
+    of_study(timing_groups=2),
+    of_turns(others=0.7),
+    of_turns(others=0.3, disturbed=0.8),
+    of_turns(others=0.01, left_out=ALONE),
+    of_study(timing=[Round(0, others=0.4)]),
+    lambda: replace(of_runs()(), seconds={NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}}),
+    of_runs(notes=[f"It was tried. {ONE_THREAD}"]),
+    of_study(untimed={"dp-fp32": "none-fp32"}),
+    of_numerics(by_design=False),
+    of_numerics(by_design=True),
+    of_runs(status="failed"),
+    of_runs(phase_seconds=PHASES),
+    of_runs(devices=GPU, dtype="float32"),
+    of_runs(resident_bytes=100),
+    of_runs(backend="nccl", peak_memory_bytes=[1]),
+    of_runs(devices=GPU * 2, peak_memory_bytes=[2, 1]),
+    of_runs(devices=["cpu"] * 2, peak_memory_bytes=[2, 1]),
+    of_runs(devices=GPU * 2, load=[1.0, 0.5]),
+    of_runs(devices=GPU, gpu_behind=0.1),
+    of_runs(random_inputs=True),
+]
+
+
+@pytest.mark.parametrize("row", range(len(CAVEATS)))
+def test_every_row_of_the_table_has_an_example_that_it_speaks_of(row: int) -> None:
+    sentences = CAVEATS[row].sentences(EXAMPLES[row]())
+    assert len(sentences) == 1
+    assert sentences[0].endswith(".")
