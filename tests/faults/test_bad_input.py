@@ -101,9 +101,10 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     ("task.loss={label_smoothing:0.1}", 2, "task.loss={'label_smoothing': 0.1}: ", "not allowed"),
     # Sweeps
     ("-m seed=range(0)", 2, "seed=range(0): ", "it has no values"),
-    ("-m parallel=none,ddp study.ask=[speed]", 2, "study.ask=[", "not allowed"),
+    ("-m parallel=none,ddp study.ask=[speed]", 2, "study.ask=[speed]: ", "not allowed"),
     ("-m parallel=none,ddp study.turns=1", 2, "study.turns=1: ", "not allowed"),
-    ("-m parallel=none,ddp study.ask=[time] launch.inline=true", 2, "study.ask=[", ""),
+    ("-m parallel=none,ddp study.ask=[time] launch.inline=true", 2, "study.ask=['time']: ",
+     "launch.inline=true has one process for all runs"),
     ("-m resume=auto hydra.sweep.dir=s", 2, "resume=auto: ", "a sweep makes new runs"),
     # Evaluations
     ("evaluate", 2, "ckpt=???: ", "nothing is given"),
