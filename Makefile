@@ -23,6 +23,9 @@ QUICK := tests/task tests/test_structure.py $(patsubst %,tests/test_%.py,amp err
 	tests/model/test_models.py tests/parallel/test_dp.py tests/study/test_checks.py tests/train/test_loss_tracker.py \
 	--deselect tests/test_structure.py::test_the_launchers_side_imports_no_torch
 FAULTS := tests/faults $(wildcard tests/extensions/*/test_faults.py)
+# Thirty tests of commands, which are forked elsewhere: here each is a new interpreter.
+FRESH := tests/launch/test_run.py tests/study/test_screen.py \
+	$(patsubst %,tests/promises/test_%.py,like own_code recipes resume_and_evaluate)
 ERROR := error: PYTHON=$(PYTHON): it cannot create virtual environments; python 3.11 or later with \
 	the venv module is needed; on Debian run apt-get install python3-venv
 NO_STRACE := error: strace=missing: faults are injected into system calls with it; Linux is needed; \
@@ -92,6 +95,7 @@ faults: setup
 
 # What measures the machine's real time runs alone: other tests are load.
 long: setup chromium
+	$(BIN)/python -m pytest --fresh $(FRESH)
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(ALONE)
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(FAULTS:%=--ignore=%) $(ALONE:%=--ignore=%) -n 2
 

@@ -34,7 +34,8 @@ class Shell:
     tag: in the environment of what a new interpreter runs.
     started: process ids of commands, each the first of its session.
     seconds: that `run` waits for the end of a command.
-    forks: whether commands are forked from a process that has imported torch: not with GPUs.
+    forks: whether commands are forked from a process that has imported torch: not with GPUs, and
+        not with --fresh.
     """
 
     forks: ClassVar[bool] = True
@@ -173,13 +174,15 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
-    Shell.forks = config.getoption("markexpr") != "gpu"
-    if Shell.forks:
+    on_cpu = config.getoption("markexpr") != "gpu"
+    Shell.forks = on_cpu and not config.getoption("fresh", False)
+    if on_cpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-processes", action="store_true", help="fail what starts a process")
+    parser.addoption("--fresh", action="store_true", help="fork no command: new interpreters")
 
 
 @pytest.fixture(scope="session", autouse=True)

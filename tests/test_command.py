@@ -81,9 +81,6 @@ def test_help_of_each_command_that_is_listed_says_more_than_its_line(name, shell
         assert len(done.stdout.splitlines()) > 5
         assert name in done.stdout.splitlines()[0]
         assert done.stderr == ""
-    if name in command.extensions.COMMANDS:
-        module = shell.run("-m", f"ninefold.extensions.{name}", "--help", code=0)
-        assert len(module.stdout.splitlines()) > 5
 
 
 def test_options_and_keys_are_printed(shell, capsys):

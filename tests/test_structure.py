@@ -1,6 +1,7 @@
 """The shape of the house: imports go down only, the axes are ignorant of each other."""
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -12,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
 from omegaconf import OmegaConf
 
 from ninefold.places import option_files
@@ -95,14 +95,17 @@ def package(module: str) -> str:
     return module.partition("/")[0]
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def imported(path: Path) -> list[str]:
     """The absolute dotted names that a file imports, inside functions too."""
+    found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide what is imported"
-            yield from (f"{node.module}.{name.name}" for name in node.names)
+            found += [f"{node.module}.{name.name}" for name in node.names]
+    return found
 
 
 def ours(name: str) -> str | None:
@@ -118,18 +121,15 @@ def ours(name: str) -> str | None:
     raise AssertionError(f"{name} is no module of ours")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_a_package_imports_only_what_its_row_allows(module):
-    own = package(module)
-    for name in imported(MODULES[module]):
-        target = ours(name)
-        if target is None or target == "__init__" or package(target) == own:
-            continue
-        allowed = MAY_IMPORT[own]
-        if target == "extensions/__init__":  # the table of what the core asks of them
-            continue
-        target = target.removesuffix("/__init__")
-        assert package(target) in allowed or target in allowed, f"{module} imports {name}"
+def test_a_package_imports_only_what_its_row_allows():
+    for module, path in MODULES.items():
+        own = package(module)
+        # The table of what the core asks of extensions is in extensions/__init__.
+        free, allowed = {None, "__init__", "extensions/__init__"}, {own, *MAY_IMPORT[own]}
+        for name in imported(path):
+            if (target := ours(name)) not in free:
+                of = {package(target), target.removesuffix("/__init__")}
+                assert of & allowed, f"{module} imports {name}"
 
 
 def extensions() -> list[str]:
@@ -253,9 +253,10 @@ def words(source: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if m.startswith("engine/parallel/")))
-def test_parallelism_knows_no_precision(module):
-    assert not words(MODULES[module].read_text()) & PRECISION
+def test_parallelism_knows_no_precision():
+    for module, path in MODULES.items():
+        if module.startswith("engine/parallel/"):
+            assert not words(path.read_text()) & PRECISION, module
 
 
 def test_precision_knows_no_parallelism():
@@ -354,12 +355,12 @@ def test_nothing_asks_for_an_option_by_its_name_where_the_option_can_say_it():
     assert found - OTHER_MEANINGS == set()
 
 
-@pytest.mark.parametrize("group", ["parallel", "dataset", "task", "model", "logger"])
-def test_an_option_has_the_name_of_the_module_that_it_is_built_by(group):
-    for path in option_files(group):
-        built = targets(OmegaConf.to_container(OmegaConf.load(path)))
-        modules = {name.split(".")[-2] for name in built if name.startswith("ninefold.")}
-        assert modules <= {path.stem.removesuffix("3d")}, path
+def test_an_option_has_the_name_of_the_module_that_it_is_built_by():
+    for group in ("parallel", "dataset", "task", "model", "logger"):
+        for path in option_files(group):
+            built = targets(OmegaConf.to_container(OmegaConf.load(path)))
+            modules = {name.split(".")[-2] for name in built if name.startswith("ninefold.")}
+            assert modules <= {path.stem.removesuffix("3d")}, path
 
 
 def test_the_loggers_that_a_run_has_by_itself_are_those_of_the_core():
@@ -379,13 +380,11 @@ def targets(tree: Any) -> Iterator[str]:
             yield from targets(value)
 
 
-@pytest.mark.parametrize(
-    "path", [*sorted(CONF.glob("*.yaml")), *option_files()], ids=lambda path: path.stem
-)
-def test_every_target_in_the_configuration_can_be_imported(path):
-    for target in targets(OmegaConf.to_container(OmegaConf.load(path))):
-        module, _, name = target.rpartition(".")
-        assert callable(getattr(import_module(module), name))
+def test_every_target_in_the_configuration_can_be_imported():
+    for path in (*CONF.glob("*.yaml"), *option_files()):
+        for target in targets(OmegaConf.to_container(OmegaConf.load(path))):
+            module, _, name = target.rpartition(".")
+            assert callable(getattr(import_module(module), name)), path
 
 
 def test_the_training_loop_has_no_branch_on_a_mode():

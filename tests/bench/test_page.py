@@ -1,13 +1,9 @@
 """The page of bench shows what its commands print."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import rebuilt
 from ninefold.bench.__main__ import parser
 from tests.bench.toy import ROOT
 
@@ -20,7 +16,7 @@ def rows(page: str) -> list[list[tuple[str, str]]]:
     return [[(row.split(" ")[0], command) for row, command in table] for table in lines]
 
 
-def test_every_option_is_on_the_page_and_has_a_sentence() -> None:
+def test_every_option_is_on_the_page_and_has_a_sentence():
     page = (ROOT / "docs/how-to/bench.md").read_text().partition("## All options")[2]
     options = [each for each in parser()._actions if each.option_strings and each.dest != "help"]
     assert len(options) > 20
@@ -30,7 +26,9 @@ def test_every_option_is_on_the_page_and_has_a_sentence() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_tables_that_its_commands_print(tmp_path: Path) -> None:
+def test_the_page_shows_the_tables_that_its_commands_print(tmp_path):
+    from benchmarks.pages import rebuilt  # which imports scikit-learn
+
     page = (ROOT / "docs/how-to/bench.md").read_text()
     assert [len(table) for table in rows(page)] == [3, 6]
     assert rows("".join(rebuilt(page, tmp_path, tmp_path))) == rows(page)

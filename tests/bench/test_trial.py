@@ -1,7 +1,5 @@
 """`ninefold bench --try` changes one thing of a script at a time, and says which line helps."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -15,7 +13,6 @@ from ninefold.bench.contestant import INJECT, Command, Script
 from ninefold.bench.cures import AS_IT_IS, TOGETHER, as_it_is, of_machine, with_cures
 from ninefold.bench.engine import Found
 from ninefold.bench.trial import Trial
-from tests.conftest import Shell
 
 HAS = """
 import json
@@ -92,14 +89,12 @@ def script(**named: object) -> Script:
         ("compile", {}, None),
     ],
 )
-def test_what_a_script_has_or_cannot_use_is_not_tried(
-    cure: str, has: dict[str, object], why: str | None
-) -> None:
+def test_what_a_script_has_or_cannot_use_is_not_tried(cure, has, why):
     (found,) = [each for each in of_machine(4) if each.name == cure]
     assert found.lacks(script(**has)) == why
 
 
-def test_cures_are_tried_together_in_one_command() -> None:
+def test_cures_are_tried_together_in_one_command():
     cures = {cure.name: cure for cure in of_machine(4)}
     made = with_cures(Command("python train.py"), [cures["workers=4"], cures["bf16"]])
     assert made.name == "workers=4 + bf16"
@@ -113,17 +108,12 @@ def test_cures_are_tried_together_in_one_command() -> None:
     ("cure", "changes"),
     [
         ("none", {}),
-        ("workers=2", {"workers": 2, "persistent": True}),
-        ("threads=1", {"threads": 1}),
-        ("channels_last", {"channels_last": True}),
-        ("fused", {"fused": True}),
+        ("workers=2,channels_last", {"workers": 2, "persistent": True, "channels_last": True}),
+        ("threads=1,fused", {"threads": 1, "fused": True}),
         ("compile", {"compiled": True}),
-        ("workers=1,fused", {"workers": 1, "persistent": True, "fused": True}),
     ],
 )
-def test_a_cure_changes_what_its_line_would_and_nothing_else(
-    shell: Shell, cure: str, changes: dict[str, object]
-) -> None:
+def test_cures_change_what_their_lines_would_and_nothing_else(shell, cure, changes):
     (shell.folder / "train.py").write_text(HAS)
     hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CURE": cure}
     once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
@@ -154,7 +144,7 @@ def play(trial: Trial, seconds: Callable[[set[str]], float]) -> None:
     trial.round_ended(number)
 
 
-def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial: Trial) -> None:
+def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial):
     def seconds(has: set[str]) -> float:
         (read,) = [READ[each] for each in READ if each in has] or [0.1]
         return max(read, 0.02 if "channels_last" in has else 0.04)
@@ -172,7 +162,7 @@ def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial: Trial) -
     assert "Together (workers=2 + channels_last) they are 5.000 times as fast" in helps.lines[2]
 
 
-def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial: Trial) -> None:
+def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial):
     play(trial, lambda has: 0.05 if "channels_last" in has else 0.1)
     play(trial, lambda has: 0.05 if "channels_last" in has else 0.1)
     assert "workers=1" in trial.given_up
@@ -180,7 +170,7 @@ def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial: Tr
     assert trial.not_tried["fused"] == "no optimizer brings nothing"
 
 
-def test_what_one_round_shows_is_said_after_it(trial: Trial) -> None:
+def test_what_one_round_shows_is_said_after_it(trial):
     play(trial, lambda has: 0.1 if has == {AS_IT_IS} else 0.05)
     trial.found.helps = trial.helps()
     said, *_ = summary.first_lines(trial.found, trial.found.times())
@@ -188,7 +178,7 @@ def test_what_one_round_shows_is_said_after_it(trial: Trial) -> None:
 
 
 @pytest.mark.slow
-def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell: Shell) -> None:
+def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     (shell.folder / "train.py").write_text(SLOW_ITEMS)
     file = shell.folder / "found.json"
     options = ("--try", "--minutes=2.5", f"--json={file}", f"{sys.executable} train.py")
@@ -206,7 +196,7 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell: Sh
 
 
 @pytest.mark.slow
-def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell: Shell) -> None:
+def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell):
     fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'workers=1', 'no worker'\n"
     (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
     done = shell.run(
@@ -217,8 +207,6 @@ def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell: Shell) ->
     assert "no worker" in done.stdout
 
 
-def test_options_that_name_commands_do_not_go_with_it(shell: Shell) -> None:
+def test_options_that_name_commands_do_not_go_with_it(refused_at_once):
     for option in ("--name=a", "--max-slowdown=3%", "--whole"):
-        done = shell.run("-m", "ninefold", "bench", "--try", option, "true")
-        assert done.returncode == 2
-        assert "--try" in done.stderr
+        assert "--try" in refused_at_once("--try", option, "true")

@@ -1,49 +1,36 @@
 """Code is told from other code if, and only if, a run executes it."""
 
 import shutil
-from pathlib import Path
-
-import pytest
 
 from ninefold.config.fingerprint import code
 from tests.conftest import ROOT
 
+EXECUTED = {
+    "ninefold/report/__init__.py": False, "ninefold/study/plan.py": False,
+    "ninefold/plugins.py": False, "ninefold/launch/workers.py": True,
+    "ninefold/train/training_run.py": True,
+    "ninefold/dataset/digits.py": True,  # named in conf/ alone
+    "ninefold/engine/parallel/__init__.py": True, "ninefold/engine/amp.py": True,
+    "conf/model/convnet.yaml": True,
+    "train.py": False,  # an installed package has none
+}  # fmt: skip
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("checkout")
+
+def test_only_code_that_a_run_executes_is_hashed(tmp_path):
     for name in ("ninefold", "conf"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "train.py", folder)
-    return folder
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "train.py", tmp_path)
 
+    def hashed() -> str:
+        return code(package=tmp_path / "ninefold", conf=tmp_path / "conf")
 
-def hashed(checkout: Path) -> str:
-    return code(package=checkout / "ninefold", conf=checkout / "conf")
-
-
-@pytest.mark.parametrize(
-    ("name", "same"),
-    [
-        ("ninefold/report/__init__.py", True),
-        ("ninefold/study/plan.py", True),
-        ("ninefold/plugins.py", True),
-        ("ninefold/launch/workers.py", False),
-        ("ninefold/train/training_run.py", False),
-        ("ninefold/dataset/digits.py", False),  # named in conf/ alone
-        ("ninefold/engine/parallel/__init__.py", False),
-        ("ninefold/engine/amp.py", False),
-        ("conf/model/convnet.yaml", False),
-        ("train.py", True),  # an installed package has none
-    ],
-)
-def test_only_code_that_a_run_executes_is_hashed(checkout, name, same):
-    path, before = checkout / name, hashed(checkout)
-    text = path.read_text()
-    path.write_text(text + "\n# changed\n")
-    assert (hashed(checkout) == before) == same
-    path.write_text(text)
-    assert hashed(checkout) == before
+    before = hashed()
+    for name, executed in EXECUTED.items():
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text + "\n# changed\n")
+        assert (hashed() != before) == executed, name
+        (tmp_path / name).write_text(text)
+    assert hashed() == before
 
 
 def test_modules_of_the_user_that_a_configuration_names_are_hashed(tmp_path, monkeypatch):

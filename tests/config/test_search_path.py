@@ -32,12 +32,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-OURS = ("model/convnet", "logger/quiet", "train", "experiments/nine_way", "hydra/sweeper/study")
 WAYS = ("--config-dir={}", "hydra.searchpath=['file://{}']", "hydra.searchpath=[pkg://mine.conf]")
+OURS = ("logger/quiet", "train", "experiments/nine_way", "hydra/sweeper/study")
 
 
-@pytest.mark.parametrize("name", OURS)
-@pytest.mark.parametrize("how", [*WAYS, "NINEFOLD_CONFIG_DIR"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [*(("model/convnet", how) for how in (*WAYS, "NINEFOLD_CONFIG_DIR")),
+     *((name, WAYS[0]) for name in OURS)],
+)  # fmt: skip
 def test_an_option_named_as_one_of_ours_is_refused_with_both_paths(own, name, how, monkeypatch):
     file = own / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -105,6 +105,7 @@ def found(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None =
     ("place", "node", "key"),
     [
         ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}, "uri"),
+        ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9/${oc.env:HOME}"}, "uri"),
         ("logger.mlflow", {**MLFLOW, "uri": {"project": "x"}}, "uri.project"),
         ("logger.mlflow", {**MLFLOW, "_args_": ["http://127.0.0.1:9"]}, "_args_"),
         ("logger.mlflow", {**MLFLOW, "experiment": "theirs"}, "experiment"),

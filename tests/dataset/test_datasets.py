@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from ninefold.dataset import Dataset, Examples, as_dataset
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
@@ -61,6 +60,8 @@ def test_a_class_without_the_base_has_the_defaults_of_dataset_for_what_it_lacks(
 
 
 def test_the_digits_are_scikit_learns_every_fifth_for_testing():
+    from sklearn.datasets import load_digits  # it takes long to import
+
     theirs = load_digits()
     train, test = Digits().load("train"), Digits().load("test")
     rows = np.arange(1797)
@@ -181,24 +182,20 @@ def test_a_binary_file_that_is_not_whole_or_not_the_set_is_a_data_error(tmp_path
 
 
 PIXELS = np.zeros((2, 3072), np.uint8)
+LABELS = ([1, 2], [1], [1, 300], [1, None])
+PICKLES = [
+    {b"data": PIXELS}, {b"data": None, b"labels": [1, 2]}, None,
+    *({b"data": PIXELS, b"labels": found} for found in LABELS),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
-        {b"data": PIXELS},
-        *({b"data": PIXELS, b"labels": found} for found in ([1, 2], [1], [1, 300], [1, None])),
-        {b"data": None, b"labels": [1, 2]},
-        None,
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("share", [0, 0.5, 0.99, 1])
-def test_a_pickle_that_is_cut_short_or_of_something_else_is_a_data_error(tmp_path, batch, share):
-    data = pickle.dumps(batch, protocol=2)
-    (tmp_path / "test_batch").write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(DataError, match=r"test_batch (cannot be read|is not whole)"):
-        CIFAR10(str(tmp_path)).load("test")
+def test_a_pickle_that_is_cut_short_or_of_something_else_is_a_data_error(tmp_path):
+    whole = pickle.dumps(PICKLES[-1], protocol=2)
+    cut = [whole[: int(len(whole) * share)] for share in (0, 0.5, 0.99)]
+    for data in (*cut, *(pickle.dumps(batch, protocol=2) for batch in PICKLES)):
+        (tmp_path / "test_batch").write_bytes(data)
+        with pytest.raises(DataError, match=r"test_batch (cannot be read|is not whole)"):
+            CIFAR10(str(tmp_path)).load("test")
 
 
 # Fashion-MNIST, from files as Debian's package has them
@@ -343,12 +340,12 @@ def test_an_image_is_cut_around_its_middle_and_not_squeezed(pictures, tall):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_gray_color_and_transparent_images_come_in_the_channels_asked_for(pictures, mode, channels):
+def test_gray_color_and_transparent_images_come_in_the_channels_asked_for(pictures, mode):
     path = added(pictures, Image.new("RGBA", (12, 12), (255, 255, 255, 128)).convert(mode))
-    pixels = decoded(pictures, path, shape=(channels, 12, 12))
-    assert pixels.shape == (channels, 12, 12)
-    assert (pixels == 255).all()
+    for channels in (1, 3):
+        pixels = decoded(pictures, path, shape=(channels, 12, 12))
+        assert pixels.shape == (channels, 12, 12)
+        assert (pixels == 255).all()
 
 
 def test_a_photo_much_larger_than_needed_looks_the_same_as_decoded_in_full(pictures):

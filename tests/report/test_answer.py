@@ -1,7 +1,5 @@
 """The answer: which runs count, what they say, and that the recommendation agrees with them."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -46,20 +44,20 @@ from tests.report.test_report import entry, facts_of, failure, result, sweep
 
 
 @pytest.mark.parametrize("name", golden.STUDIES)
-def test_the_report_of_a_study_is_the_one_that_is_written_down(tmp_path: Path, name: str) -> None:
+def test_the_report_of_a_study_is_the_one_that_is_written_down(tmp_path, name):
     do = "run python -m tests.report.golden, and read the difference"
     written = golden.FOLDER / f"{name}.json"
     assert golden.text_of(golden.STUDIES[name](tmp_path / name)) == written.read_text(), do
 
 
-def test_runs_that_stopped_early_at_different_epochs_stand_in_one_table() -> None:
+def test_runs_that_stopped_early_at_different_epochs_stand_in_one_table():
     runs = [replace(run, epochs=3 + (run.seed or 0), planned_epochs=30) for run in runs_of(SECONDS)]
     [group] = groups(runs)
     assert group.title == "convnet on digits, batch 64, 30 epochs"
     assert len(group.runs) == len(runs)
 
 
-def test_what_another_study_set_is_never_averaged_with_it() -> None:
+def test_what_another_study_set_is_never_averaged_with_it():
     runs = [run for study in ("a", "b", None) for run in whole(runs_of({PLAIN: 5.0}, study=study))]
     runs.append(replace(runs[0], seed=9, status="failed", epochs=None))
     titles = {group.title: len(group.runs) for group in groups(runs)}
@@ -69,7 +67,7 @@ def test_what_another_study_set_is_never_averaged_with_it() -> None:
     }  # fmt: skip
 
 
-def test_the_folder_of_several_studies_is_refused(tmp_path: Path) -> None:
+def test_the_folder_of_several_studies_is_refused(tmp_path):
     for name in ("one", "other"):
         sweep(tmp_path / name, result(), rounds=[entry(0, ["runs/0_none_fp32"])])
     with pytest.raises(ConfigError, match=r"holds studies and is none itself; .* such as .*other"):
@@ -77,7 +75,7 @@ def test_the_folder_of_several_studies_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "report").exists()
 
 
-def test_curves_are_the_evaluations_of_the_runs(tmp_path: Path) -> None:
+def test_curves_are_the_evaluations_of_the_runs(tmp_path):
     sweep(tmp_path, result(), result("dp"))
     lines = [
         {"step": 5, "epoch": 0.5, "loss": 1.5},
@@ -168,7 +166,7 @@ def answer_of(runs: Sequence[Run], **environment: Any) -> Answer:
     return report_of(runs, **environment).answer
 
 
-def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is() -> None:
+def test_the_verdict_of_a_row_is_against_the_recommended_one_as_the_answer_is():
     runs = runs_of({NONE: 5.0, DDP: 2.0, NONE_AUTOCAST: 2.5, DDP_AUTOCAST: 2.001})
     found = report_of(runs)
     assert found.answer.lead == "Use ddp, fp32: 2.48 times as fast as none, fp32."
@@ -213,10 +211,7 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
          "As fast: ddp, fp32; ddp, autocast."),  # of cells that tie the simplest is named
     ],
 )  # fmt: skip
-def test_the_answer_says_which_configuration_and_why(
-    seconds: Mapping[Cell, float], accuracy: Mapping[Cell, float], changes: dict[str, Any],
-    said: str, reason: str,
-) -> None:  # fmt: skip
+def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes, said, reason):
     found = recommend(evidence(runs_of(seconds, accuracy, **changes)))
     assert lead(found) == said
     assert reason in " ".join(reasons_of(found))
@@ -226,7 +221,7 @@ def test_the_answer_says_which_configuration_and_why(
     assert ("confidence" in [chip.name for chip in chips(found)]) is rivals
 
 
-def test_whole_runs_answer_on_scores_and_claim_nothing_on_times() -> None:
+def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     answer = answer_of(whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0})))
     assert answer.lead == "All 2 other configurations keep accuracy."
     assert (answer.cell, answer.chance, answer.train) == (None, None, None)
@@ -244,7 +239,7 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times() -> None:
     assert answer.lead == "Accuracy: lost by 1, still open for 1 of 2 configurations."
 
 
-def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains() -> None:
+def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():
     runs = runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
     answer = answer_of(runs)
     assert answer.lead == "Not decided: 3 of 3 configurations may be the fastest."
@@ -252,7 +247,7 @@ def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains() -> N
     assert [chip.name for chip in answer.chips] == ["still possible", "fastest so far"]
 
 
-def test_what_all_that_may_be_the_fastest_share_is_named_before_the_rest_is_decided() -> None:
+def test_what_all_that_may_be_the_fastest_share_is_named_before_the_rest_is_decided():
     seconds = {NONE: 5.0, NONE_AUTOCAST: 3.0, DDP_AUTOCAST: 2.95}
     assert (
         answer_of(runs_of(seconds, noise=0.05)).lead
@@ -263,7 +258,7 @@ def test_what_all_that_may_be_the_fastest_share_is_named_before_the_rest_is_deci
     assert (answer.decided, answer.train) == (False, None)
 
 
-def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot() -> None:
+def test_a_copy_is_never_named_and_stands_in_no_table_and_no_plot():
     runs = runs_of({NONE: 5.0, DP: 4.0, NONE_AUTOCAST: 3.0}, steps=1000)
     report = report_of(runs)
     assert report.answer.cell == NONE_AUTOCAST
@@ -286,7 +281,7 @@ def on_copies(known: Evidence) -> list[str]:
     return [said for said in caveats(known) if "A/A control" in said]
 
 
-def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() -> None:
+def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why():
     seconds = {NONE: 5.0, DP: 5.5, NONE_AUTOCAST: 4.9}
     known = on_gpu(seconds, steps=10**4)  # of 0.5 ms, to which the wrapper adds a tenth
     assert known.comparison.control is None
@@ -302,7 +297,7 @@ def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why() 
     )
 
 
-def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
+def test_on_a_gpu_a_copy_of_long_steps_is_a_control():
     seconds = {NONE: 5.0, DP: 5.0, NONE_AUTOCAST: 4.9}
     known = on_gpu(seconds, steps=100)
     assert known.comparison.control is not None
@@ -311,7 +306,7 @@ def test_on_a_gpu_a_copy_of_long_steps_is_a_control() -> None:
     assert evidence(runs_of(seconds, steps=10**4)).comparison.control is not None  # on a CPU
 
 
-def test_a_copy_that_is_no_control_of_times_computes_the_same_scores() -> None:
+def test_a_copy_that_is_no_control_of_times_computes_the_same_scores():
     """So two rounds with equal scores are enough to show it, as for every copy."""
     runs = runs_of({NONE: 5.0, DP: 5.5, NONE_AUTOCAST: 4.9}, seeds=2, steps=10**4)
     alike = [
@@ -346,9 +341,7 @@ GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30
         ({"devices": GPUS, "load": []}, None),  # nothing measured it
     ],
 )  # fmt: skip
-def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(
-    of_dp: dict[str, Any], said: str | None
-) -> None:
+def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(of_dp, said):
     runs = [
         replace(run, **of_dp) if run.parallel == "dp" else run
         for run in runs_of({NONE: 5.0, DP: 4.0})
@@ -361,17 +354,17 @@ def test_uneven_devices_and_what_an_allocator_does_not_see_are_caveats(
     assert [each[: len(said or "")] for each in found] == ([said] if said else [])
 
 
-def test_a_report_without_its_study_prints_the_words_of_the_answer_alone() -> None:
+def test_a_report_without_its_study_prints_the_words_of_the_answer_alone():
     answer = answer_of(runs_of({PLAIN: 5.0, DDP: 9.0}))
     assert (answer.train, answer.trains) == ("parallel=none amp=fp32", [])
 
 
-def test_the_alternative_that_is_worse_keeps_nothing_open() -> None:
+def test_the_alternative_that_is_worse_keeps_nothing_open():
     found = recommend(evidence(runs_of({NONE: 5.0, DDP: 5.0}, {DDP: -2.0}, noise=0.1)))
     assert (found.cell, found.settled) == (NONE, True)
 
 
-def test_a_cell_that_failed_or_computes_something_else_is_not_recommended() -> None:
+def test_a_cell_that_failed_or_computes_something_else_is_not_recommended():
     runs = runs_of(SECONDS)
     lost = evidence([replace(runs[3], status="diverged"), *runs[:3], *runs[4:]])
     row = {"cell": DDP_AUTOCAST, "verdict": "not the same", "sentence": "Its update is twice."}
@@ -398,7 +391,7 @@ def in_fp16(accuracy: Mapping[Cell, float] | None = None) -> list[Run]:
     ]
 
 
-def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_allow_it() -> None:
+def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_allow_it():
     timed = [run for run in in_fp16() if run.timed]
     known = evidence(timed)
     assert recommend(known).cell == NONE_SCALER
@@ -411,7 +404,7 @@ def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_al
     assert recommend(evidence(in_fp16({NONE_AUTOCAST: -2.0}))).cell == NONE_SCALER
 
 
-def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_faster() -> None:
+def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_faster():
     runs = [
         replace(run, mean_loss=False if run.replicas == 2 else None) for run in runs_of(SECONDS)
     ]
@@ -423,7 +416,7 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
     assert recommend(evidence(runs)).cell == DDP_AUTOCAST  # its scores are safe
 
 
-def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch() -> None:
+def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch():
     split = Cell("split", "fp32")
     rows = [{"cell": cell, "verdict": "not the same", "by_design": True} for cell in (DDP, split)]
     runs = [
@@ -435,7 +428,7 @@ def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch() -> None:
 
 
 @pytest.mark.parametrize("draw", range(20))
-def test_the_answer_agrees_with_the_verdicts_whatever_the_numbers(draw: int) -> None:
+def test_the_answer_agrees_with_the_verdicts_whatever_the_numbers(draw):
     chance = random.Random(draw)
     seconds = {cell: chance.choice([2, 2.02, 2.5, 4]) for cell in CELLS if chance.random() < 0.8}
     seconds[PLAIN] = 3.0
@@ -463,7 +456,7 @@ def test_the_answer_agrees_with_the_verdicts_whatever_the_numbers(draw: int) -> 
     assert ("times as fast" in said) <= (known.verdict(PLAIN, found.cell) == "faster")
 
 
-def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
+def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it():
     runs = runs_of({NONE: 5.0, DDP: 3.0}, seeds=2)
     curve = [(1.0, 5.0, 0.5), (2.0, 10.0, 0.75), (3.0, 15.0, 0.76)]
     points = [
@@ -475,14 +468,14 @@ def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it() -> None:
     assert known.to_target.values(known.group)[NONE] == {0: 10.0, 1: 10.0}
 
 
-def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches() -> None:
+def test_a_cell_is_data_bound_if_a_tenth_of_its_steps_goes_into_batches():
     for data, bound in ((1.0, True), (0.4, False)):
         runs = runs_of({PLAIN: 5.0}, phase_seconds={"data": data, "forward": 4.0})
         assert evidence(runs).waits_for_data(PLAIN) is bound
     assert not evidence(runs_of({PLAIN: 5.0})).waits_for_data(PLAIN)
 
 
-def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> None:
+def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told():
     for on_gpu, told in ((NONE_AUTOCAST, 1), (None, 0)):
         runs = [
             replace(run, resident_bytes=100 * (run.cell == on_gpu))
@@ -492,7 +485,7 @@ def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told() -> 
         assert len([line for line in said if "dataset.resident" in line]) == told
 
 
-def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
+def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32():
     for devices, told in ((["H"], 1), (["cpu"], 0)):
         runs = [
             replace(run, dtype="float32", devices=devices)
@@ -505,7 +498,7 @@ def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32() -> None:
         assert not [line for line in said if "PyTorch's own default" in line]
 
 
-def test_weights_in_bfloat16_are_named_only_where_scores_allow_it() -> None:
+def test_weights_in_bfloat16_are_named_only_where_scores_allow_it():
     runs = [
         replace(run, weights="bfloat16" if run.cell == NONE_AUTOCAST else "float32")
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 3.0}, noise=0.002)
@@ -518,7 +511,7 @@ def test_weights_in_bfloat16_are_named_only_where_scores_allow_it() -> None:
     assert recommend(evidence(runs)).cell == NONE_AUTOCAST
 
 
-def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_own_loop() -> None:
+def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_own_loop():
     line = "model.to(memory_format=torch.channels_last)  # and the inputs"
     for of_fp32, told in (("contiguous_format", True), ("channels_last", False)):
         runs = [
@@ -530,7 +523,7 @@ def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_o
         assert line not in settings(found, PLAIN)[0].code
 
 
-def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
+def test_what_was_seen_on_a_gpu_between_turns_is_told_once():
     seen = f"{ON_GPU}other programs computed there."
     runs = runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}, notes=["Another note.", seen])
     said = caveats(evidence(runs))
@@ -538,7 +531,7 @@ def test_what_was_seen_on_a_gpu_between_turns_is_told_once() -> None:
     assert "Another note." not in said
 
 
-def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path) -> None:
+def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path):
     stopped = {**failure("none", "fp32"), "status": "preempted", "batch_size": 64}
     sweep(
         tmp_path, result("none", "autocast"), result("ddp"), stopped,
@@ -563,7 +556,7 @@ def test_a_study_that_was_stopped_has_the_command_that_resumes_it(tmp_path: Path
     )
 
 
-def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it() -> None:
+def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it():
     runs = [
         replace(in_turns(run), folder=run.folder, counted=True)
         for run in runs_of({NONE: 5.0, DDP: 4.9, NONE_AUTOCAST: 5.1}, noise=0.1)
@@ -589,7 +582,7 @@ def test_what_is_open_after_the_last_timing_round_has_a_command_that_adds_to_it(
     )
 
 
-def test_of_those_that_look_as_fast_the_one_with_the_least_memory_is_told() -> None:
+def test_of_those_that_look_as_fast_the_one_with_the_least_memory_is_told():
     runs = [
         replace(run, peak_memory_bytes=[100 if run.parallel == "none" else 200])
         for run in runs_of({NONE: 5.02, DDP: 5.0, NONE_AUTOCAST: 5.4}, noise=0.1)
@@ -599,9 +592,7 @@ def test_of_those_that_look_as_fast_the_one_with_the_least_memory_is_told() -> N
 
 
 @pytest.mark.parametrize(("budget", "ends_it"), [(None, False), (10, False), (8, True)])
-def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(
-    budget: float | None, ends_it: bool
-) -> None:
+def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, ends_it):
     runs = [
         replace(run, round=run.seed, counted=True, total_seconds=60.0)
         for run in whole(runs_of({NONE: 5.0, DDP: 4.9}, seeds=3, spread=1.0))
@@ -617,9 +608,10 @@ def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(
     assert surer.command.endswith(" study.budget=null") == ends_it
 
 
-def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end() -> None:
-    done = {"swept": {"amp": ["fp32", "bf16"]}, "rounds": [entry(0, ["a", "b"])],
-            "planned_rounds": 1, "planned_cells": [{"amp": "fp32"}, {"amp": "bf16"}]}  # fmt: skip
+def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end():
+    cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]  # not all
+    done = {"swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]}, "planned_rounds": 1,
+            "rounds": [entry(0, ["a", "b"])], "planned_cells": cells}  # fmt: skip
     runs = [
         Run(folder=folder, status=status)
         for folder, status in (("a", "ok"), ("b", "failed"), ("old", "preempted"))
@@ -635,7 +627,7 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
 
 
-def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
+def test_settled_and_the_figures_so_far_need_no_report(tmp_path):
     def made(seeds: int) -> Path:
         return sweep(tmp_path / f"{seeds}", *(
             result(parallel, seed=seed, train_seconds=seconds + seed / 100)
@@ -654,13 +646,13 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path: Path) -> None:
     assert str(faster.speedup) == "2.00 (1.91 to 2.09) faster"
 
 
-def test_groups_of_cells_are_not_put_down_to_memory_alone() -> None:
+def test_groups_of_cells_are_not_put_down_to_memory_alone():
     known = evidence(runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}))
     said = " ".join(caveats(replace(known, sweep=replace(EMPTY, timing_groups=2))))
     assert "for want of memory or on a GPU that takes one process at a time" in said
 
 
-def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued() -> None:
+def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_queued():
     runs = [
         replace(run, devices=["H"], gpu_behind=0.1 if run.amp == "autocast" else 0.9)
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})

@@ -16,10 +16,8 @@ from ninefold import report
 from ninefold.report.__main__ import main
 from ninefold.report.data import numerics
 from ninefold.report.data.recording import read_recording
-from ninefold.report.data.rounds import is_unfinished
-from ninefold.report.data.runs import Run, row_of, run_of, run_of_result
+from ninefold.report.data.runs import row_of, run_of, run_of_result
 from ninefold.result import NUMERICS, Result
-from ninefold.study_record import StudyRecord
 from tests.report.test_report import result, sweep, table_of
 
 ROOT = Path(__file__).parents[2]
@@ -150,15 +148,3 @@ def test_a_run_that_an_earlier_version_recorded_is_refused_in_one_line(tmp_path,
     line = capsys.readouterr().err
     assert line.startswith(f"error: runs.csv={path}: run 1: {said}; ")
     assert line.count("\n") == 1
-
-
-def test_planned_cells_may_be_fewer_than_all_combinations():
-    recorded = {
-        "swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]},
-        "rounds": [{"round": 0, "counted": True, "runs": ["a", "b"]}],
-        "planned_rounds": 1,
-    }
-    runs = [Run(folder=name, status="ok") for name in ("a", "b")]
-    cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]
-    planned = StudyRecord.of({**recorded, "planned_cells": cells})
-    assert not is_unfinished(planned, runs)

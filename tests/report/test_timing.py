@@ -249,11 +249,6 @@ def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path, pairs)
     assert report.timing(study(tmp_path / "quiet", far, rounds=2), "best").settled
 
 
-def test_an_answer_under_load_says_so_first(tmp_path):
-    busy = study(tmp_path, others=0.7, turn_others=[0.7] * 5)
-    assert read(busy).answer.lead.startswith("Under load: Use one process in autocast: 2.0")
-
-
 def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(tmp_path):
     """A turn among slow ones of other batch sizes does not count: its own group has no others."""
     timing = []

@@ -1,7 +1,5 @@
 """Timing rounds: cells that are alive at once, train in turns and wait without using the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -119,9 +117,7 @@ def turns(folder: Path) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwards(
-    whole: tuple[Path, str],
-) -> None:
+def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwards(whole):
     folder, said = whole
     lines = [line.partition("  |  ")[0] for line in said.splitlines()]
     cells, *rounds = lines[:3]
@@ -145,16 +141,14 @@ def test_each_cell_is_timed_in_new_processes_each_round_every_second_one_backwar
     assert second == [name.replace("/0/", "/1/") for name in reversed(first)]
 
 
-def test_after_a_round_the_time_that_is_left_is_at_least_that_of_the_next(
-    whole: tuple[Path, str],
-) -> None:
+def test_after_a_round_the_time_that_is_left_is_at_least_that_of_the_next(whole):
     """A budget of 6 ms is over long before, and a second round is made all the same."""
     first, second = (line.partition("  |  ")[2] for line in whole[1].splitlines()[1:3])
     assert re.fullmatch(r"about [1-9]\d* s left", first)
     assert second == ""
 
 
-def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Shell) -> None:
+def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell):
     # The first round decides nothing, however much faster one of the two is.
     code = "from ninefold.study import timing; from ninefold.tournament.rule import Look; "
     code += "timing.LATE, timing.Timing._look = 0.0, lambda self: Look(False); "
@@ -167,7 +161,7 @@ def test_where_no_second_round_fits_a_line_says_how_long_it_would_take(shell: Sh
     assert {len(results) for results in turns(shell.folder).values()} == {1}
 
 
-def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
+def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed):
     done = timed.train(
         *study("model.net._target_=ninefold.model.convnet.ConvNet,own.Slow"),
         env={"PYTHONPATH": str(timed.folder)},
@@ -184,8 +178,8 @@ def test_a_cell_that_sleeps_in_its_step_is_slower_by_that(timed: Shell) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("several", "told"), [("0.4", True), ("0", False)])
 def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
-    timed: Shell, several: str, told: bool
-) -> None:
+    timed, several, told
+):
     """The first of one process finds it, wherever the plan has it."""
     done = timed.train(
         *study("parallel=ddp,none", "model.net._target_=own.Threaded", "threads=2"),
@@ -206,9 +200,7 @@ def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
     assert sweep["timing_threads"] == (1 if told else None)
 
 
-def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(
-    timed: Shell,
-) -> None:
+def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(timed):
     given = ["study.control=true", "study.ask=[time,accuracy]", "max_steps=2", "parallel=none,ddp"]
     done = timed.train(*study(*given))
     assert done.returncode == 0, done.stderr
@@ -230,9 +222,7 @@ def test_the_control_of_a_study_is_timed_beside_what_it_repeats_and_not_trained(
         ("own.Bad", ["none", "ddp"]),
     ],
 )
-def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
-    timed: Shell, bad: str, strategies: list[str]
-) -> None:
+def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(timed, bad, strategies):
     networks = f"model.net._target_=ninefold.model.convnet.ConvNet,{bad}"
     done = timed.train(
         *study(networks, f"parallel={','.join(strategies)}"),
@@ -249,7 +239,7 @@ def test_a_cell_that_fails_is_told_at_once_and_the_others_are_timed(
 
 
 @pytest.mark.slow
-def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> None:
+def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed):
     given = study("model.net._target_=ninefold.model.convnet.ConvNet,own.Late")
     environment = {"PYTHONPATH": str(timed.folder)}
     assert timed.train(*given, env=environment).returncode != 0
@@ -267,9 +257,7 @@ def test_a_cell_that_failed_is_timed_again_by_a_resumed_study(timed: Shell) -> N
 
 
 @pytest.mark.slow
-def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(
-    timed: Shell,
-) -> None:
+def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_from_theirs(timed):
     networks = "model.net._target_=ninefold.model.convnet.ConvNet,own.Hung,own.Unwritten"
     done = timed.run(
         *("-c", IMPATIENT, *study(networks, "study.turns=20")),
@@ -288,7 +276,7 @@ def test_a_cell_that_hangs_or_cannot_write_its_times_does_not_keep_the_others_fr
 
 
 @pytest.mark.slow
-def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell: Shell) -> None:
+def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell):
     one_cycle = (
         "~scheduler.patience", "~scheduler.factor", "+scheduler.max_lr=0.01", "scheduler.per=step",
         "scheduler._target_=torch.optim.lr_scheduler.OneCycleLR", "+scheduler.total_steps=16",
@@ -301,7 +289,7 @@ def test_a_schedule_of_so_many_steps_begins_again_in_turns_beyond_them(shell: Sh
 
 
 @pytest.mark.slow
-def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell: Shell) -> None:
+def test_cells_that_do_not_fit_into_memory_together_are_timed_in_groups(shell):
     code = (
         "from ninefold.study import timing; timing.RESERVE = 1e9; from ninefold.main import main; "
     )
@@ -353,8 +341,8 @@ main("train")
     ids=["full", "room", "lacks", "fails"],
 )
 def test_on_a_gpu_what_fails_beside_others_is_tried_once_more_alone(
-    shell: Shell, free: int, lacks: tuple[str], fails: tuple[str], alive: list[int]
-) -> None:
+    shell, free, lacks, fails, alive
+):
     code = FULL.replace("FREE", str(free)).replace("LACKS", str(lacks)).replace("FAILS", str(fails))
     done = shell.run("-c", code, *study("amp=fp32,autocast,bf16"), forked=True,
                      env={"PYTHONPATH": str(ROOT)})  # fmt: skip
@@ -374,9 +362,7 @@ def test_on_a_gpu_what_fails_beside_others_is_tried_once_more_alone(
         signal.SIGKILL,
     ],
 )
-def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
-    shell: Shell, number: signal.Signals
-) -> None:
+def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(shell, number):
     process = shell.start(str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turns=10000"))
     wait_until(lambda: len(list(shell.folder.glob("study/timing/0/*/run*.log"))) == 3, process)
     time.sleep(0.5)
@@ -394,9 +380,7 @@ def test_a_signal_ends_all_processes_and_the_study_can_be_resumed(
     assert [len(results) for results in turns(shell.folder).values()] == [2, 2]
 
 
-def test_a_study_of_times_is_not_resumed_with_another_configuration(
-    shell: Shell, whole: tuple[Path, str]
-) -> None:
+def test_a_study_of_times_is_not_resumed_with_another_configuration(shell, whole):
     done = shell.train(*again_from(whole[0], shell), "model.net.width=5")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -405,7 +389,7 @@ def test_a_study_of_times_is_not_resumed_with_another_configuration(
 
 
 @pytest.mark.slow
-def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
+def test_processes_that_wait_for_their_turn_use_no_cpu(shell):
     process = shell.start(
         str(ROOT / "train.py"), *study("parallel=none,ddp", "study.turn=3", "study.turns=1000")
     )
@@ -426,23 +410,7 @@ def test_processes_that_wait_for_their_turn_use_no_cpu(shell: Shell) -> None:
     assert min(idle) <= 0.05  # of all processes but the two that train
 
 
-@pytest.mark.parametrize(
-    ("given", "field"),
-    [
-        ("study.ask=[speed]", "study.ask"),
-        ("study.turns=1", "study.turns"),
-        ("launch.inline=true", "study.ask"),
-    ],
-)
-def test_a_study_that_cannot_be_timed_in_turns_is_refused(
-    shell: Shell, given: str, field: str
-) -> None:
-    done = shell.train(*study("parallel=none,ddp", given))
-    assert done.returncode == 2
-    assert [line.split("=")[0] for line in done.stderr.splitlines()] == [f"error: {field}"]
-
-
-def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
+def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own():
     spin = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
     # Its parent ends at once, so that it is nobody's.
     orphan = ["sh", "-c", f"{sys.executable} -c '{spin}' >/dev/null 2>&1 & echo $!"]
@@ -461,7 +429,7 @@ def test_what_other_programs_use_of_the_cpus_is_told_from_ones_own() -> None:
     assert unknown.share() is None
 
 
-def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() -> None:
+def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly():
     taken = spread({"short": 12, "long": 2}, lambda n: ["short", "long"])
     assert Counter(taken) == {"short": 12, "long": 2}
     places = [place for place, name in enumerate(taken) if name == "long"]
@@ -469,7 +437,7 @@ def test_cells_with_short_turns_have_more_of_them_and_those_are_spread_evenly() 
     assert 8 <= places[1] <= 11
 
 
-def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> None:
+def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones():
     assert Turn.of("a", 0.002, 0.04, several=False) == Turn("a", 20, 20)
     assert Turn.of("a", 0.005, 0.04, several=True) == Turn("a", 60, 60)
     assert Turn.of("a", 0.6, 0.04, several=False) == Turn("a", 1, 2)
@@ -484,9 +452,7 @@ def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones() -> Non
         (1, {"none-fp32", "ddp-fp32"}),
     ],
 )
-def test_processes_train_a_long_stretch_after_their_turns_in_rotation(
-    shell: Shell, minutes: float, cells: set[str]
-) -> None:
+def test_processes_train_a_long_stretch_after_their_turns_in_rotation(shell, minutes, cells):
     budget = f"study.time_budget={minutes}"
     done = shell.train(*study("parallel=none,ddp", budget, "study.turns=auto", "study.pairs=all"))
     assert done.returncode == 0, done.stderr
@@ -509,7 +475,7 @@ def test_processes_train_a_long_stretch_after_their_turns_in_rotation(
 
 
 @pytest.mark.slow
-def test_the_command_that_makes_an_answer_surer_adds_rounds_to_the_study(shell: Shell) -> None:
+def test_the_command_that_makes_an_answer_surer_adds_rounds_to_the_study(shell):
     """autocast and bf16 compute the same on a CPU: a few rounds never show which is faster."""
     done = shell.train(
         "-m", "parallel=none", "amp=autocast,bf16", "study.ask=[time]", "study.time_budget=0.1",

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn import metrics as reference
 from torch import Tensor, nn
 
 from ninefold.engine.task import Scores, scoring
@@ -27,6 +26,8 @@ def scores_of(task: Regression, output: Tensor, target: Tensor, parts: int = 4) 
 
 
 def test_scores_are_scikit_learns_however_the_set_is_split():
+    from sklearn import metrics as reference  # it takes long to import
+
     said, found = TARGETS.numpy(), OUTPUTS.numpy()
     rmse = math.sqrt(reference.mean_squared_error(said, found))
     mae, r2 = reference.mean_absolute_error(said, found), reference.r2_score(said, found)

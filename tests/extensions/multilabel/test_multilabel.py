@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn import metrics as reference
 from torch import Tensor, nn
 
 from ninefold.engine.task import Scores
@@ -25,6 +24,8 @@ def scores_of(output: Tensor, target: Tensor, parts: int = 4) -> Scores:
 
 
 def test_scores_are_scikit_learns_and_a_label_that_occurs_nowhere_is_left_out():
+    from sklearn import metrics as reference  # it takes long to import
+
     found, said = (LOGITS > 0).numpy(), LABELS.numpy()
     each = reference.f1_score(said, found, average=None, zero_division=0)
     scores = scores_of(LOGITS, LABELS)

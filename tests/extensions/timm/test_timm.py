@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import timm as timm_library
 import torch
 
 from ninefold.errors import CheckpointError, ConfigError
@@ -41,12 +40,13 @@ def hugging_face(home: Path, repository: str, name: str) -> Path:
     ("name", "channels", "size"), [("resnet18", 1, 32), ("vit_tiny_patch16_224", 3, 32)]
 )
 def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name, channels, size):
+    import timm as library
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     torch.manual_seed(1)
-    theirs = timm_library.create_model(name).state_dict()
-    repository = timm_library.models.get_pretrained_cfg(name).hf_hub_id
+    theirs = library.create_model(name).state_dict()
+    repository = library.models.get_pretrained_cfg(name).hf_hub_id
     save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
     timm.fetch(name, True)  # it is here already
     model = timm.network(name, 5, channels, size)
@@ -66,12 +66,13 @@ def test_timm_fits_its_weights_to_classes_and_sizes(tmp_path, monkeypatch, name,
 
 
 def test_weights_whose_names_do_not_match_are_refused_for_other_classes_too(tmp_path, monkeypatch):
+    import timm as library
     from safetensors.torch import save_file
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    theirs = timm_library.create_model(RESNET).state_dict()
+    theirs = library.create_model(RESNET).state_dict()
     theirs = {key.replace("layer4.", "stage4."): value for key, value in theirs.items()}
-    repository = timm_library.models.get_pretrained_cfg(RESNET).hf_hub_id
+    repository = library.models.get_pretrained_cfg(RESNET).hf_hub_id
     save_file(theirs, hugging_face(tmp_path, repository, "model.safetensors"))
     with pytest.raises(CheckpointError, match=r"do not fit timm's resnet18; .*layer4\.0\.conv1"):
         timm.pretrained(timm.network(RESNET, classes=5), RESNET, classes=5)

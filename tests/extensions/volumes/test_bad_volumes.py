@@ -14,7 +14,7 @@ import pytest
 
 from ninefold.errors import ConfigError, DataError
 from tests.dataset.heads import AFFINE, NAMES, SHAPE, SIDES, dataset, save, write
-from tests.faults.refusals import cut_short, refused, refuses
+from tests.faults.refusals import cut_short, refuses
 
 VOLUME = "imagesTr/tr_001_0000.nii.gz"
 Spoil = Callable[[Path], object]
@@ -198,12 +198,6 @@ def test_options_that_do_not_fit_are_refused_before_and_when_it_is_loaded(root, 
     for look in (wrong.prepare, lambda: wrong.load("test")):
         with pytest.raises(kind, match=message):
             look()
-
-
-def test_a_mistake_in_the_keys_is_one_line_of_a_command(shell, root):
-    words = ("dataset=volumes", f"dataset.root={root}", "task=landmarks", "model=unet3d")
-    done = shell.train(*words, "dataset.spacing=[2,2]", "hydra.run.dir=run")
-    refused(done, 2, "dataset.spacing=[2, 2]", hint="three numbers")
 
 
 def test_the_names_of_the_landmarks_may_be_in_any_order(root):
