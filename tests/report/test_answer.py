@@ -221,6 +221,12 @@ def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes,
     assert ("confidence" in [chip.name for chip in chips(found)]) is rivals
 
 
+def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
+    timed = [run for run in runs_of({DP: 5.0}, no_op=True) if run.timed]
+    said = "Only dp, fp32 was measured: there is nothing to compare it with."
+    assert lead(recommend(evidence(timed))) == said
+
+
 def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     answer = answer_of(whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0})))
     assert answer.lead == "All 2 other configurations keep accuracy."

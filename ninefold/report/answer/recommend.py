@@ -125,9 +125,9 @@ class Recommendation:
         """The answer where this is shown to be the one."""
         evidence = self.evidence
         if self.chance is None:
-            if self.rivals == [cell]:
-                return Lead(Kind.NOTHING_ELSE, [cell])
             others = [other for other in self.rivals if other != cell]
+            if not others:
+                return Lead(Kind.NOTHING_ELSE, [cell])
             slower = all(evidence.verdict(cell, other) == "slower" for other in others)
             return Lead(Kind.OTHERS_SLOWER if slower else Kind.OTHERS_EXCLUDED, [cell])
         speed = evidence.speedup(cell)
