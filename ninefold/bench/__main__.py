@@ -47,7 +47,6 @@ EXAMPLES = """examples:
   ninefold bench --try 'python train.py'
   ninefold bench --twice 'python train.py --seed 0'
 """
-RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
 
 def parser() -> Parser:
@@ -346,7 +345,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):
-        trial = Trial(commands[0], found, keep, bool(RANKS.search(commands[0].text)))
+        trial = Trial(commands[0], found, keep)
         trial.run()
         found.helps = trial.helps()
     else:

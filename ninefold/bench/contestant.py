@@ -152,7 +152,8 @@ class Script(TypedDict):
     loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
     workers: of its first loader; iterable: whether that has an IterableDataset. threads: that
     compute. fused: whether its first optimizer is; None: no one could be. convolutions, compiled:
-    whether it has them. cuda: whether it uses a GPU. computes, framework: as of Precision.
+    whether it has them. cuda: whether it uses a GPU. world: processes that train together.
+    computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -165,6 +166,7 @@ class Script(TypedDict):
     compiled: bool
     iterable: bool
     cuda: NotRequired[bool]
+    world: NotRequired[int]
     computes: NotRequired[str | None]
     framework: NotRequired[str | None]
 
@@ -287,7 +289,7 @@ class Contestant:
         if hello["script"] is None:
             return None
         found: Script = hello["script"].copy()
-        found["cuda"], precision = hello["cuda"], hello["precision"]
+        found["cuda"], found["world"], precision = hello["cuda"], hello["world"], hello["precision"]
         if precision is not None:
             found["computes"], found["framework"] = precision["computes"], precision["framework"]
         return found
