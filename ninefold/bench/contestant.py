@@ -38,6 +38,9 @@ RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may c
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
 TAIL = 4096  # bytes of its output that are looked at
 LONGEST_NAME = 60  # characters of a folder for output
+LAUNCHER_FAILED = "ChildFailedError"
+EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
 HELLO_SECONDS = 60.0  # that a rank may take to say who it is
 LARGEST = 1 << 26  # bytes that it says at a time
@@ -399,7 +402,7 @@ class Contestant:
             lacking = missing_data(copy, said) if copy else None
             return lacking or command.failure(
                 f"it ended with code {code} before its first step",
-                f"its output ends: {said}",
+                raised(self.log, command.folder) or f"its output ends: {said}",
                 self.correction,
             )
         if not (self._scratch / "loaded").exists():
@@ -426,6 +429,19 @@ def last_line(log: Path) -> str:
     """The end of what a command has printed."""
     lines = [line.strip() for line in tail(log, TAIL).splitlines() if line.strip()]
     return lines[-1][-QUOTED:] if lines else "nothing"
+
+
+def raised(log: Path, folder: Path) -> str | None:
+    """The first exception that torchrun, which ends with one of its own, has let through.
+
+    Its words come after the last line of the traceback that is of a script in `folder`.
+    """
+    text = tail(log, LARGEST)
+    if LAUNCHER_FAILED not in text or (error := EXCEPTION.search(text)) is None:
+        return None
+    lines = [*FRAME.finditer(text, 0, error.start())]
+    own = [f"{Path(m[1]).name}:{m[2]}: " for m in lines if Path(m[1]).parent == folder]
+    return f"{own[-1] if own else ''}{error[1].rstrip('.')[:QUOTED]}"
 
 
 def tail(log: Path, most: int) -> str:
