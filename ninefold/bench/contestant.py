@@ -59,8 +59,9 @@ class Command:
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
-    compute in. twin: what the hook leaves out. cure: what it changes, "none" only to look. fixed:
-    sources of chance that the hook fixes, "none" only to look. copy: the revision that it is of.
+    compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
+    out. cure: what it changes, "none" only to look. fixed: sources of chance that the hook fixes,
+    "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -69,6 +70,7 @@ class Command:
     variables: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
     precision: str | None = None
+    processes: int | None = None
     twin: str | None = None
     cure: str | None = None
     fixed: str | None = None
@@ -116,6 +118,7 @@ class Command:
             "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
             "NINEFOLD_BENCH_STEP": self.step,
             "NINEFOLD_BENCH_PRECISION": self.precision,
+            "NINEFOLD_BENCH_PROCESSES": self.processes,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_FIXED": self.fixed,
@@ -146,6 +149,20 @@ class Precision(TypedDict):
 
     computes: str | None
     framework: str | None
+    line: str | None
+
+
+class Strategy(TypedDict):
+    """What a rank's first step took.
+
+    averages: the class by which gradients are averaged; None: none was called. layers: the first
+    dimension of what each layer got, summed over its calls. network: FILE:LINE of the script that
+    calls a network; line: where the script chooses its strategy or devices.
+    """
+
+    averages: str | None
+    layers: list[int]
+    network: str | None
     line: str | None
 
 
@@ -183,6 +200,7 @@ class Hello(TypedDict):
     cuda: bool
     modules: list[str]
     precision: Precision | None
+    strategy: Strategy | None
     script: Script | None
 
 
@@ -231,7 +249,7 @@ class Contestant:
     def _start(self) -> None:
         self._scratch = Path(tempfile.mkdtemp(dir=scratch()))
         self._path = self._scratch / "hook"
-        self._ranks, self._hellos = dict[int, Connection](), dict[int, dict[str, Any]]()
+        self._ranks, self._hellos = dict[int, Connection](), dict[int, Hello]()
         self._marks = Marks(self._marking)
         self.weights = dict[int, npt.NDArray[np.float64]]()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -280,10 +298,9 @@ class Contestant:
         return False
 
     @property
-    def precision(self) -> Precision | None:
-        """What it has said of the precision of its first steps."""
-        found: Precision | None = self._hellos[0]["precision"]
-        return found
+    def hellos(self) -> list[Hello]:
+        """What each rank has said of itself."""
+        return [self._hellos[rank] for rank in sorted(self._hellos)]
 
     @property
     def script(self) -> Script | None:
@@ -359,7 +376,9 @@ class Contestant:
                 except (EOFError, OSError, msgspec.DecodeError):
                     continue
                 rank = hello["rank"]
-                if rank in self._ranks:
+                if rank in self._ranks and self.command.processes:
+                    rank = len(self._ranks)  # the rank of a copy: `strategies` tells of it
+                elif rank in self._ranks:
                     raise self.command.failure(
                         "2 of its processes take steps and no group joins them; commands that "
                         "train one model are compared; start one training"
