@@ -15,8 +15,7 @@ def axes(device: str) -> dict[str, str]:
 
     device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs, or one is named.
     """
-    here = bool(machine.gpu_models()) or os.path.exists(machine.WSL)
-    gpus = _count_gpus() if device != "cpu" and (here or device != "auto") else 0
+    gpus = count_gpus(device == "auto") if device != "cpu" else 0
     return of(min(gpus, 1) if ":" in device else gpus, _capability() if gpus else None)
 
 
@@ -33,8 +32,13 @@ def of(gpus: int, capability: tuple[int, int] | None) -> dict[str, str]:
     return {"parallel": strategies, "amp": "fp32,tf32,bf16" if modern else "fp32,scaler"}
 
 
-def _count_gpus() -> int:
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+def count_gpus(looks: bool = True) -> int:
+    """Return how many GPUs a process may use. looks: whether torch is only asked if there are some.
+
+    Importing torch takes seconds.
+    """
+    here = not looks or machine.gpu_models() or os.path.exists(machine.WSL)
+    if not here or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return 0
     import torch
 

@@ -21,6 +21,7 @@ from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
+from ninefold.bench.strategies import in_strategies
 from ninefold.bench.trial import Trial
 from ninefold.bench.twice import twice
 from ninefold.bench.whole import WholeRuns
@@ -45,10 +46,10 @@ EXAMPLES = """examples:
   ninefold bench --env old/.venv --env new/.venv -- python train.py
   ninefold bench --score 'val_loss: ([0-9.]+)' --better less --margin 0.01 \\
       'python a.py --seed {seed}' 'python b.py --seed {seed}'
+  ninefold bench --precisions fp32,bf16 --strategies none,ddp 'python train.py'
   ninefold bench --try 'python train.py'
   ninefold bench --twice 'python train.py --seed 0'
 """
-RANKS = re.compile(r"torchrun|accelerate|srun|mpirun|nproc")  # of a command that has several
 
 
 def parser() -> Parser:
@@ -142,6 +143,12 @@ def parser() -> Parser:
         metavar="P,P",
         help="compare one script in fp32, bf16, fp16 as Lightning, Fabric, accelerate or "
         "Hugging Face's Trainer choose them by themselves; a plain loop gets autocast in bf16",
+    )
+    add(
+        "--strategies",
+        metavar="S,S",
+        help="compare one script as one process (none) and by DDP on the GPUs, or in two processes "
+        "on a CPU (ddp), by examples a second; with --precisions each in each",
     )
     add(
         "--revisions",
@@ -254,8 +261,11 @@ def run(words: Sequence[str]) -> None:
         at_end(cleanup_commands(made))
         check_out(made, asked.link, asked.setup)
         given = of_revisions(given, made)
+        if asked.strategies:
+            given = in_strategies(given[0], asked.strategies.split(","))
         if asked.precisions:
-            given = in_precisions(given[0], asked.precisions.split(","))
+            names = asked.precisions.split(",")
+            given = [made for each in given for made in in_precisions(each, names)]
         commands = finished(given, asked)
         if asked.twice:
             repeated(commands[0], asked, keep)
@@ -268,10 +278,10 @@ EXCLUDED = {
     "score": ("max_slowdown", "markdown", "whole", "try", "step", "apart"),
     "whole": ("try", "step", "apart"),
     "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
-    "precisions": ("score", "whole", "try", "name", "revisions"),
+    **dict.fromkeys(("precisions", "strategies"), ("score", "whole", "try", "name", "revisions")),
     "twice": (
-        *("score", "whole", "try", "precisions", "revisions", "name", "step", "apart"),
-        *("max_slowdown", "markdown"),
+        *("score", "whole", "try", "precisions", "strategies", "revisions", "name", "step"),
+        *("apart", "max_slowdown", "markdown"),
     ),
 }
 
@@ -347,7 +357,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):
-        trial = Trial(commands[0], found, keep, bool(RANKS.search(commands[0].text)))
+        trial = Trial(commands[0], found, keep)
         trial.run()
         found.helps = trial.helps()
     else:
@@ -391,7 +401,7 @@ def with_values(asked: Namespace) -> list[Command]:
                 f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
-    for option in ("revisions", "try", "twice", "precisions"):
+    for option in ("revisions", "try", "twice", "precisions", "strategies"):
         if getattr(asked, option) and len(texts) != 1:
             raise ConfigError(
                 f"--{option}",

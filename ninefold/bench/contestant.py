@@ -39,6 +39,9 @@ RANKS_SECONDS = 60.0  # after its first rank's that the others' first step may c
 OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seconds
 TAIL = 4096  # bytes of its output that are looked at
 LONGEST_NAME = 60  # characters of a folder for output
+LAUNCHER_FAILED = "ChildFailedError"
+EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
 HELLO_SECONDS = 60.0  # that a rank may take to say who it is
 LARGEST = 1 << 26  # bytes that it says at a time
@@ -57,8 +60,9 @@ class Command:
 
     text: run by /bin/sh, with {seed} and {out} replaced. folder: where. variables: its own.
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
-    compute in. twin: what the hook leaves out. cure: what it changes, "none" only to look. fixed:
-    sources of chance that the hook fixes, "none" only to look. copy: the revision that it is of.
+    compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
+    out. cure: what it changes, "none" only to look. fixed: sources of chance that the hook fixes,
+    "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -67,6 +71,7 @@ class Command:
     variables: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
     precision: str | None = None
+    processes: int | None = None
     twin: str | None = None
     cure: str | None = None
     fixed: str | None = None
@@ -114,6 +119,7 @@ class Command:
             "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
             "NINEFOLD_BENCH_STEP": self.step,
             "NINEFOLD_BENCH_PRECISION": self.precision,
+            "NINEFOLD_BENCH_PROCESSES": self.processes,
             "NINEFOLD_BENCH_TWIN": self.twin,
             "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_FIXED": self.fixed,
@@ -147,13 +153,28 @@ class Precision(TypedDict):
     line: str | None
 
 
+class Strategy(TypedDict):
+    """What a rank's first step took.
+
+    averages: the class by which gradients are averaged; None: none was called. layers: the first
+    dimension of what each layer got, summed over its calls. network: FILE:LINE of the script that
+    calls a network; line: where the script chooses its strategy or devices.
+    """
+
+    averages: str | None
+    layers: list[int]
+    network: str | None
+    line: str | None
+
+
 class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
     loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
     workers: of its first loader; iterable: whether that has an IterableDataset. threads: that
     compute. fused: whether its first optimizer is; None: no one could be. convolutions, compiled:
-    whether it has them. cuda: whether it uses a GPU. computes, framework: as of Precision.
+    whether it has them. cuda: whether it uses a GPU. world: processes that train together.
+    computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -166,6 +187,7 @@ class Script(TypedDict):
     compiled: bool
     iterable: bool
     cuda: NotRequired[bool]
+    world: NotRequired[int]
     computes: NotRequired[str | None]
     framework: NotRequired[str | None]
 
@@ -179,6 +201,7 @@ class Hello(TypedDict):
     cuda: bool
     modules: list[str]
     precision: Precision | None
+    strategy: Strategy | None
     script: Script | None
 
 
@@ -227,7 +250,7 @@ class Contestant:
     def _start(self) -> None:
         self._scratch = Path(tempfile.mkdtemp(dir=scratch()))
         self._path = self._scratch / "hook"
-        self._ranks, self._hellos = dict[int, Connection](), dict[int, dict[str, Any]]()
+        self._ranks, self._hellos = dict[int, Connection](), dict[int, Hello]()
         self._marks = Marks(self._marking)
         self.weights = dict[int, npt.NDArray[np.float64]]()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -276,10 +299,9 @@ class Contestant:
         return False
 
     @property
-    def precision(self) -> Precision | None:
-        """What it has said of the precision of its first steps."""
-        found: Precision | None = self._hellos[0]["precision"]
-        return found
+    def hellos(self) -> list[Hello]:
+        """What each rank has said of itself."""
+        return [self._hellos[rank] for rank in sorted(self._hellos)]
 
     @property
     def script(self) -> Script | None:
@@ -288,7 +310,7 @@ class Contestant:
         if hello["script"] is None:
             return None
         found: Script = hello["script"].copy()
-        found["cuda"], precision = hello["cuda"], hello["precision"]
+        found["cuda"], found["world"], precision = hello["cuda"], hello["world"], hello["precision"]
         if precision is not None:
             found["computes"], found["framework"] = precision["computes"], precision["framework"]
         return found
@@ -355,7 +377,9 @@ class Contestant:
                 except (EOFError, OSError, msgspec.DecodeError):
                     continue
                 rank = hello["rank"]
-                if rank in self._ranks:
+                if rank in self._ranks and self.command.processes:
+                    rank = len(self._ranks)  # the rank of a copy: `strategies` tells of it
+                elif rank in self._ranks:
                     raise self.command.failure(
                         "2 of its processes take steps and no group joins them; commands that "
                         "train one model are compared; start one training"
@@ -398,7 +422,7 @@ class Contestant:
             lacking = missing_data(copy, said) if copy else None
             return lacking or command.failure(
                 f"it ended with code {code} before its first step",
-                f"its output ends: {said}",
+                raised(self.log, command.folder) or f"its output ends: {said}",
                 self.correction,
             )
         if not (self._scratch / "loaded").exists():
@@ -425,6 +449,19 @@ def last_line(log: Path) -> str:
     """The end of what a command has printed."""
     lines = [line.strip() for line in tail(log, TAIL).splitlines() if line.strip()]
     return lines[-1][-QUOTED:] if lines else "nothing"
+
+
+def raised(log: Path, folder: Path) -> str | None:
+    """The first exception that torchrun, which ends with one of its own, has let through.
+
+    Its words come after the last line of the traceback that is of a script in `folder`.
+    """
+    text = tail(log, LARGEST)
+    if LAUNCHER_FAILED not in text or (error := EXCEPTION.search(text)) is None:
+        return None
+    lines = [*FRAME.finditer(text, 0, error.start())]
+    own = [f"{Path(m[1]).name}:{m[2]}: " for m in lines if Path(m[1]).parent == folder]
+    return f"{own[-1] if own else ''}{error[1].rstrip('.')[:QUOTED]}"
 
 
 def tail(log: Path, most: int) -> str:

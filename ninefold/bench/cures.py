@@ -150,10 +150,6 @@ def as_it_is(command: Command) -> Command:
     return replace(command, name=AS_IT_IS, cure="none", precision="fp32")
 
 
-def without_parts(command: Command, ranks: bool) -> list[Command]:
-    """The command without each part. ranks: whether it may have several."""
-    return [
-        replace(command, name=name, twin=twin)
-        for name, (_, twin) in BOUNDS.items()
-        if ranks or name != AVERAGING
-    ]
+def without_parts(command: Command) -> list[Command]:
+    """The command without each part."""
+    return [replace(command, name=name, twin=twin) for name, (_, twin) in BOUNDS.items()]

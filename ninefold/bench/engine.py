@@ -18,18 +18,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ninefold.bench import precisions, strategies
 from ninefold.bench.contestant import (
     LOOK_SECONDS,
     MARKS,
     Command,
     Contestant,
+    Hello,
     Precision,
     Taken,
     last_line,
 )
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
-from ninefold.bench.precisions import require_effect
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
@@ -83,9 +84,10 @@ class Found:
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
-    which other programs computed on a command's GPU. precisions: what commands said of theirs.
-    helps: of `--try`, what is said, and as data. looks: the share of the time at each look, by
-    rounds.
+    which other programs computed on a command's GPU. said: what each rank of a command said after
+    its first step. examples: how many times as many a command's step takes as one of the first;
+    empty: as many, or not asked. helps: of `--try`, what is said, and as data. looks: the share of
+    the time at each look, by rounds.
     """
 
     commands: Sequence[Command]
@@ -109,7 +111,8 @@ class Found:
     seconds: float = 0.0
     rounds: int = 0
     beside_on_gpu: int = 0
-    precisions: dict[str, Precision] = field(default_factory=dict)
+    said: dict[str, Sequence[Hello]] = field(default_factory=dict)
+    examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
     helps: Helps | None = None
 
@@ -119,8 +122,16 @@ class Found:
 
     @property
     def what(self) -> str:
-        """In which else than time the commands are compared: a part of a sentence."""
+        """In which else than time of a step they are compared: a part of a sentence."""
+        if any(factor != 1 for factor in self.examples.values()):
+            return strategies.PER_EXAMPLE
         return IN_CPU if self.by == "cpu" else ""
+
+    @property
+    def precisions(self) -> dict[str, Precision]:
+        """What commands said of theirs, where that was asked."""
+        said = {name: self.said[name][0]["precision"] for name in self.names if name in self.said}
+        return {name: each for name, each in said.items() if each is not None}
 
     @property
     def settings(self) -> Settings:
@@ -136,11 +147,15 @@ class Found:
         return replace(found, turns=[replace(t, seconds=self.cpu[t.order]) for t in turns])
 
     def times(self, by: str | None = None) -> Times:
-        """The speedups of all commands so far."""
-        found = self.counted(by or self.by)
+        """The speedups of all commands so far, for as many examples, and the seconds of a step."""
+        found, factors = self.counted(by or self.by), defaultdict(lambda: 1.0, self.examples)
+        turns = [replace(t, seconds=t.seconds / factors[str(t.name)]) for t in found.turns]
         several = any(told.get("world", 1) > 1 for told in self.told.values())
         process = OF_SEVERAL if several else PROCESS
-        return times(self.names, found, self.settings, stretches=self.alone, process=process)
+        found = replace(found, turns=turns)
+        made = times(self.names, found, self.settings, stretches=self.alone, process=process)
+        seconds = {name: factors[name] * each for name, each in made.seconds.items()}
+        return replace(made, seconds=seconds)
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
@@ -389,16 +404,15 @@ class Bench(Entries):
             each.close()
 
     def note_arrival(self, these: Sequence[Alive]) -> None:
-        """Note in which precision commands compute. Raises ConfigError if it is not what it was
-        to be.
-        """
+        """Note what commands compute in. Raises ConfigError if it is not what was asked for."""
         found = self.found
-        for each in these:
-            if each.held.precision is not None:
-                found.precisions[each.name] = each.held.precision
-        if len(found.precisions) == len(found.names):
-            found.precisions = {name: found.precisions[name] for name in found.names}
-            require_effect(found.precisions)
+        found.said |= {each.name: each.held.hellos for each in these}
+        if len(found.said) < len(found.names):
+            return
+        precisions.require_effect(found.commands, found.precisions)
+        if any(command.processes for command in found.commands):
+            strategies.require_effect(found.commands, found.said)
+            found.examples = strategies.examples(found.commands, found.said)
 
     def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
         """Wait until commands stand behind their first step. names: of all that have started.

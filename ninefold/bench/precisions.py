@@ -20,19 +20,18 @@ OPTION = "--precisions"
 
 def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
     """The command in each of these precisions. Raises ConfigError for names that are none."""
-    wrong = [name for name in names if name not in DTYPES]
-    if wrong or len({*names}) < 2:
+    if wrong := [name for name in names if name not in DTYPES]:
         raise ConfigError(
             OPTION,
             ",".join(names),
-            f"{wrong[0]} is none" if wrong else "there is nothing to compare",
-            f"two or more of {', '.join(DTYPES)}",
+            f"{wrong[0]} is none",
+            f"{', '.join(DTYPES)} are allowed",
             "name these, separated by commas",
         )
     return [
         replace(
             command,
-            name=name,
+            name=f"{command.name}, {name}" if command.name else name,
             precision=name,
             variables={
                 **command.variables,
@@ -43,23 +42,24 @@ def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
     ]
 
 
-def require_effect(said: Mapping[str, Precision]) -> None:
+def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -> None:
     """Raise ConfigError unless each command computes in its precision.
 
-    said: by precision what its command reported of its first steps. Where it could not tell what it
+    said: by name what a command reported of its first steps. Where it could not tell what it
         computes in, it passes.
     """
+    wanted = {command.name: str(command.precision) for command in commands}
     told = {name: each for name, each in said.items() if each["computes"] is not None}
-    other = [name for name, each in told.items() if each["computes"] != DTYPES[name]]
+    other = [name for name, each in told.items() if each["computes"] != DTYPES[wanted[name]]]
     if not other:
         return
     each = told[other[0]]
     where = f" ({each['line']})" if each["line"] else ""
     computed = {name: each["computes"] for name, each in told.items()}
-    if other == ["fp16"] and each["framework"] is None:
+    if {wanted[name] for name in other} == {"fp16"} and each["framework"] is None:
         wrong = "fp16 is not tried in a loop without a framework"
         found = "the loop would need a GradScaler of its own"
-    elif len({*computed.values()}) == 1 and len(told) > 1:
+    elif len({*computed.values()}) == 1 and len({wanted[name] for name in told}) > 1:
         wrong = f"the script sets its precision itself{where}: the commands do not differ"
         found = f"all compute in {each['computes']}"
     else:
@@ -67,7 +67,7 @@ def require_effect(said: Mapping[str, Precision]) -> None:
         found = ", ".join(f"{name}: {dtype}" for name, dtype in computed.items())
     raise ConfigError(
         OPTION,
-        ",".join(said),
+        ",".join(dict.fromkeys(wanted.values())),
         wrong,
         found,
         "take that out of the script, or compare its own option: --each P=V,V with {P} in the "

@@ -57,8 +57,12 @@ class Same(NamedTuple):
 
 
 def same(commands: Sequence[Command], weights: Mapping[str, Mapping[int, Weights]]) -> Same:
-    """Compare all commands that leave nothing out. weights: by name and round."""
+    """Compare all commands that leave nothing out, and train in as many processes as the first.
+
+    More processes take another batch. weights: by name and round.
+    """
     first, *others = [command for command in commands if command.twin is None]
+    others = [other for other in others if other.processes == first.processes]
     own, found = weights.get(first.name, {}), dict[str, Apart]()
     again = [] if "{seed}" in first.text else [*pairwise(own[number] for number in sorted(own))]
     starts = [each for pair in again if (each := apart(*pair)) is not None]

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench import precisions
+from ninefold.bench import precisions, strategies
 from ninefold.bench.engine import IN_CPU, Found, Helps
 from ninefold.bench.gate import rounds_needed
 from ninefold.bench.same import same
@@ -159,6 +159,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     else:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     yield from precisions.sentences(found.precisions)
+    yield from strategies.sentences(found.commands, found.said, found.examples)
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, same(found.commands, found.weights))
     yield from () if found.helps is None else found.helps.notes
@@ -169,7 +170,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
-    told_in_cpu = found.by == "time" and found.helps is None
+    told_in_cpu = found.by == "time" and found.helps is None and not found.examples
     if told_in_cpu and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").against_baseline:
             if pair.speedup is not None:
@@ -271,6 +272,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "command": command.text,
                 "torch": found.told[name].get("torch"),
                 "world": found.told[name].get("world"),
+                "examples": found.examples.get(name),
                 "seconds": seconds.get(name),
                 "cpu_seconds": cpu.get(name),
                 "revision": command.copy and command.copy.commit,

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ninefold.bench.contestant import Command, Script
 from ninefold.bench.cures import (
     AS_IT_IS,
+    AVERAGING,
     BOUNDS,
     READING,
     TOGETHER,
@@ -55,11 +56,11 @@ class Trial(Bench):
     then.
     """
 
-    def __init__(self, command: Command, found: Found, keep: Path, ranks: bool) -> None:
+    def __init__(self, command: Command, found: Found, keep: Path) -> None:
         self._command, self._cures = command, of_machine(cores() or 1)
         found.commands = [
             as_it_is(command),
-            *without_parts(command, ranks),
+            *without_parts(command),
             *(with_cures(command, [cure]) for cure in self._cures),
         ]
         super().__init__(found, keep, turns_at_least=LEAST_TURNS, stretch_share=STRETCHES)
@@ -129,8 +130,9 @@ class Trial(Bench):
         apply = [cure for cure in self._cures if lacks[cure.name] is None]
         if any(cure.kind == WORKERS for cure in apply):
             self._waiting = [cure for cure in apply if cure.kind != WORKERS]
-        without_loader = {READING} if self.script["workers"] is None else set()
-        left_out = {*self.not_tried, *without_loader, *(cure.name for cure in self._waiting)}
+        parts = {READING: self.script["workers"] is None, AVERAGING: self.script["world"] == 1}
+        lacking = [name for name, lacks in parts.items() if lacks]
+        left_out = {*self.not_tried, *lacking, *(cure.name for cure in self._waiting)}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
     def _base(self, name: str) -> str:

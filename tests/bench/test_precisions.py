@@ -42,13 +42,14 @@ def test_each_precision_is_a_command_with_the_variables_that_frameworks_read() -
         assert command.variables["A"] == "1"
         assert command.variables.keys() - {"A"} == VARIABLES.keys()
     assert made[0].variables["PL_TRAINER_PRECISION"] == "bf16-mixed"
-    for wrong in (["fp32"], ["fp32", "fp8"], ["fp32", "fp32"]):
-        with pytest.raises(ConfigError, match="two or more of fp32, bf16, fp16"):
-            in_precisions(Command("python train.py"), wrong)
+    with pytest.raises(ConfigError, match="fp8 is none; fp32, bf16, fp16 are allowed"):
+        in_precisions(Command("python train.py"), ["fp32", "fp8"])
 
 
 def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> None:
-    require_effect({"fp32": said("float32"), "bf16": said("bfloat16"), "fp16": said(None)})
+    commands = in_precisions(Command("python train.py"), ["fp32", "bf16", "fp16"])
+    as_asked = {"fp32": said("float32"), "bf16": said("bfloat16"), "fp16": said(None)}
+    require_effect(commands, as_asked)
     for found, words in (
         (
             {name: said("bfloat16", line="train.py:88") for name in ("fp32", "bf16")},
@@ -65,7 +66,7 @@ def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> N
         ),
     ):
         with pytest.raises(ConfigError, match=words):
-            require_effect(found)
+            require_effect(commands, found)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from ninefold.bench import summary
 from ninefold.bench.contestant import INJECT, Command, Script
-from ninefold.bench.cures import AS_IT_IS, TOGETHER, as_it_is, of_machine, with_cures
+from ninefold.bench.cures import AS_IT_IS, BOUNDS, TOGETHER, as_it_is, of_machine, with_cures
 from ninefold.bench.engine import Found
 from ninefold.bench.trial import Trial
 
@@ -65,7 +65,7 @@ def script(**named: object) -> Script:
     plain = {
         "loader": "train.py:9", "optimizer": "train.py:10", "network": "train.py:12", "workers": 0,
         "threads": 2, "fused": False, "convolutions": True, "compiled": False, "cuda": False,
-        "iterable": False, "computes": "float32",
+        "iterable": False, "computes": "float32", "world": 1,
     }  # fmt: skip
     return Script(**{**plain, **named})  # type: ignore[typeddict-item]
 
@@ -126,9 +126,13 @@ def test_cures_change_what_their_lines_would_and_nothing_else(shell, cure, chang
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
     """Of a script with a loader, on two cores, after its first step."""
     monkeypatch.setattr("ninefold.bench.trial.cores", lambda: 2)
+    return chosen(tmp_path)
+
+
+def chosen(keep: Path, **has: object) -> Trial:
     found = Found([], minutes=4, same=0.02, by="time", apart=False, allowed=None)
-    trial = Trial(Command("python train.py"), found, tmp_path, ranks=False)
-    trial.script = script()
+    trial = Trial(Command("python train.py"), found, keep)
+    trial.script = script(**has)
     trial.choose()
     return trial
 
@@ -168,6 +172,14 @@ def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial):
     assert "workers=1" in trial.given_up
     assert trial.found.names == [AS_IT_IS, "channels_last"]
     assert trial.not_tried["fused"] == "no optimizer brings nothing"
+
+
+def test_a_part_is_taken_from_a_script_that_was_seen_to_have_it(tmp_path):
+    for has, parts in (
+        ({}, {"no reading", "no optimizer"}),
+        ({"world": 2, "workers": None}, {"no averaging", "no optimizer"}),
+    ):
+        assert {*chosen(tmp_path, **has).found.names} & {*BOUNDS} == parts
 
 
 def test_what_one_round_shows_is_said_after_it(trial):

@@ -22,6 +22,7 @@ CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked
 FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
+PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
@@ -53,10 +54,10 @@ def loaded(module):
 
         STEPS.seen_inputs = ninefold_bench_fixed.inputs
         ninefold_bench_fixed.change(os.environ[FIXED], module)
-    if module.__name__ == MODULE and os.environ.get(PRECISION):
+    if module.__name__ == MODULE and (os.environ.get(PRECISION) or os.environ.get(PROCESSES)):
         import ninefold_bench_precision
 
-        STEPS.watch = ninefold_bench_precision.Watch(os.environ[PRECISION], module.Module)
+        STEPS.watch = ninefold_bench_precision.Watch(os.environ.get(PRECISION), module.Module)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
@@ -136,7 +137,7 @@ class Steps:
     workers: of the last loader.
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
     last turn. used: devices, listed when the turn begins, so that its end is not delayed.
-    watch: sees in which precision the first steps compute, if that is asked for. seen_of_script:
+    watch: sees in what the first steps compute, if that is asked for. seen_of_script:
     returns what the script has of the cures, if that is asked for.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
@@ -285,7 +286,8 @@ class Steps:
             "modules": [
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
-            "precision": self.watch and self.watch.said(),
+            "precision": self.watch and self.watch.wanted and self.watch.said(),
+            "strategy": self.watch and self.watch.strategy(),
             "script": self.seen_of_script and self.seen_of_script(),
         }
 

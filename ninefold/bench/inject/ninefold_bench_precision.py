@@ -1,4 +1,4 @@
-"""Has a plain loop compute in a precision, and sees in which one a training step does compute.
+"""Has a plain loop compute in a precision, and sees in which one, and on what, a step computes.
 
 Frameworks choose their precision by variables of the environment, which `ninefold bench` sets. A
 loop without one gets autocast around the forward pass of each network.
@@ -9,22 +9,29 @@ import functools
 import os
 import sys
 
+from ninefold_bench_cures import is_compiled
+from ninefold_bench_strategy import Batches
+
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 SHORT = {"bfloat16", "float16"}
-ARGUMENTS = {"precision", "mixed_precision", "bf16", "fp16", "fp16_full_eval", "bf16_full_eval"}
-CALLS = {"autocast", "GradScaler"}
+# Of calls in which a script chooses its precision, or its strategy: arguments, and functions.
+OF_PRECISION = {
+    *("precision", "mixed_precision", "bf16", "fp16", "fp16_full_eval", "bf16_full_eval"),
+    *("autocast", "GradScaler"),
+}
+OF_STRATEGY = {"strategy", "devices", "num_nodes", "gpus", "DataParallel"}
 
 
 class Watch:
     """What the modules of the first training steps show, until `end`.
 
-    wanted: fp32, bf16 or fp16. module: torch.nn.Module. outputs: dtypes that layers with weights
-    have returned.
+    wanted: fp32, bf16, fp16, or None: as it comes. module: torch.nn.Module. outputs: dtypes that
+    layers with weights have returned. batches: what a step takes.
     """
 
     def __init__(self, wanted, module):
         self.wanted, self.module, self.call = wanted, module, module.__call__
-        self.outputs, self.depth = set(), 0
+        self.outputs, self.depth, self.batches = set(), 0, Batches()
         watch = self
 
         @functools.wraps(self.call)
@@ -37,10 +44,12 @@ class Watch:
         import torch
 
         trains = torch.is_grad_enabled() and module.training
+        if trains:
+            self.batches.see(torch, module, arguments, keywords, not self.depth)
         if trains and not self.depth and next(module.parameters(), None) is not None:
             self.wrap(torch, module)
-            if hasattr(module, "_orig_mod"):  # torch.compile would stumble over `called`
-                self.end()
+        if trains and is_compiled(module):  # the compiler would stumble over `called`
+            self.module.__call__ = self.call
         self.depth += 1
         try:
             found = self.call(module, *arguments, **keywords)
@@ -71,6 +80,7 @@ class Watch:
     def end(self):
         """Have modules be called as before."""
         self.module.__call__ = self.call
+        self.batches.end()
 
     def said(self):
         """What a step computed in: its dtype, None where it is not known; and who chose it."""
@@ -79,8 +89,12 @@ class Watch:
         return {
             "computes": computes,
             "framework": framework(),
-            "line": line_of_choice(),
+            "line": line_of_choice(OF_PRECISION),
         }
+
+    def strategy(self):
+        """What a step takes, by what gradients are averaged, and who chose that."""
+        return self.batches.said(line_of_choice(OF_STRATEGY))
 
 
 def in_float32(torch, value):
@@ -100,8 +114,8 @@ def framework():
     return next((name for name in FRAMEWORKS if name in sys.modules), None)
 
 
-def line_of_choice():
-    """`FILE:LINE` of the script in which a precision is chosen, if it is to be seen there."""
+def line_of_choice(names):
+    """`FILE:LINE` of the script that calls one of these functions, or one with such an argument."""
     folder = os.path.dirname(
         os.path.abspath(getattr(sys.modules["__main__"], "__file__", "") or "")
     )
@@ -117,6 +131,6 @@ def line_of_choice():
             if not isinstance(node, ast.Call):
                 continue
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if name in CALLS or ARGUMENTS & {each.arg for each in node.keywords}:
+            if names & {name, *(each.arg for each in node.keywords)}:
                 return f"{os.path.relpath(file)}:{node.lineno}"
     return None

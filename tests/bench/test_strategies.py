@@ -1,0 +1,348 @@
+"""`ninefold bench --strategies` compares a script as one process and by DDP, per example."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ninefold.bench import summary
+from ninefold.bench.contestant import INJECT, Command, Hello, raised
+from ninefold.bench.engine import Found
+from ninefold.bench.precisions import in_precisions
+from ninefold.bench.same import same
+from ninefold.bench.strategies import (
+    LAUNCHER,
+    by_torchrun,
+    examples,
+    in_strategies,
+    require_effect,
+    sentences,
+)
+from ninefold.errors import ConfigError
+from tests.conftest import Shell
+
+NONE = Command("python train.py", "none", processes=1)
+DDP = Command(f"python {LAUNCHER} 2 train.py", "ddp", processes=2)
+PLAIN = """
+import os
+import torch
+from torch import nn
+
+several = AWARE
+if several:
+    torch.distributed.init_process_group("gloo")
+share = torch.distributed.get_world_size() if several and DIVIDES else 1
+model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+network = nn.parallel.DistributedDataParallel(model) if several and AVERAGES else model
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+while True:
+    optimizer.zero_grad()
+    for _ in range(2 // share):
+        network(torch.randn(32, 64)).square().mean().backward()
+    optimizer.step()
+"""
+IS = {"AWARE": "int(os.environ.get('WORLD_SIZE', 1)) > 1", "DIVIDES": "False", "AVERAGES": "True"}
+TORCHRUN_FAILED = """Traceback (most recent call last):
+  File "{folder}/train.py", line 24, in <module>
+    trainer.fit(model)
+  File "/packages/lightning/launch.py", line 90, in validate
+ValueError: You set `devices=1`, but the world size is 2.
+[rank1]: ValueError: You set `devices=1`, but the world size is 2.
+Traceback (most recent call last):
+  File "/packages/torch/distributed/run.py", line 1, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+==========
+"""
+
+
+def rank(world: int, layers: Sequence[int] = (64,), averages: str | None = None) -> Hello:
+    """What a rank of a script says of itself that calls a network in its line 8."""
+    chosen: dict[str, Any] = {"averages": averages, "network": "train.py:8", "line": "train.py:3"}
+    return {
+        "rank": 0, "world": world, "torch": None, "cuda": False, "modules": [], "precision": None,
+        "strategy": {**chosen, "layers": [*layers]}, "script": None,
+    }  # type: ignore[typeddict-item]  # fmt: skip
+
+
+def by_ddp(*layers: Sequence[int]) -> list[Hello]:
+    return [rank(2, own, "DistributedDataParallel") for own in layers]
+
+
+@pytest.fixture(autouse=True)
+def _without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 0)
+    monkeypatch.setattr("ninefold.bench.strategies.cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def test_each_strategy_is_a_command_and_with_precisions_each_in_each() -> None:
+    none, ddp = in_strategies(Command("python train.py", variables={"A": "1"}), ["none", "ddp"])
+    assert (none.text, ddp.text) == (NONE.text, DDP.text)
+    assert none.variables == {
+        "A": "1", "PL_TRAINER_STRATEGY": "auto", "PL_TRAINER_DEVICES": "1",
+        "LT_STRATEGY": "auto", "LT_DEVICES": "1", "ACCELERATE_USE_CPU": "true",
+    }  # fmt: skip
+    assert ddp.variables == {
+        "A": "1", "PL_TRAINER_STRATEGY": "ddp", "PL_TRAINER_DEVICES": "2",
+        "LT_STRATEGY": "ddp", "LT_DEVICES": "2", "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "4",
+    }  # fmt: skip
+    made = [each for of in (none, ddp) for each in in_precisions(of, ["fp32", "bf16"])]
+    assert [each.name for each in made] == ["none, fp32", "none, bf16", "ddp, fp32", "ddp, bf16"]
+    assert [each.processes for each in made] == [1, 1, 2, 2]
+    with pytest.raises(ConfigError, match="dp is none; none and ddp, as of parallel=, are allowed"):
+        in_strategies(NONE, ["none", "dp"])
+
+
+def test_ddp_takes_all_gpus_and_none_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6,7")
+    none, ddp = in_strategies(NONE, ["none", "ddp"])
+    assert (none.variables["CUDA_VISIBLE_DEVICES"], ddp.processes) == ("5", 3)
+    assert "CUDA_VISIBLE_DEVICES" not in ddp.variables
+    monkeypatch.setattr("ninefold.bench.strategies.count_gpus", lambda: 1)
+    with pytest.raises(ConfigError, match="there is one GPU here; ddp takes a process for each"):
+        in_strategies(NONE, ["none", "ddp"])
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        (
+            "A=1 /of/python3.11 -u train.py --x 1",
+            f"A=1 /of/python3.11 -u {LAUNCHER} 2 train.py --x 1",
+        ),
+        ("cd a && python -m pack.train", f"cd a && python {LAUNCHER} 2 -m pack.train"),
+        ("uv run python train.py", f"uv run python {LAUNCHER} 2 train.py"),
+        ("python make.py; python train.py", None),
+        ("python -c 'import train'", None),
+        ("torchrun --nproc-per-node 2 train.py", None),
+        (DDP.text, None),
+    ],
+)
+def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str | None) -> None:
+    if made is not None:
+        assert by_torchrun(Command(text), 2) == made
+    else:
+        with pytest.raises(ConfigError, match="no one script is seen; python FILE and"):
+            by_torchrun(Command(text), 2)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([[rank(1)], by_ddp([64], [64])], None),
+        (
+            [[rank(1)], [rank(1), rank(1)]],
+            r"each of the 2 processes of ddp trains a copy of its own \(train.py:8\); the script "
+            "joins no process group, though torchrun has started it; have the script",
+        ),
+        (
+            [[rank(1)], [rank(2), rank(2)]],
+            r"the 2 processes of ddp do not average their gradients \(train.py:8\); no Distributed",
+        ),
+        (
+            [by_ddp([64], [64]), by_ddp([64], [64])],
+            r"the script sets its processes itself \(train.py:3\): the commands do not differ; all "
+            "train in 2 processes; ",
+        ),
+        (
+            [[rank(1)], [rank(4, averages="FSDPModule")] * 4],
+            r"ddp trains in 4 processes \(train.py:3\); 2 were asked for; have the script",
+        ),
+    ],
+)
+def test_what_did_not_take_effect_is_not_compared(
+    said: Sequence[Sequence[Hello]], words: str | None
+) -> None:
+    by_name = dict(zip(("none", "ddp"), said, strict=True))
+    if words is None:
+        require_effect([NONE, DDP], by_name)
+        return
+    with pytest.raises(ConfigError, match=words) as failure:
+        require_effect([NONE, DDP], by_name)
+    assert str(failure.value).startswith("error: --strategies=none,ddp: ")
+
+
+@pytest.mark.parametrize(
+    ("one", "ranks", "times"),
+    [
+        ([64, 64], ([64, 64], [64, 64]), 2.0),
+        ([64, 64], ([32, 32], [32, 32]), 1.0),
+        ([65, 65], ([33, 33], [32, 32]), 1.0),
+        ([64, 12, 64], ([32, 12, 32], [32, 12, 32]), 1.0),  # positions in a text
+        ([1013], ([998], [1042]), None),  # nodes of graphs
+        ([64], ([64, 64], [64, 64]), None),
+        ([64], ([], []), None),
+        ([64, 12], ([32, 12], [32, 12]), None),
+    ],
+)
+def test_examples_in_a_step_are_those_that_most_layers_get_on_all_ranks(
+    one: list[int], ranks: tuple[list[int], list[int]], times: float | None
+) -> None:
+    said = {"none": [rank(1, one)], "ddp": by_ddp(*ranks)}
+    if times is not None:
+        assert examples([NONE, DDP], said) == {"none": 1.0, "ddp": times}
+    else:
+        with pytest.raises(ConfigError, match="how many examples a step of ddp takes is not known"):
+            examples([NONE, DDP], said)
+
+
+def simulated(seconds: float, factor: float) -> Found:
+    """Rounds in which a step of none takes 0.1 s, and one of ddp as long as is said."""
+    found = Found([NONE, DDP], 1.0, 0.02, "time", False, None)
+    found.examples = {"none": 1.0, "ddp": factor}
+    found.said = {"none": [rank(1)], "ddp": by_ddp([64], [64])}
+    for number in range(4):
+        for turn in range(12):
+            noise = 1 + 0.002 * ((7 * turn + number) % 3)
+            found.log.add("none", number, seconds=0.1 * noise, steps=1)
+            found.log.add("ddp", number, seconds=seconds * noise, steps=1)
+    found.rounds = 4
+    return found
+
+
+def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> None:
+    found = simulated(0.16, 2.0)
+    times = found.times()
+    (pair,) = times.pairs
+    assert pair.speedup == pytest.approx(1.25, rel=0.01)
+    assert times.seconds["ddp"] == pytest.approx(0.16, rel=0.01)
+    said = summary.sentence(found, times)
+    assert said.startswith("ddp is 1.250 times as fast as none in examples a second (95 % interval")
+    assert [row["examples"] for row in summary.data(found, 0, None)["commands"]] == [1.0, 2.0]
+    lines = [*summary.conditions(found, times)]
+    assert (
+        "A step of ddp takes 2 times as many examples as one of none: speedups are of" in lines[2]
+    )
+    assert "It is another batch size: the learning rate may have to change." in lines[2]
+
+
+def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
+    found = simulated(0.08, 1.0)
+    (pair,) = found.times().pairs
+    assert pair.speedup == pytest.approx(1.25, rel=0.01)
+    assert "in examples" not in summary.sentence(found, found.times())
+    seen, line = sentences(found.commands, found.said, found.examples)
+    assert "none in 1 process, ddp in 2 processes by DistributedDataParallel" in seen
+    assert line == (
+        "A step of ddp takes as many examples as one of none; whether both compute the same was "
+        "not looked at."
+    )
+
+
+def test_weights_of_other_strategies_are_not_held_against_each_other() -> None:
+    trained = {step: torch.full((4,), float(step)).double().numpy() for step in range(3)}
+    found = same([NONE, DDP], {"none": {0: trained}, "ddp": {0: trained}})
+    assert found.others == {}
+
+
+def test_of_torchrun_the_exception_of_the_script_is_told_with_its_line(tmp_path: Path) -> None:
+    (log := tmp_path / "1.log").write_text(TORCHRUN_FAILED.format(folder=tmp_path))
+    said = "train.py:24: ValueError: You set `devices=1`, but the world size is 2"
+    assert raised(log, tmp_path) == said
+    log.write_text("ValueError: of a command without torchrun\n")
+    assert raised(log, tmp_path) is None
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What sees the networks of a command, in this process."""
+    monkeypatch.syspath_prepend(INJECT)
+    made = import_module("ninefold_bench_precision").Watch(None, torch.nn.Module)
+    yield made
+    made.end()
+    for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
+        del sys.modules[name]
+
+
+def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(watch: Any) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    update, call = torch.amp.GradScaler.update, watch.call
+    model(torch.ones(5, 4))
+    torch.amp.GradScaler("cpu", enabled=False).update()
+    for _ in range(3):
+        model(torch.ones(6, 4))
+    with torch.no_grad():
+        model(torch.ones(7, 4))
+    model.eval()(torch.ones(8, 4))
+    assert watch.strategy() == {**watch.strategy(), "averages": None, "layers": [18, 18]}
+    watch.end()
+    assert torch.amp.GradScaler.update is update is not None
+    assert torch.nn.Module.__call__ is call
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_calls_of_a_compiled_network_add_up(watch: Any, in_place: bool) -> None:
+    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    if in_place:
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(model, backend="eager")
+    outer = torch.nn.ModuleList([model])
+    before = dict(vars(model))
+    for _ in range(3):
+        outer[0](torch.ones(6, 4))
+    assert watch.strategy()["layers"] == [18]
+    watch.end()
+    assert vars(model) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("divides", "times"), [("False", 2), ("True", 1)])
+def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
+    shell: Shell, divides: str, times: int
+) -> None:
+    write(shell, DIVIDES=divides)
+    options = ("--strategies=none,ddp", "--minutes=0.5", "--json=found.json")
+    done = shell.run("-m", "ninefold", "bench", *options, f"{sys.executable} train.py")
+    assert done.returncode in (0, 9), done.stderr
+    seen = (
+        "Seen in the first step: none in 1 process, ddp in 2 processes by DistributedDataParallel"
+    )
+    assert seen in done.stdout
+    found = json.loads((shell.folder / "found.json").read_text())
+    assert [each["examples"] for each in found["commands"]] == [1, times]
+    assert [each["world"] for each in found["commands"]] == [1, 2]
+    assert shell.survivors() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"AWARE": "False"},
+            "each of the 2 processes of ddp trains a copy of its own (train.py:16)",
+        ),
+        (
+            {"AVERAGES": "False"},
+            "the 2 processes of ddp do not average their gradients (train.py:16)",
+        ),
+    ],
+)
+def test_a_loop_that_trains_copies_is_told_where(
+    shell: Shell, change: dict[str, str], words: str
+) -> None:
+    write(shell, **change)
+    command = ("--strategies=none,ddp", "--minutes=0.5", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", *command, code=2)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert f"error: --strategies=none,ddp: {words}" in line
+    assert "times as fast" not in done.stdout
+    assert shell.survivors() == []
+
+
+def write(shell: Shell, **changes: str) -> None:
+    """Write the loop as train.py."""
+    text = PLAIN
+    for name, value in {**IS, **changes}.items():
+        text = text.replace(name, value)
+    (shell.folder / "train.py").write_text(text)
