@@ -19,7 +19,7 @@ QUICK := tests/task tests/test_structure.py $(patsubst %,tests/test_%.py,amp err
 	$(patsubst %,tests/checkpoint/test_%.py,weights writer) \
 	$(patsubst %,tests/config/test_%.py,fingerprint options overrides processes rules schema untrusted) \
 	$(patsubst %,tests/dataset/test_%.py,batches kinds loader mapped) tests/measure/test_clock.py \
-	$(patsubst %,tests/report/test_%.py,counted_turns layers numerics processes retrain_command) \
+	$(patsubst %,tests/report/test_%.py,counted_turns numerics processes retrain_command) \
 	tests/model/test_models.py tests/parallel/test_dp.py tests/study/test_checks.py tests/train/test_loss_tracker.py \
 	--deselect tests/test_structure.py::test_the_launchers_side_imports_no_torch
 FAULTS := tests/faults $(wildcard tests/extensions/*/test_faults.py)

@@ -438,3 +438,12 @@ def test_a_layer_of_the_report_imports_only_itself_and_those_below():
         for name in imported(path):
             package, *inside = (ours(name) or "").split("/")
             assert package != "report" or inside[0] in below, f"{module} imports {name}"
+
+
+def test_each_file_that_make_quick_names_is_there():
+    shown = subprocess.run(
+        ["make", "--dry-run", "quick-tests"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    names = [word.partition("::")[0] for word in shown.stdout.split() if word.startswith("tests/")]
+    assert names
+    assert [name for name in names if not (ROOT / name).exists()] == []

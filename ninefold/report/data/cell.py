@@ -8,7 +8,7 @@ from ninefold.result import strategy_name
 
 # In the order in which they are shown, the simplest first; others follow by their names.
 PARALLEL = ("none", "dp", "ddp")
-AMP = ("fp32", "default", "autocast", "scaler", "tf32", "bf16", "bf16_weights")
+AMP = ("fp32", "default", "autocast", "scaler", "tf32", "bf16", "fp16", "bf16_weights")
 
 
 class Cell(NamedTuple):
