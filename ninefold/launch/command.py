@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from omegaconf import DictConfig
 
 from ninefold.config import overrides, resolvers
 from ninefold.config.composition import compose, flags_of
-from ninefold.config.parse import last_of_each, quoted
+from ninefold.config.hydra_internal import BasicSweeper
+from ninefold.config.parse import last_of_each, parsed, quoted
 from ninefold.errors import ConfigError, Refused, require_configuration
 from ninefold.exits import exit_code_of
 from ninefold.launch.run import failure_of
+from ninefold.words import key_of
 
 
 def carried_out(
@@ -52,3 +54,11 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
         )
     resolvers.register()
     return compose(command, flags_of(words)).config
+
+
+def jobs(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The overrides of each job, after a label: its values of keys that have several."""
+    found = parsed(words)
+    swept = {key_of(each.input_line or "") for each in found if each.is_sweep_override()}
+    for job in BasicSweeper.split_arguments(found, None)[0]:
+        yield " ".join(word for word in job if key_of(word) in swept), list(job)

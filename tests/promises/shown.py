@@ -27,6 +27,7 @@ from ninefold.errors import Failure, Refused
 from ninefold.extensions.export import __main__ as export
 from ninefold.extensions.finders import __main__ as finders
 from ninefold.launch.command import composed
+from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
 from tests.forked import ROOT
 
@@ -94,10 +95,10 @@ def command(words: Sequence[str]) -> None:
     elif name == "finders" and arguments and ELIDED not in arguments:
         own, rest = finders.taken(arguments)
         finders.rates_of(own)
-        for _, job in finders.jobs(rest):
+        for _, job in jobs_of(rest):
             run("train", job)
     elif name == "fits":
-        for _, job in finders.jobs([word for word in arguments if not word.startswith("memory=")]):
+        for _, job in jobs_of([word for word in arguments if not word.startswith("memory=")]):
             run("train", job)
     elif name in ("conf", "keys"):
         printed = list_commands._conf if name == "conf" else list_commands._keys

@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import asked
-from ninefold.config.parse import parsed
 from ninefold.config.resolvers import file_name
 from ninefold.errors import (
     ConfigError,
@@ -27,7 +25,7 @@ from ninefold.errors import (
 )
 from ninefold.extensions.finders.max_batch import of_job
 from ninefold.files import read_json, write_json
-from ninefold.launch.command import carried_out, composed
+from ninefold.launch.command import carried_out, composed, jobs
 from ninefold.launch.ready import ready
 from ninefold.launch.run import spec_of, start
 from ninefold.places import typed_as
@@ -149,14 +147,6 @@ def number(key: str, text: str) -> float:
             f"{SMALLEST:g} to {LARGEST:g} are allowed; correct it",
         )
     return found
-
-
-def jobs(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The overrides of each job, after a label: its values of keys that have several."""
-    found = parsed(words)
-    swept = {key_of(each.input_line or "") for each in found if each.is_sweep_override()}
-    for job in BasicSweeper.split_arguments(found, None)[0]:
-        yield " ".join(word for word in job if key_of(word) in swept), list(job)
 
 
 def require_no_resume(config: DictConfig) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +24,16 @@ from torch._subclasses.fake_tensor import (
 from torch.distributed._tools.mem_tracker import MemTracker
 
 from ninefold.config.job import Settled
+from ninefold.dataset.loader import HostSource
+from ninefold.engine.batches import Batches
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, Failure, located
 from ninefold.train import build
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.optimizer import trained_parameters
-from ninefold.train.trial import Batch, prepared
-from ninefold.tree import each, leaves
+from ninefold.train.trial import Batch, prepared, read
+from ninefold.tree import chunks, each, leaves
 
 STEPS = 2  # the second is the first that has the optimizer's state from its start
 UNKNOWN = (
@@ -42,8 +45,9 @@ UNKNOWN = (
 class StepMemory:
     """Bytes that each process holds at the moment of a training step at which it holds most.
 
-    weights: parameters, buffers and the moving average. gradients: those that there are by then.
-    optimizer: its state. activations: all else, the batch among it.
+    weights: parameters, buffers and the moving average. gradients: those that there are by then,
+    and of DDP what its buckets keep. optimizer: its state. activations: all else, as temporary
+    tensors and the batch.
     """
 
     weights: int
@@ -61,12 +65,14 @@ class Step:
     """A training step of a job, to be counted with batches of any size.
 
     setup: of the job, with its precision settled on the device of one process.
-    network: its parameters are in `fake`. examples: two as the network takes them.
+    network: its parameters are in `fake`. read, examples: two as the dataset has them, and as the
+    network takes them.
     """
 
     setup: build.Setup
     fake: FakeTensorMode
     network: build.Network
+    read: Batch
     examples: Batch
 
     def memory(self, examples: int) -> StepMemory:
@@ -90,30 +96,36 @@ class Step:
         """Count on fake tensors."""
         net, job, device = self.network, self.setup.job, self.setup.context.device
         state = build.state_of(replace(self.setup, parallel=Single()), net, per_epoch=1)
-        micro_batch = examples // job.accumulate
-        batch = [each(lambda leaf: like(leaf, micro_batch, device), of) for of in self.examples]
+        # A step holds its batch to its end, and what that was made of.
+        raw, batch = (
+            [each(lambda leaf: like(leaf, examples, device), of) for of in pair]
+            for pair in (self.read, self.examples)
+        )
+        micro_batches = [*zip(*(chunks(of, job.accumulate) for of in batch), strict=True)]
+        # DDP's buckets hold the gradients, or a copy of them, all the time.
+        views = getattr(self.setup.parallel, "gradient_as_bucket_view", None)
         tracker = MemTracker()
-        tracker.track_external(net.objective, state.optimizer, *leaves(batch))
+        tracker.track_external(net.objective, state.optimizer, *leaves(raw), *leaves(batch))
         net.forward.train()
         with tracker:
             for _ in range(STEPS):
-                for _ in range(min(2, job.accumulate)):
+                for inputs, targets in micro_batches[:2]:
                     tracker.reset_mod_stats()
-                    net.forward(*batch).backward()
+                    net.forward(inputs, targets).backward()
                 state.optimizer.step()
                 state.average.update()
-                state.drop_gradients()
+                state.optimizer.zero_grad(set_to_none=views is not True)
         peak = {
             getattr(kind, "name", kind): size
             for kind, size in tracker.get_tracker_snapshot("peak")[device].items()
         }
         weights = peak.get("PARAM", 0) + peak.get("BUFFER", 0)
-        gradients, optimizer = peak.get("GRAD", 0), peak.get("OPT", 0)
-        activations = peak["Total"] - weights - gradients - optimizer
-        averaged = total(state.average.named().values())
-        if not getattr(self.setup.parallel, "gradient_as_bucket_view", True):
-            gradients += total(trained_parameters(net.model))  # a copy in DDP's buckets
-        return StepMemory(weights + averaged, gradients, optimizer, activations)
+        gradients, optimizer = peak.get("GRAD", 0), total(leaves([*state.optimizer.state.values()]))
+        activations = max(peak["Total"] - weights - gradients - optimizer, 0)
+        weights += total(state.average.named().values())
+        if views is False:
+            gradients += total(trained_parameters(net.model))
+        return StepMemory(weights, gradients, optimizer, activations)
 
 
 @contextmanager
@@ -134,12 +146,17 @@ def step_of(settled: Settled) -> Iterator[Step]:
                 "what it spreads, gathers or copies in a step is not counted; strategies with a "
                 "whole copy of the network in each process are allowed; choose none or ddp",
             )
+        if job.compile.mode is not None:
+            wrong = "what a compiler fuses is not counted; null is allowed; leave it out"
+            raise ConfigError("compile.mode", job.compile.mode, wrong)
         at = build.Setup(job, strategy, amp.on(context.device), context)
         data = build.data_of(at, None)
-        examples = prepared(data.train, data.augment, job.seed, np.arange(min(2, len(data.train))))
+        Batches(HostSource(data.train), job.batch_size, job.seed, data.augment, context)  # it fits
+        some = np.arange(min(2, len(data.train)))
+        examples = prepared(data.train, data.augment, job.seed, some)
         network, fake = network_of(at, data.layout), FakeTensorMode(allow_non_fake_inputs=True)
         make_fake(network.objective, fake, context.device)
-        yield Step(at, fake, network, examples)
+        yield Step(at, fake, network, read(data.train, some), examples)
 
 
 def network_of(at: build.Setup, layout: str) -> build.Network:
@@ -174,6 +191,6 @@ def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
     return torch.empty(size, dtype=leaf.dtype, device=device, memory_format=layout)
 
 
-def total(tensors: Iterable[Tensor]) -> int:
-    """The bytes of these tensors on this process."""
-    return sum(each.nbytes for each in tensors)
+def total(tensors: Iterable[Any]) -> int:
+    """The bytes of the tensors among these."""
+    return sum(each.nbytes for each in tensors if isinstance(each, Tensor))

@@ -57,20 +57,24 @@ def counted_and_real(*overrides: str, examples: int = 4) -> tuple[int, int]:
         counted = step.memory(examples).total
         at, device = step.setup, step.setup.context.device
         net = network_of(at, build.data_of(at, None).layout)
-        batch = [each(lambda leaf: like(leaf, examples, device), of) for of in step.examples]
+        raw, batch = (
+            [each(lambda leaf: like(leaf, examples, device), of) for of in pair]
+            for pair in (step.read, step.examples)
+        )
         batch[1] = torch.zeros_like(batch[1])
         state = build.state_of(at, net, per_epoch=1)
-        with Live(*net.objective.parameters(), *net.objective.buffers(), *batch) as live:
+        with Live(*net.objective.parameters(), *net.objective.buffers(), *raw, *batch) as live:
             for _ in range(2):
-                net.forward(*batch).backward()
+                for parts in zip(*(part.chunk(at.job.accumulate) for part in batch), strict=True):
+                    net.forward(*parts).backward()
                 state.optimizer.step()
                 state.drop_gradients()
     return counted, live.most
 
 
-@pytest.mark.parametrize("amp", ["fp32", "bf16"])
-def test_a_step_holds_what_it_is_counted_to_hold(amp):
-    counted, real = counted_and_real(*IMAGES, "model=convnet", f"amp={amp}")
+@pytest.mark.parametrize("how", ["amp=fp32", "amp=bf16", "accumulate=2"])
+def test_a_step_holds_what_it_is_counted_to_hold(how):
+    counted, real = counted_and_real(*IMAGES, "model=convnet", how)
     assert counted == pytest.approx(real, rel=0.05)
 
 
@@ -95,11 +99,12 @@ def test_the_batch_that_fits_is_the_largest_or_nearly_so():
             return max(fixed + examples * each for fixed, each in lines)
 
         multiple, most, memory = draw.choice([1, 4]), draw.randint(4, 5000), draw.randint(1, 10**7)
-        found = largest_part(bytes_of, most, multiple, memory)
+        start = draw.randint(1, 5000)
+        found = largest_part(bytes_of, start, most, multiple, memory)
         assert found % multiple == 0
         assert not found or bytes_of(found) <= memory
-        if found + multiple <= most:
-            assert bytes_of(min(most, found + max(multiple, found // 50))) > memory
+        if (larger := found + max(multiple, found // 49)) <= most:
+            assert bytes_of(larger) > memory
 
 
 def test_each_configuration_has_a_row_with_its_largest_batch(shell):
@@ -107,9 +112,9 @@ def test_each_configuration_has_a_row_with_its_largest_batch(shell):
         "-m", "ninefold", "fits", *IMAGES, "amp=fp32,bf16", "parallel=none,ddp", "memory=40MiB",
         code=0,
     )  # fmt: skip
-    head, *rows, _ = done.stdout.splitlines()
+    head, *rows = done.stdout.splitlines()[:5]
     assert head.split() == " ".join(HEAD).split()
-    cells = [f"amp={a} parallel={p}" for a in ("fp32", "bf16") for p in ("none", "ddp")]
+    cells = [f"amp={amp} parallel={how}" for amp in ("fp32", "bf16") for how in ("none", "ddp")]
     assert [" ".join(row.split()[:2]) for row in rows] == cells
     assert all("batch_size=" in row and row.endswith(" in 0.0391 GiB") for row in rows)
 
@@ -118,6 +123,25 @@ def test_each_configuration_has_a_row_with_its_largest_batch(shell):
 def test_a_memory_that_is_no_size_is_one_line(text):
     with pytest.raises(ConfigError, match="a number of MiB or GiB is allowed"):
         size_of(text)
+
+
+def test_ddp_holds_all_gradients_where_one_process_holds_none_yet():
+    held = {}
+    for parallel in ("none", "ddp"):
+        given = (*IMAGES, "model=alexnet", "model.input_size=63", f"parallel={parallel}")
+        with step_of(ours.job(*given)) as step:
+            held[parallel] = step.memory(16)
+            weights = sum(p.nbytes for p in step.network.model.parameters())
+    assert held["none"].gradients < weights
+    assert held["ddp"].gradients == weights
+
+
+def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
+    done = shell.run(
+        "-m", "ninefold", "fits", *IMAGES, "compile.mode=null,default", "memory=1GiB", code=2
+    )
+    assert "compile.mode=null " in done.stdout
+    assert done.stderr.startswith("error: compile.mode=default: what a compiler fuses is not")
 
 
 def test_a_strategy_that_spreads_parameters_is_not_counted():
