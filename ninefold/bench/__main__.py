@@ -295,6 +295,11 @@ def require_possible(asked: Namespace) -> None:
                 raise ConfigError(one, other, f"{two} does not go with it; one of them; leave one")
     if asked.by == "cpu" and asked.whole:
         raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
+    if asked.by == "cpu" and asked.strategies:
+        wrong = "the CPU time of several processes is not that of their examples"
+        raise ConfigError(
+            "--by", "cpu", f"{wrong}; time is allowed with --strategies; leave it out"
+        )
     if asked.json and asked.json == asked.markdown:
         raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
     for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):

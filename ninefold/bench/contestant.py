@@ -157,12 +157,12 @@ class Strategy(TypedDict):
     """What a rank's first step took.
 
     averages: the class by which gradients are averaged; None: none was called. layers: the first
-    dimension of what each layer got, summed over its calls. network: FILE:LINE of the script that
-    calls a network; line: where the script chooses its strategy or devices.
+    dimension of what each layer got, and its elements, summed over its calls. network: FILE:LINE of
+    the script that calls a network; line: where the script chooses its strategy or devices.
     """
 
     averages: str | None
-    layers: list[int]
+    layers: list[tuple[int, int]]
     network: str | None
     line: str | None
 
@@ -377,7 +377,8 @@ class Contestant:
                 except (EOFError, OSError, msgspec.DecodeError):
                     continue
                 rank = hello["rank"]
-                if rank in self._ranks and self.command.processes:
+                copies = (self.command.processes or 1) > 1 and hello["world"] == 1
+                if rank in self._ranks and copies:
                     rank = len(self._ranks)  # the rank of a copy: `strategies` tells of it
                 elif rank in self._ranks:
                     raise self.command.failure(

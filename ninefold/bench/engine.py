@@ -122,7 +122,7 @@ class Found:
 
     @property
     def what(self) -> str:
-        """In which else than time of a step they are compared: a part of a sentence."""
+        """What else than the time of a step they are compared by: a part of a sentence."""
         if any(factor != 1 for factor in self.examples.values()):
             return strategies.PER_EXAMPLE
         return IN_CPU if self.by == "cpu" else ""

@@ -78,7 +78,8 @@ def in_strategy(command: Command, name: str, gpus: int) -> Command:
 def by_torchrun(command: Command, processes: int) -> str:
     """The text of a command whose script torchrun is to start. Raises ConfigError."""
     found = [*PYTHON.finditer(command.text)]
-    if len(found) != 1 or "torch.distributed" in command.text:
+    launchers = ("torch.distributed", "accelerate.commands", "deepspeed")
+    if len(found) != 1 or any(launcher in command.text for launcher in launchers):
         raise command.failure(
             "torchrun is put before its script for ddp, and no one script is seen; python FILE and "
             "python -m MODULE are allowed, once; write it so, without a launcher"
@@ -102,7 +103,9 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Sequence[Hell
             f" ({where})" if where else "" for where in (seen["line"], seen["network"])
         )
         if world[name] == wanted:
-            wrong = f"the {wanted} processes of {name} do not average their gradients{network}"
+            wrong = (
+                f"whether the {wanted} processes of {name} average gradients is not seen{network}"
+            )
             found = "no DistributedDataParallel and no FSDP was called in the first step"
         elif world[name] == 1:
             wrong = f"each of the {wanted} processes of {name} trains a copy of its own{network}"
@@ -144,7 +147,8 @@ def examples(
     """
     first, found = in_step(said[commands[0].name]), dict[str, float]()
     for command in commands:
-        ratio = times_as_many(in_step(said[command.name]), first)
+        alike = command.processes == commands[0].processes
+        ratio = 1.0 if alike else times_as_many(in_step(said[command.name]), first)
         if ratio is None:
             raise ConfigError(
                 OPTION,
@@ -158,8 +162,8 @@ def examples(
     return found
 
 
-def in_step(ranks: Sequence[Hello]) -> list[int | None]:
-    """The sum over ranks of what each layer got in a step; None where ranks got different parts.
+def in_step(ranks: Sequence[Hello]) -> list[tuple[int, int] | None]:
+    """The sums over ranks of what each layer got in a step; None where ranks got different parts.
 
     A batch that does not divide evenly gives some ranks one example more. What differs by more is
     no number of examples: nodes of graphs, or tokens that a router has sent there.
@@ -167,18 +171,29 @@ def in_step(ranks: Sequence[Hello]) -> list[int | None]:
     layers = [seen_by([rank])["layers"] for rank in ranks]
     if len({*map(len, layers)}) != 1:
         return []
-    of_ranks = zip(*layers, strict=True)
-    return [sum(own) if max(own) - min(own) <= 1 else None for own in of_ranks]
+    found: list[tuple[int, int] | None] = []
+    for own in zip(*layers, strict=True):
+        first, elements = zip(*own, strict=True)
+        even = max(first) - min(first) <= 1
+        found.append((sum(first), sum(elements)) if even else None)
+    return found
 
 
-def times_as_many(own: Sequence[int | None], first: Sequence[int | None]) -> float | None:
+def times_as_many(
+    own: Sequence[tuple[int, int] | None], first: Sequence[tuple[int, int] | None]
+) -> float | None:
     """The ratio that most layers show; None if there is none.
 
-    Not all do: the positions in a text are as many whatever the batch.
+    Not all do: the positions in a text are as many whatever the batch. And where a text's positions
+    come first, as in torch.nn.LSTM, the elements tell that a batch was divided.
     """
     if len(own) != len(first) or not own:
         return None
-    ratios = Counter(a / b for a, b in zip(own, first, strict=True) if a and b)
+    ratios = Counter[float]()
+    for a, b in zip(own, first, strict=True):
+        if a and b and all(b):
+            ratio, elements = a[0] / b[0], a[1] / b[1]
+            ratios[ratio] += ratio == 1 or abs(elements - ratio) <= abs(elements - 1)
     ratio, count = next(iter(ratios.most_common(1)), (0.0, 0))
     return ratio if 2 * count > len(own) else None
 

@@ -62,16 +62,21 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-def rank(world: int, layers: Sequence[int] = (64,), averages: str | None = None) -> Hello:
+def as_seen(layer: int | tuple[int, int]) -> tuple[int, int]:
+    """What a layer got: so many examples of ten values, or as given."""
+    return layer if isinstance(layer, tuple) else (layer, 10 * layer)
+
+
+def rank(world: int, layers: Sequence[Any] = (64,), averages: str | None = None) -> Hello:
     """What a rank of a script says of itself that calls a network in its line 8."""
     chosen: dict[str, Any] = {"averages": averages, "network": "train.py:8", "line": "train.py:3"}
     return {
         "rank": 0, "world": world, "torch": None, "cuda": False, "modules": [], "precision": None,
-        "strategy": {**chosen, "layers": [*layers]}, "script": None,
+        "strategy": {**chosen, "layers": [as_seen(each) for each in layers]}, "script": None,
     }  # type: ignore[typeddict-item]  # fmt: skip
 
 
-def by_ddp(*layers: Sequence[int]) -> list[Hello]:
+def by_ddp(*layers: Sequence[Any]) -> list[Hello]:
     return [rank(2, own, "DistributedDataParallel") for own in layers]
 
 
@@ -146,7 +151,7 @@ def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str
         ),
         (
             [[rank(1)], [rank(2), rank(2)]],
-            r"the 2 processes of ddp do not average their gradients \(train.py:8\); no Distributed",
+            r"whether the 2 processes of ddp average gradients is not seen \(train.py:8\); no ",
         ),
         (
             [by_ddp([64], [64]), by_ddp([64], [64])],
@@ -182,10 +187,12 @@ def test_what_did_not_take_effect_is_not_compared(
         ([64], ([64, 64], [64, 64]), None),
         ([64], ([], []), None),
         ([64, 12], ([32, 12], [32, 12]), None),
+        ([(12, 12 * 64)], ([(12, 12 * 64)], [(12, 12 * 64)]), 2.0),  # positions first
+        ([(12, 12 * 64)], ([(12, 12 * 32)], [(12, 12 * 32)]), None),
     ],
 )
 def test_examples_in_a_step_are_those_that_most_layers_get_on_all_ranks(
-    one: list[int], ranks: tuple[list[int], list[int]], times: float | None
+    one: list[Any], ranks: tuple[list[Any], list[Any]], times: float | None
 ) -> None:
     said = {"none": [rank(1, one)], "ddp": by_ddp(*ranks)}
     if times is not None:
@@ -273,7 +280,11 @@ def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(watch: Any) -
     with torch.no_grad():
         model(torch.ones(7, 4))
     model.eval()(torch.ones(8, 4))
-    assert watch.strategy() == {**watch.strategy(), "averages": None, "layers": [18, 18]}
+    assert watch.strategy() == {
+        **watch.strategy(),
+        "averages": None,
+        "layers": [[18, 72], [18, 72]],
+    }
     watch.end()
     assert torch.amp.GradScaler.update is update is not None
     assert torch.nn.Module.__call__ is call
@@ -290,7 +301,7 @@ def test_calls_of_a_compiled_network_add_up(watch: Any, in_place: bool) -> None:
     before = dict(vars(model))
     for _ in range(3):
         outer[0](torch.ones(6, 4))
-    assert watch.strategy()["layers"] == [18]
+    assert watch.strategy()["layers"] == [[18, 72]]
     watch.end()
     assert vars(model) == before
 
@@ -324,7 +335,7 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
         ),
         (
             {"AVERAGES": "False"},
-            "the 2 processes of ddp do not average their gradients (train.py:16)",
+            "whether the 2 processes of ddp average gradients is not seen (train.py:16)",
         ),
     ],
 )

@@ -15,9 +15,9 @@ MOST = 64  # layers that are told of
 class Batches:
     """What the modules of the first training step get, until `end`.
 
-    layers: the sum of first dimensions, by layer, a module without others in it, in the order of
-    first calls. averages: the class by which gradients are averaged. network: `FILE:LINE` of the
-    script that calls the first network. changed: what `end` puts back.
+    layers: the sums of first dimensions, and of elements, by layer, a module without others in it,
+    in the order of first calls. averages: the class by which gradients are averaged. network:
+    `FILE:LINE` of the script that calls the first network. changed: what `end` puts back.
     """
 
     def __init__(self):
@@ -73,10 +73,12 @@ class Batches:
         self.changed.append(lambda: names.update({name: before}))
 
     def count(self, torch, module, arguments, keywords):
-        length = first_dimension(torch, [*arguments, *keywords.values()])
+        got = first_tensor(torch, [*arguments, *keywords.values()])
         known = id(module) in self.layers
-        if length is not None and (known or len(self.layers) < MOST):
-            self.layers[id(module)] = self.layers.get(id(module), 0) + length
+        if got is not None and (known or len(self.layers) < MOST):
+            sums = self.layers.setdefault(id(module), [0, 0])
+            sums[0] += got.size(0)
+            sums[1] += got.numel()
 
     def end(self):
         """Have all called as before."""
@@ -93,15 +95,15 @@ class Batches:
         }
 
 
-def first_dimension(torch, values):
-    """The length of the first tensor in values, and in lists and dicts among them; None: none."""
+def first_tensor(torch, values):
+    """The first tensor with a dimension in values, lists and dicts among them; None: none."""
     for value in values:
         if isinstance(value, torch.Tensor):
             if value.dim():
-                return value.size(0)
+                return value
         elif isinstance(value, (list, tuple, dict)):
             inner = value.values() if isinstance(value, dict) else value
-            found = first_dimension(torch, inner)
+            found = first_tensor(torch, inner)
             if found is not None:
                 return found
     return None

@@ -105,7 +105,8 @@ def free(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if (found := available_memory()) is None:
-        raise ConfigError("memory", "null", "what is free is not known here; give memory=24GiB")
+        wrong = "what is free is not known here; a size is allowed; give memory=24GiB"
+        raise ConfigError("memory", "null", wrong)
     return found
 
 
