@@ -84,7 +84,11 @@ class Recommendation:
     @property
     def decided(self) -> bool:
         """Return whether `cell` is shown to be within `Settings.same` of the best of all."""
-        if self.cell is None or self.unscored or self.evidence.hasty:
+        if self.cell is None or self.unscored:
+            return False
+        if not {*self.rivals} - {self.cell}:  # then there is nothing that more rounds could tell
+            return True
+        if self.evidence.hasty:
             return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
 
