@@ -221,13 +221,6 @@ def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes,
     assert ("confidence" in [chip.name for chip in chips(found)]) is rivals
 
 
-def test_where_nothing_else_was_measured_no_more_rounds_are_needed():
-    timed = [run for run in runs_of({NONE: 5.0}, seeds=1) if run.timed]
-    found = recommend(evidence(timed))
-    assert found.evidence.hasty
-    assert found.decided
-
-
 def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
     timed = [run for run in runs_of({DP: 5.0}, no_op=True) if run.timed]
     said = "Only dp, fp32 was measured: there is nothing to compare it with."

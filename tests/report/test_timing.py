@@ -239,6 +239,16 @@ def test_beside_other_programs_one_round_decides_nothing_not_even_a_factor(tmp_p
     assert answer.lead.startswith("Under load: Use one process in autocast")
 
 
+def test_where_nothing_else_was_measured_one_round_beside_other_programs_is_enough(tmp_path):
+    alone = study(tmp_path, {NONE: 5.0}, rounds=1, others=0.7, turn_others=[0.7] * 5)
+    answer = read(alone).answer
+    assert answer.lead.endswith(
+        "Only none, fp32 was measured: there is nothing to compare it with."
+    )
+    assert answer.decided
+    assert answer.train
+
+
 @pytest.mark.parametrize("pairs", ["best", "all"])
 def test_beside_other_programs_a_study_goes_on_after_two_rounds(tmp_path, pairs):
     """Also if a command before has made them, so that this one's own log is empty."""
