@@ -97,4 +97,8 @@ def children() -> set[int]:
 def files() -> set[tuple[str, str]]:
     """The open files of this process. Memory that is shared is such a file, not in /dev/shm."""
     found = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
-    return {(fd.name, os.readlink(fd)) for fd in found if fd.is_symlink()}
+    opened = set()
+    for fd in found:
+        with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+            opened.add((fd.name, os.readlink(fd)))
+    return opened
