@@ -2,7 +2,7 @@
 
 import random
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet, finalize
 
 import pytest
 import torch
@@ -35,15 +35,23 @@ class Live(TorchDispatchMode):
 
     def __init__(self, *alive: Tensor) -> None:
         super().__init__()
-        self.storages: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self.most = 0
+        self.storages: WeakSet[Any] = WeakSet()
+        self.now = self.most = 0
         self.take(alive)
 
     def take(self, result: Any) -> None:
         for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.storages[leaf.untyped_storage()] = leaf.untyped_storage().nbytes()
-        self.most = max(self.most, sum(self.storages.values()))
+            if (
+                isinstance(leaf, Tensor)
+                and (storage := leaf.untyped_storage()) not in self.storages
+            ):
+                self.storages.add(storage)
+                self.now += storage.nbytes()
+                finalize(storage, self.give_back, storage.nbytes())
+        self.most = max(self.most, self.now)
+
+    def give_back(self, size: int) -> None:
+        self.now -= size
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
         result = operation(*arguments, **(options or {}))
