@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ninefold.bench.contestant import Command, Precision
@@ -18,16 +18,21 @@ VARIABLES = {
 OPTION = "--precisions"
 
 
-def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
-    """The command in each of these precisions. Raises ConfigError for names that are none."""
-    if wrong := [name for name in names if name not in DTYPES]:
+def require_known(option: str, names: Sequence[str], allowed: Collection[str], listed: str) -> None:
+    """Raise ConfigError for a name that the option does not allow. listed: those that it does."""
+    if wrong := [name for name in names if name not in allowed]:
         raise ConfigError(
-            OPTION,
+            option,
             ",".join(names),
             f"{wrong[0]} is none",
-            f"{', '.join(DTYPES)} are allowed",
+            f"{listed} are allowed",
             "name these, separated by commas",
         )
+
+
+def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
+    """The command in each of these precisions. Raises ConfigError for names that are none."""
+    require_known(OPTION, names, DTYPES, ", ".join(DTYPES))
     return [
         replace(
             command,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ninefold.bench.contestant import Command, Hello, Strategy
+from ninefold.bench.precisions import require_known
 from ninefold.compared import count_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import cores
@@ -32,14 +33,7 @@ PER_EXAMPLE = " in examples a second"
 def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
     """The command in each of these strategies. Raises ConfigError for names that are none."""
     gpus = count_gpus()
-    if wrong := [name for name in names if name not in ALLOWED]:
-        raise ConfigError(
-            OPTION,
-            ",".join(names),
-            f"{wrong[0]} is none",
-            f"{' and '.join(ALLOWED)}, as of parallel=, are allowed",
-            "name these, separated by commas",
-        )
+    require_known(OPTION, names, ALLOWED, f"{' and '.join(ALLOWED)}, as of parallel=,")
     if gpus == 1 and "ddp" in names:
         raise ConfigError(
             OPTION,
