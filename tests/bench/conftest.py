@@ -1,11 +1,16 @@
 """What several tests of bench use."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 
 from ninefold.bench.__main__ import main
+from ninefold.bench.contestant import INJECT
 
 
 @pytest.fixture
@@ -23,3 +28,20 @@ def refused_at_once(
         return str(line)
 
     return run
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], Any]]:
+    """Makes what sees the networks of a command in a precision, in this process."""
+    monkeypatch.syspath_prepend(INJECT)
+    made: list[Any] = []
+
+    def watch(wanted: str | None) -> Any:
+        made.append(import_module("ninefold_bench_precision").Watch(wanted, nn.Module))
+        return made[-1]
+
+    yield watch
+    for each in made:
+        each.end()
+    for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
+        del sys.modules[name]

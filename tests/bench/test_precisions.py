@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from ninefold.bench.contestant import Command, Precision
 from ninefold.bench.precisions import VARIABLES, in_precisions, require_effect
@@ -67,6 +71,47 @@ def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> N
     ):
         with pytest.raises(ConfigError, match=words):
             require_effect(commands, found)
+
+
+def compiled(seen: list[torch.dtype], in_place: bool) -> Any:
+    """A compiled network, whose compiler notes in what its linear layer computes."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def noting(graph: torch.fx.GraphModule, examples: object) -> Any:
+        def run(*inputs: Any) -> Any:
+            found = graph(*inputs)
+            seen.append(found[0].dtype)
+            return found
+
+        return run
+
+    if in_place:
+        model.compile(backend=noting)
+        return model
+    return torch.compile(model, backend=noting)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("wanted", "computes"), [("bf16", "bfloat16"), ("fp32", None)])
+def test_a_compiled_network_of_a_plain_loop_computes_in_the_precision(
+    watching: Callable[..., Any], wanted: str, computes: str | None, in_place: bool
+) -> None:
+    seen: list[torch.dtype] = []
+    watch, model = watching(wanted), compiled(seen, in_place)
+    assert model(torch.ones(6, 4)).dtype == torch.float32
+    model(torch.ones(6, 4))
+    assert watch.said()["computes"] == computes
+    if not in_place:
+        assert {*seen} == {torch.bfloat16 if wanted == "bf16" else torch.float32}
+
+
+def test_a_compiled_network_in_the_scripts_own_autocast_is_seen(
+    watching: Callable[..., Any],
+) -> None:
+    watch, model = watching("fp32"), compiled([], in_place=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(torch.ones(6, 4))
+    assert watch.said()["computes"] == "bfloat16"
 
 
 @pytest.mark.slow

@@ -26,12 +26,13 @@ class Watch:
     """What the modules of the first training steps show, until `end`.
 
     wanted: fp32, bf16, fp16, or None: as it comes. module: torch.nn.Module. outputs: dtypes that
-    layers with weights have returned. batches: what a step takes.
+    layers with weights have returned, and of a compiled network that of autocast, as its layers are
+    not seen. cast: networks that have got autocast. batches: what a step takes.
     """
 
     def __init__(self, wanted, module):
         self.wanted, self.module, self.call = wanted, module, module.__call__
-        self.outputs, self.depth, self.batches = set(), 0, Batches()
+        self.outputs, self.cast, self.depth, self.batches = set(), set(), 0, Batches()
         watch = self
 
         @functools.wraps(self.call)
@@ -48,8 +49,13 @@ class Watch:
             self.batches.see(torch, module, arguments, keywords, not self.depth)
         if trains and not self.depth and next(module.parameters(), None) is not None:
             self.wrap(torch, module)
-        if trains and is_compiled(module):  # the compiler would stumble over `called`
-            self.module.__call__ = self.call
+        if trains and is_compiled(module):
+            self.module.__call__ = self.call  # the compiler would stumble over `called`
+            kind = next((weight.device.type for weight in module.parameters()), "cpu")
+            if module in self.cast:
+                self.outputs.add("bfloat16")
+            elif torch.is_autocast_enabled(kind):
+                self.outputs.add(str(torch.get_autocast_dtype(kind)).partition(".")[2])
         self.depth += 1
         try:
             found = self.call(module, *arguments, **keywords)
@@ -65,8 +71,10 @@ class Watch:
 
         Not in float16: the loop would need a GradScaler, whose time is a part of a step.
         """
-        if framework() or self.wanted != "bf16" or "forward" in vars(module):
+        own = "forward" in vars(module) and not hasattr(module, "_orig_mod")
+        if framework() or self.wanted != "bf16" or own or module in self.cast:
             return
+        self.cast.add(module)
         kind, forward = next(module.parameters()).device.type, module.forward
 
         @functools.wraps(forward)
