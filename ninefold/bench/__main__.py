@@ -20,6 +20,7 @@ from ninefold.bench.contestant import Command, folder_name
 from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
+from ninefold.bench.price import Price
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
 from ninefold.bench.trial import Trial
@@ -151,6 +152,19 @@ def parser() -> Parser:
         "on a CPU (ddp), by examples a second; with --precisions each in each",
     )
     add(
+        "--price",
+        type=positive,
+        metavar="N",
+        help="money for an hour of a GPU, or of this machine if it has none: say what steps cost",
+    )
+    add(
+        "--steps",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="how many steps --price is told for (1000)",
+    )
+    add(
         "--revisions",
         nargs=2,
         metavar=("BASE", "HEAD"),
@@ -278,6 +292,7 @@ EXCLUDED = {
     "score": ("max_slowdown", "markdown", "whole", "try", "step", "apart"),
     "whole": ("try", "step", "apart"),
     "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
+    "price": ("score", "whole", "try", "twice"),
     **dict.fromkeys(("precisions", "strategies"), ("score", "whole", "try", "name", "revisions")),
     "twice": (
         *("score", "whole", "try", "precisions", "strategies", "revisions", "name", "step"),
@@ -359,6 +374,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
             "--max-slowdown", len(commands), "commands were given; it takes two; give these"
         )
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
+    found.price = asked.price and Price(asked.price, asked.steps)
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):

@@ -50,7 +50,7 @@ ORDINARY = 0.5  # share of a process's steps from which on what marks them is pa
 SEEN = 8  # steps by which that is judged, at least
 MARKS = (
     *("an evaluation", "a new pass over a loader", "torch.save", "another optimizer"),
-    "a block without gradients",
+    *("a block without gradients", "a step that a GradScaler skipped"),
 )
 
 

@@ -31,6 +31,7 @@ from ninefold.bench.contestant import (
 )
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
+from ninefold.bench.price import Price
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
@@ -87,7 +88,7 @@ class Found:
     which other programs computed on a command's GPU. said: what each rank of a command said after
     its first step. examples: how many times as many a command's step takes as one of the first;
     empty: as many, or not asked. helps: of `--try`, what is said, and as data. looks: the share of
-    the time at each look, by rounds.
+    the time at each look, by rounds. price: of an hour, and the steps that it is told for.
     """
 
     commands: Sequence[Command]
@@ -114,6 +115,7 @@ class Found:
     said: dict[str, Sequence[Hello]] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
+    price: Price | None = None
     helps: Helps | None = None
 
     @property

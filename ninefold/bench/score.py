@@ -21,6 +21,7 @@ SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
 LEVEL = 0.05 / len(SEEDS)  # of each look
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
+LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
 
 
@@ -104,9 +105,10 @@ def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
         score = float(said or "")
     except ValueError:
         score = math.nan
-    if not math.isfinite(score):
+    if not abs(score) <= LARGEST:
         raise command.failure(
-            f"its score is {said}; the last match of {pattern.pattern} has to be a number; "
+            f"its score is {said}; the last match of {pattern.pattern} has to be a number of at "
+            f"most {LARGEST:g}; "
             f"correct the pattern, see {log}"
         )
     return score

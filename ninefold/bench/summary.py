@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench import precisions, strategies
+from ninefold.bench import precisions, price, strategies
 from ninefold.bench.engine import IN_CPU, Found, Helps
 from ninefold.bench.gate import rounds_needed
 from ninefold.bench.same import same
@@ -17,6 +17,7 @@ from ninefold.bench.same import sentences as sentences_of_same
 from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
 from ninefold.report.numbers import counted
+from ninefold.report.render.tables import code, plain
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 from ninefold.tournament.budget import LEAST_ROUNDS
 from ninefold.tournament.times import Times, clause, compared, content, disturbed, interval, shown
@@ -160,6 +161,8 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
+    if found.price is not None:
+        yield from price.sentences(found.times("time"), found.told, found.price)
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, same(found.commands, found.weights))
     yield from () if found.helps is None else found.helps.notes
@@ -247,9 +250,10 @@ def markdown(found: Found, verdict: str | None) -> str:
     times = found.times()
     mark = {"passes": "✅ ", "fails": "❌ ", "undecided": "❔ "}.get(verdict or "", "")
     header, *rows = (row[:-1] for row in table(found, times))
-    lines = [f"| {' | '.join(row)} |" for row in [header, ("---",) * len(header), *rows]]
+    of_rows = [tuple(map(plain, row)) for row in (header, *rows)]
+    lines = [f"| {' | '.join(r)} |" for r in (of_rows[0], ("---",) * len(header), *of_rows[1:])]
     more = "\n".join(f"- {line}" for line in conditions(found, times))
-    commands = "\n".join(f"- {c.name}: `{c.text}`" for c in found.commands)
+    commands = "\n".join(f"- {plain(c.name)}: {code(c.text)}" for c in found.commands)
     said = " ".join(first_lines(found, times))
     return (
         f"{MARK}\n{mark}{said}\n\n" + "\n".join(lines) + "\n\n<details>"
@@ -262,6 +266,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     times, allowed = found.times(), found.allowed
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     apart = same(found.commands, found.weights).others
+    cost = price.costs(found.times("time"), found.told, found.price) if found.price else {}
     return {
         "version": VERSION,
         "sentence": " ".join(first_lines(found, times)),
@@ -275,6 +280,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "examples": found.examples.get(name),
                 "seconds": seconds.get(name),
                 "cpu_seconds": cpu.get(name),
+                "cost": vars(cost[name]) if name in cost else None,
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
                 "apart": apart[name]._asdict() if name in apart else None,

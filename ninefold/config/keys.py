@@ -257,6 +257,9 @@ class ReportKeys(Section, kw_only=True):
     target: float | None = None
     """Score for the time to target, of a share from 0 to 1; null: that of none-fp32 less the
     margin."""
+    price: Positive | None = None
+    """Price of an hour of a GPU, or of a host without one, to tell what an epoch costs; null: it
+    is not told."""
 
 
 class SweepKeys(Section, kw_only=True):

@@ -49,11 +49,12 @@ def test_scores_that_commands_print_decide(shell: Shell, better: str, code: int,
     [
         (("echo loss: 1", "echo loss: 1"), "it has no {seed}; runs of one seed show nothing"),
         (("echo loss: nan {seed}", "echo {seed}"), "its score is "),
+        (("echo loss: 1e308 {seed}", "echo {seed}"), "its score is 1e308; "),
     ],
 )
 def test_a_score_that_is_none_is_an_error(
     shell: Shell, commands: tuple[str, str], words: str
 ) -> None:
-    options = ("--score=loss: ([0-9.na]+)", "--better=less", "--margin=0.01")
+    options = ("--score=loss: ([0-9.nae]+)", "--better=less", "--margin=0.01")
     done = shell.run("-m", "ninefold", "bench", *options, *commands, code=2)
     assert words in done.stderr

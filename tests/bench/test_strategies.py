@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,10 @@ import pytest
 import torch
 
 from ninefold.bench import summary
-from ninefold.bench.contestant import INJECT, Command, Hello, raised
+from ninefold.bench.contestant import Command, Hello, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
+from ninefold.bench.price import Price
 from ninefold.bench.same import same
 from ninefold.bench.strategies import (
     LAUNCHER,
@@ -232,6 +232,28 @@ def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> Non
     assert "It is another batch size: the learning rate may have to change." in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("on_gpu", "ddp", "last"),
+    [(True, 0.00222, "ddp is the fastest, and none the cheapest."), (False, 0.00111, "")],
+)
+def test_a_price_is_paid_for_each_gpu_and_the_cheapest_is_named_where_it_is_not_the_fastest(
+    on_gpu: bool, ddp: float, last: str
+) -> None:
+    found = simulated(0.16, 2.0)
+    found.price = Price(hour=0.5, steps=100)
+    for name, world in (("none", 1), ("ddp", 2)):
+        found.told[name] = {"world": world, "cuda": on_gpu}
+    data = summary.data(found, 0, None)["commands"]
+    assert data[0]["cost"]["money"] == pytest.approx(100 * 0.1 / 3600 * 0.5, rel=0.01)
+    assert data[1]["cost"]["money"] == pytest.approx(ddp, rel=0.01)
+    assert data[1]["cost"]["low"] < data[1]["cost"]["money"] < data[1]["cost"]["high"]
+    lines = [*summary.conditions(found, found.times())]
+    per = "a GPU" if on_gpu else "this machine"
+    (said,) = [line for line in lines if line.startswith(f"At 0.5 for an hour of {per}, 100 steps")]
+    assert " cost 0.00139 in none, " in said
+    assert (last in lines) == bool(last)
+
+
 def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
     found = simulated(0.08, 1.0)
     (pair,) = found.times().pairs
@@ -259,18 +281,10 @@ def test_of_torchrun_the_exception_of_the_script_is_told_with_its_line(tmp_path:
     assert raised(log, tmp_path) is None
 
 
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """What sees the networks of a command, in this process."""
-    monkeypatch.syspath_prepend(INJECT)
-    made = import_module("ninefold_bench_precision").Watch(None, torch.nn.Module)
-    yield made
-    made.end()
-    for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
-        del sys.modules[name]
-
-
-def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(watch: Any) -> None:
+def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(
+    watching: Callable[..., Any],
+) -> None:
+    watch = watching(None)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     update, call = torch.amp.GradScaler.update, watch.call
     model(torch.ones(5, 4))
@@ -291,7 +305,8 @@ def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(watch: Any) -
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_calls_of_a_compiled_network_add_up(watch: Any, in_place: bool) -> None:
+def test_calls_of_a_compiled_network_add_up(watching: Callable[..., Any], in_place: bool) -> None:
+    watch = watching(None)
     model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
     if in_place:
         model.compile(backend="eager")

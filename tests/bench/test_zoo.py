@@ -43,6 +43,7 @@ def test_a_script_takes_turns_with_a_copy_of_itself(shell: Shell, kind: str) -> 
     assert bool(told["restarts"]) == (kind == "restarting")
     marks = {"evaluating": {"an evaluation"}, "workers": {"a new pass over a loader"}}
     marks |= {each: {"a block without gradients"} for each in ("no-grad", "inference")}
+    marks["scaler"] = {"a step that a GradScaler skipped"}
     assert marks.get(kind, set()) <= {*told["not_counted"]}
     if kind == "averaging":  # in each step
         assert told["not_counted"].get("a block without gradients", {"steps": 0})["steps"] < 20
@@ -66,7 +67,7 @@ def test_a_script_computes_the_same_bits_in_turns(shell: Shell, kind: str) -> No
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("twenty", "it ends after 19 steps; a slice takes "),
+        ("twenty", "it ends after 19 steps; a turn takes "),
         ("no-optimizer", "torch was imported and no Optimizer.step was called; name its step"),
     ],
 )

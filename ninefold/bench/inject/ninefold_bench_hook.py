@@ -432,6 +432,17 @@ def mark_what_is_no_step():
 
         owner.__enter__, owner.__exit__ = begin, end
 
+    scaled = torch.amp.GradScaler.step
+
+    @functools.wraps(scaled)
+    def step_of_scaler(scaler, *arguments, **keywords):
+        stamps, count = STEPS.stamps, len(STEPS.stamps)
+        found = scaled(scaler, *arguments, **keywords)
+        if scaler.is_enabled() and STEPS.stamps is stamps and len(stamps) == count:
+            STEPS.mark("a step that a GradScaler skipped")
+        return found
+
+    torch.amp.GradScaler.step = step_of_scaler
     around(torch.no_grad)
     around(torch.inference_mode)
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)

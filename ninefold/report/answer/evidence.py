@@ -13,7 +13,13 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
+from ninefold.report.stats.measures import (
+    SECONDS,
+    Measure,
+    of_score,
+    paid_devices,
+    to_target,
+)
 from ninefold.report.stats.numerics import OTHER
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
@@ -57,6 +63,7 @@ class Evidence:
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, open; safe if not scored.
     target: the score to time the way to, None where nothing gives one.
+    price: of an hour of a GPU, or of a host without one; None: not told.
     """
 
     group: Group
@@ -78,6 +85,7 @@ class Evidence:
     comparison: Comparison
     safe: Mapping[Cell, str]
     target: float | None
+    price: float | None = None
 
     @property
     def timed(self) -> bool:
@@ -110,6 +118,20 @@ class Evidence:
         if self.target is None:
             return None
         return to_target(self.target, self.points, self.group.scoring)
+
+    @property
+    def cheaper(self) -> tuple[Cell, Cell] | None:
+        """The fastest cell, and one that costs less: shown only where GPUs are paid by number."""
+        means = {cell: fmean(of.values()) for cell, of in self.seconds.items() if of}
+        paid = {cell: max(map(paid_devices, self.group.completed(cell))) for cell in means}
+        if self.price is None or len(means) < 2:
+            return None
+        fastest = min(means, key=lambda cell: means[cell])
+        cheapest = min(means, key=lambda cell: means[cell] * paid[cell])
+        speed = self.speedup(fastest, cheapest) if fastest != cheapest else None
+        if speed is None or speed.high is None or speed.verdict != "faster":
+            return None
+        return (fastest, cheapest) if speed.high < paid[fastest] / paid[cheapest] else None
 
     def label(self, cell: Cell) -> str:
         """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
@@ -225,7 +247,7 @@ def gather_evidence(
 ) -> Evidence:
     """Return the evidence of a group; the margins are in its study's record."""
     folders, cells = {run.folder for run in group.runs}, group.cells
-    settings, target = _settings(sweep, group.scoring)
+    settings, target, price = _settings(sweep, group.scoring)
     no_op_of = _no_op_of(group)
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
@@ -263,6 +285,7 @@ def gather_evidence(
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
         target=target,
+        price=price,
     )
 
 
@@ -339,8 +362,8 @@ def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:
     return {**found, PLAIN: "safe"} if group.completed(PLAIN) else found
 
 
-def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None]:
-    """Return the settings of a sweep, and defaults for those that cannot be read.
+def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None, float | None]:
+    """Return the settings of a sweep, and defaults for those that cannot be read; target and price.
 
     Without a margin of the study, it is that of the task's score.
     """
@@ -360,4 +383,5 @@ def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None]
         better=score.better,
     )
     target = between("target", *((0, 1) if share else (-math.inf, math.inf)))
-    return settings, None if target is None else score.scale * target
+    scaled = None if target is None else score.scale * target
+    return settings, scaled, between("price", 0, math.inf)

@@ -35,10 +35,10 @@ def console_text(report: Report, page: Path) -> str:
         caveats.append(f"{counted(more, 'more caveat')} in the report")
     below += caveats
     if answer.train:
-        below.append(f"train with it: {answer.train}")
+        below.append(f"train with it: {one_line(answer.train)}")
     elif answer.surer:
         takes = answer.surer.takes and f" ({answer.surer.takes})"
-        below.append(f"to be surer{takes}: {answer.surer.command}")
+        below.append(f"to be surer{takes}: {one_line(answer.surer.command)}")
     below += [f"report {page}", _closing(report)]
     if answer.by_value:
         table = table_of_answer(answer.by_value)

@@ -1,0 +1,71 @@
+"""What steps cost in money: `--price`, of an hour of a GPU, or of a machine without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ninefold.stats.verdicts import UNDECIDED
+from ninefold.tournament.times import Times
+
+HOUR = 3600.0  # seconds
+Told = Mapping[str, Mapping[str, Any]]  # what the hook said of each command
+
+
+class Price(NamedTuple):
+    """Of an hour of a GPU, or of a machine without one, and the steps that it is told for."""
+
+    hour: float
+    steps: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Money for so many steps of a command. low, high: by the interval of its speedup."""
+
+    money: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        between = "" if self.low is None else f" ({self.low:.3g} to {self.high:.3g})"
+        return f"{self.money:.3g}{between}"
+
+
+def costs(times: Times, told: Told, price: Price) -> dict[str, Cost]:
+    """What steps of each command cost, for as many examples as those of the first one take.
+
+    The first one's is that of its mean step; the others' follow from their speedups over it.
+    """
+    base = times.baseline
+    if base not in times.seconds:
+        return {}
+    one = price.hour / HOUR * price.steps * times.seconds[base]
+    made = {base: Cost(one * devices(told[base]))}
+    for pair in times.against_baseline:
+        if pair.speedup and pair.low and pair.high:
+            money = one * devices(told[name := str(pair.second)])
+            made[name] = Cost(money / pair.speedup, money / pair.high, money / pair.low)
+    return made
+
+
+def devices(said: Mapping[str, Any]) -> int:
+    """Count the GPUs that a command takes, one for each process; 1 where all share the CPU."""
+    return (said.get("world") or 1) if said.get("cuda") else 1
+
+
+def sentences(times: Times, told: Told, price: Price) -> Iterator[str]:
+    """What the steps cost; and which command is the cheapest, where that is not the fastest."""
+    known = costs(times, told, price)
+    if not known:
+        return
+    each = ", ".join(f"{cost} in {name}" for name, cost in known.items())
+    per = "a GPU" if any(told[name].get("cuda") for name in known) else "this machine"
+    yield f"At {price.hour:g} for an hour of {per}, {price.steps:,} steps cost {each}."
+    cheapest, best = min(known, key=lambda name: known[name].money), times.best
+    pair = times.pair(best, cheapest)
+    if best is None or not times.settled or pair is None or pair.verdict in UNDECIDED:
+        return
+    if pair.low and pair.low * devices(told[best]) / devices(told[cheapest]) > 1:
+        yield f"{best} is the fastest, and {cheapest} the cheapest."
