@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch.distributed import DistBackendError
 
+from ninefold.engine.amp import Amp
 from ninefold.errors import (
     KINDS,
     ConfigError,
@@ -182,6 +183,18 @@ def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(tmp
     assert isinstance(failure, ResourceError)
     assert failure.field == "memory"
     assert f"{told}; " in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "do"), [("bfloat16", "leave that out"), ("float32", "please report it")]
+)
+def test_what_torch_cannot_do_under_autocast_names_the_precision(tmp_path, dtype, do):
+    with pytest.raises(RuntimeError) as raised:
+        Amp(dtype).wrap(torch.nn.Linear(3, 4))(torch.zeros(2, 5))
+    frames = raised.value.__traceback__
+    assert frames is not None
+    error = raised.value.with_traceback(frames.tb_next)  # without this line, which is a user's
+    assert do in str(failure_of(Raised(error, tmp_path, 0)))
 
 
 def test_each_kind_of_failure_has_its_documented_exit_code():

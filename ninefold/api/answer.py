@@ -174,7 +174,7 @@ class Answer:
         said += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
         said += [f"control: {self._control}"] * bool(self._control)
         said += [f"caveat: {caveat}" for caveat in self.caveats]
-        said += [f"{name}: {command}" for name, command in self._commands]
+        said += [f"{name}: {one_line(command)}" for name, command in self._commands]
         return "\n".join([*said, f"report: {reports.place(self.folder)}"])
 
     def _repr_html_(self) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from PIL import Image
 
 from ninefold.api.capsule import load
+from ninefold.api.collated import CollatedItems, CollatedRows, Collating
 from ninefold.dataset import Examples, Split
 from ninefold.dataset.items import Items, raised
 from ninefold.dataset.layout import as_it_is
@@ -17,7 +19,8 @@ from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
 from ninefold.tree import Tree, leaves
 
-if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
+if TYPE_CHECKING:  # they import torch, which the checks before the start do not need
+    from ninefold.dataset.item_loader import ItemReader
     from ninefold.engine.batches import Preparation
 
 
@@ -54,10 +57,31 @@ class CallersDataset(Mapped):
     whole: bool = False
 
     def load(self, split: Split) -> Examples:
-        data = self._data(split)
+        data, limit = self._data(split), self.limit_of(split)
+        if isinstance(data, Collating):
+            none = np.empty((len(data), 0), np.float32)
+            reader = partial(self._loaders[0].read, split) if self._loaders else None
+            return Examples(CollatedRows(self._collated(split)), none, reader=reader).first(limit)
         if self.whole or not isinstance(data, Pair):
             return super().load(split)
-        return Examples(data.inputs, data.targets).first(self.limit_of(split))
+        return Examples(data.inputs, data.targets).first(limit)
+
+    def prepare(self) -> None:
+        """As Mapped does; of a split with a collate_fn, collate two items."""
+        collating = [split for split in self.splits if isinstance(self._data(split), Collating)]
+        if collating and self.cache is not None:
+            raise ConfigError(
+                "dataset.cache",
+                self.cache,
+                "a collate_fn returns no arrays to keep; a dataset without one has some; leave it "
+                "out, or keep items in the dataset",
+            )
+        for split in collating:
+            two = CollatedRows(self._collated(split)).read(np.arange(2) % len(self._data(split)))
+            if not self.whole:
+                two.pair()
+        if not collating:
+            super().prepare()
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         if not isinstance(self._data("train"), Pair):
@@ -65,6 +89,9 @@ class CallersDataset(Mapped):
 
     def item_shape(self) -> Tree:
         """As the first training item has it: channels are not moved."""
+        if isinstance(self._data("train"), Collating):  # as many numbers as one has alone
+            one = CollatedRows(self._collated("train")).read(np.zeros(1, np.int64))
+            return [one.nbytes // 4]
         items = self._items("train")
         inputs = items.returned_input()
         if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
@@ -96,7 +123,7 @@ class CallersDataset(Mapped):
                     "what a dataset object returns is not changed; only a dataset of ninefold's "
                     "own is; do it in the dataset",
                 )
-        return AsItIs(layout)
+        return AsItIs(layout, self.whole)
 
     def _items(self, split: Split, whole: bool = False) -> Items:
         return super()._items(split, self.whole)
@@ -104,7 +131,16 @@ class CallersDataset(Mapped):
     def _node(self, split: Split) -> dict[str, Any]:
         """What errors call the data by: its class, in place of one that a configuration names."""
         built = self._built.get(split)
+        built = built.data if isinstance(built, Collating) else built
         return {"_target_": "arrays" if isinstance(built, Pair) else type(built).__name__}
+
+    def _collated(self, split: Split) -> CollatedItems:
+        data = self._data(split)
+        return CollatedItems(data, f"dataset.{split}", self._node(split)["_target_"])
+
+    def _to_read(self, split: Split) -> ItemReader:
+        collating = isinstance(self._data(split), Collating)
+        return self._collated(split) if collating else self._items(split)
 
     def _data(self, split: Split) -> Any:
         """The caller's data of a split, read from the file of objects once."""

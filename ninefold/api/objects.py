@@ -22,6 +22,7 @@ from torch.utils.data import (
 )
 
 from ninefold.api import FILE, NOTES, OPTIONS, capsule
+from ninefold.api.collated import Collating
 from ninefold.api.data import Pair
 from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError
@@ -81,7 +82,8 @@ class Objects:
         named = {**file, "name": self.names[group]}
         if group == "model":
             net = {"_target_": f"{PARTS}network", **named}
-            return {"net": net, "input_size": None, "memory_format": "contiguous_format"}
+            layout = "contiguous_format"
+            return {"net": net, "input_size": None, "output": None, "memory_format": layout}
         if group == "dataset":
             return {**DATASET, **file, "whole": self.parts["forward"] is not None}
         if group == "task":
@@ -103,6 +105,8 @@ def gather(
     notes: list[str] = []
     train, loader = _dataset("dataset", dataset, notes)
     tested = None if test is None else _dataset("test", test, notes)[0]
+    if isinstance(train, Collating) and not isinstance(tested, Collating | None):
+        tested = Collating(tested, train.collate)
     _require_model(model)
     if isinstance(model, nn.Module):
         notes.append("The weights of the network that was given are the first ones of every run.")
@@ -124,7 +128,9 @@ def gather(
     }
     names = {"model": name_of(model), "dataset": _name_of_data(dataset)}
     names["task"] = name_of(loss if forward is None else forward)
-    if not isinstance(optimizer, str):
+    if isinstance(optimizer, str):
+        _require_named(optimizer)
+    else:
         _require_optimizer(optimizer)
         parts["optimizer"], names["optimizer"] = optimizer, name_of(optimizer)
     return Objects(
@@ -137,6 +143,20 @@ def gather(
 
 
 def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
+    if forward is None and loss is None:
+        raise ConfigError(
+            "loss",
+            "None",
+            "there is no forward= that returns it; one of the two is needed; pass "
+            "forward=lambda model, batch: model(**batch).loss, or of a LightningModule "
+            "model.training_step(batch, 0)",
+        )
+    if forward is None and isinstance(loss, type):
+        raise ConfigError(
+            "loss",
+            loss.__name__,
+            f"it is a class; loss(output, target) is allowed; pass {loss.__name__}()",
+        )
     if forward is None:
         _require_callable("loss", loss, "loss(output, target)")
     elif loss is not None:
@@ -221,6 +241,17 @@ def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that")
         )
 
 
+def _require_named(optimizer: str) -> None:
+    if not option_files("optimizer", optimizer):
+        known = next((n for n in dir(torch.optim) if n.lower() == optimizer.lower()), "SGD")
+        raise ConfigError(
+            "optimizer",
+            optimizer,
+            "there is no such option; adamw, sgd, or a function of parameters is allowed; pass "
+            f"lambda parameters: torch.optim.{known}(parameters, lr=...)",
+        )
+
+
 def _require_optimizer(optimizer: Any) -> None:
     if isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(
@@ -248,13 +279,17 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
     if isinstance(data, DataLoader):
         found = _dataset(name, data.dataset, notes)[0]
         _require_plain(name, data)
+        if data.collate_fn is not default_collate:
+            found = Collating(data.dataset, data.collate_fn)
         if name == "test":
-            notes.append("Of the DataLoader given as test, the dataset is used: all of it.")
+            notes.append(
+                "Of the DataLoader given as test, all of the dataset is used, and its collate_fn."
+            )
             return found, {}
         notes.append(
-            "Of the DataLoader given as dataset, dataset, batch_size, num_workers and pin_memory "
-            "are used: each epoch is shuffled by the seed, alike in all configurations, and its "
-            "last incomplete batch is dropped."
+            "Of the DataLoader given as dataset, dataset, batch_size, collate_fn, num_workers and "
+            "pin_memory are used: each epoch is shuffled by the seed, alike in all "
+            "configurations, and its last incomplete batch is dropped."
         )
         pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU
         return found, {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
@@ -269,8 +304,9 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             name,
             type(data).__name__,
             "it cannot be shuffled by a seed; a dataset with __len__ and __getitem__, a pair of "
-            "arrays, or a function that returns one is allowed; give items by number, or compare "
-            "your script as it is: ninefold bench --precisions fp32,bf16",
+            "arrays, or a function that returns one is allowed; give its items as a list, if they "
+            "fit into memory, or compare your script as it is: ninefold bench --precisions "
+            "fp32,bf16",
         )
     return data, {}
 
@@ -279,15 +315,10 @@ def _require_plain(name: str, loader: Any) -> None:
     """Raise ConfigError if a DataLoader has a part of its own, which no cell would use."""
     for part, plain, instead in (
         (
-            "collate_fn",
-            loader.collate_fn is default_collate,
-            "it is not called; give the dataset, items padded to one shape, which forward= may "
-            "cut; or compare your script as it is: ninefold bench --precisions fp32,bf16",
-        ),
-        (
             "batch_sampler",
             loader.batch_size is not None,
-            "each epoch is shuffled by the seed; give the dataset, and batch_size",
+            "each epoch is shuffled by the seed; give the dataset, and batch_size, or compare "
+            "your script as it is: ninefold bench --precisions fp32,bf16",
         ),
         (
             "sampler",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ninefold.api.capsule import load
+from ninefold.api.collated import Collated
 from ninefold.dataset.arrays import Rows
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
@@ -42,6 +43,12 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
             f"it returns an object of type {type(found).__name__}; a torch.nn.Module is needed; "
             "return the network",
         )
+    if any(weight.dtype == torch.float64 for weight in found.parameters()):
+        raise ConfigError(
+            "model",
+            name,
+            "its weights are float64; float32 is allowed, which inputs become; call .float() on it",
+        )
     return found if forward is None else WithForward(found, forward)
 
 
@@ -56,7 +63,7 @@ class WithForward(nn.Module):
         self.model, self.function = model, function
 
     def forward(self, batch: Any) -> Tensor:
-        loss = self.function(self.model, batch)
+        loss = self.function(self.model, batch.value if isinstance(batch, Collated) else batch)
         if not isinstance(loss, Tensor):
             raise ConfigError(
                 "forward",
@@ -136,7 +143,12 @@ class CallersTask(nn.Module):
 
 def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> Any:
     """What the caller's function `name`, one of the objects, makes of the trained parameters."""
-    return load(file, sha256, "optimizer")(parameters)
+    make = load(file, sha256, "optimizer")
+    try:
+        return make(parameters)
+    except Exception as error:
+        wrong = "the function that makes it fails; " + located(error)
+        raise ConfigError("optimizer", name, f"{wrong}; correct it there") from error
 
 
 @dataclass(frozen=True)
@@ -144,9 +156,11 @@ class AsItIs:
     """A `Preparation` without scaling and augmentation; an input alone is its own target.
 
     memory_format: that images [n, c, h, w] get. Targets of int16, masks, become int64.
+    whole: whether a `forward` takes what a collate_fn returns.
     """
 
     memory_format: torch.memory_format
+    whole: bool = False
 
     def draws(
         self, seed: int, epoch: int, rows: Rows, shape: Tree, device: torch.device
@@ -154,6 +168,8 @@ class AsItIs:
         return itertools.repeat(None, len(rows))
 
     def __call__(self, inputs: Tree, targets: Tree, draw: None) -> tuple[Tree, Tree]:
+        if isinstance(inputs, Collated):
+            inputs, targets = (inputs, inputs) if self.whole else inputs.pair()
         if isinstance(inputs, Tensor) and inputs.ndim == 4:
             inputs = inputs.contiguous(memory_format=self.memory_format)
         if isinstance(targets, Tensor) and targets.shape[1:] == (0,):  # items without one

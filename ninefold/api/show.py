@@ -31,7 +31,15 @@ ARGUMENTS = [
         (r"lower optimizer\.lr", "lower the learning rate (optimizer=)"),
         (r"choose a wider amp\.dtype", "pass another amp"),
         (r"set on_nonfinite=skip", "pass overrides=['on_nonfinite=skip']"),
-        (r"set model\.output to the key or index of the prediction in it", "use forward="),
+        (
+            r"set model\.output to the key or index of the prediction in it",
+            'pass loss=lambda output, target: loss(output["logits"], target), or forward=',
+        ),
+        (r"set it to true\b", "pass overrides=['parallel.find_unused_parameters=true']"),
+        (
+            r"set dataset\.keys to the places of input and target, as \[0,1\]",
+            "pass overrides=['dataset.keys=[0,1]'], the places of input and target",
+        ),
         (r",? or (choose another|set) [^;]*$", ""),
         (r"choose another [^;]*$", "correct it"),
     )

@@ -22,7 +22,7 @@ from contextlib import suppress
 from logging import FileHandler
 from multiprocessing import connection, util
 from multiprocessing.process import BaseProcess
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -31,8 +31,8 @@ from torch.utils.data._utils import signal_handling
 
 from ninefold import signals
 from ninefold.dataset.arrays import Rows, Split
-from ninefold.dataset.items import Items, raised
-from ninefold.dataset.loader import AHEAD
+from ninefold.dataset.items import raised
+from ninefold.dataset.loader import AHEAD, as_tensor
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 from ninefold.streams import flush_stdout
 
@@ -51,13 +51,20 @@ class InWorker(Exception):
         return f"in a worker process\n\n{self.args[0]}"
 
 
+class ItemReader(Protocol):
+    """The items of a split, as `Items` has them."""
+
+    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[Any]:
+        """What a batch has of these items: arrays, or what has `share_memory_` itself."""
+
+
 class ItemBatches(Dataset[Any]):
     """What DataLoader's workers have: batches of items, indexed by `Index`."""
 
-    def __init__(self, items: Callable[[Split], Items]) -> None:
+    def __init__(self, items: Callable[[Split], ItemReader]) -> None:
         """items: builds the items of a split."""
         self._build = items
-        self._items: dict[str, Items] = {}
+        self._items: dict[str, ItemReader] = {}
         self._parent = os.getpid()
 
     def begin(self, worker: int) -> None:
@@ -99,7 +106,7 @@ class ItemLoader:
     ends.
     """
 
-    def __init__(self, items: Callable[[Split], Items], workers: int, patience: float) -> None:
+    def __init__(self, items: Callable[[Split], ItemReader], workers: int, patience: float) -> None:
         """Fork the workers. Called by the main thread, as the kernel ends them with the thread that
         forked them, and before threads are started that may hold a lock while they are forked.
 
@@ -217,13 +224,13 @@ class ItemLoader:
         )
 
 
-def shared(array: Any) -> Tensor:
-    """`array` in shared memory, where DataLoader would move it in a thread that prints its error
-    and sends nothing. Raises ResourceError.
+def shared(array: Any) -> Any:
+    """`array` as a tensor in shared memory. Raises ResourceError.
+
+    DataLoader would move it in a thread that prints its error and sends nothing.
     """
     try:
-        moved: Tensor = torch.from_numpy(array).share_memory_()
-        return moved
+        return as_tensor(array).share_memory_()
     except RuntimeError as error:
         with suppress(OSError):  # torch leaves the file, `... for file </NAME>: ...`
             os.unlink("/dev/shm" + str(error).partition("<")[2].partition(">")[0])

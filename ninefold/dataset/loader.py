@@ -7,7 +7,9 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,7 +84,7 @@ def gathered(
     """
 
     def read(rows: Rows) -> list[Tensor]:
-        tensors = [torch.from_numpy(array[rows]) for array in arrays]
+        tensors = [as_tensor(array[rows]) for array in arrays]
         return [tensor.pin_memory() for tensor in tensors] if pinned else tensors
 
     if not workers:
@@ -107,3 +109,8 @@ def gathered(
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def as_tensor(values: Any) -> Any:
+    """An array as a tensor of the same memory; other values as they are."""
+    return torch.from_numpy(values) if isinstance(values, np.ndarray) else values

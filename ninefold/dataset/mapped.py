@@ -22,7 +22,7 @@ from ninefold.errors import ConfigError, DataError, users_frame
 from ninefold.tree import Tree
 
 if TYPE_CHECKING:  # it imports torch, which the checks before the start do not need
-    from ninefold.dataset.item_loader import ItemLoader
+    from ninefold.dataset.item_loader import ItemLoader, ItemReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Mapped(Dataset):
             self._data(split)
         from ninefold.dataset.item_loader import ItemLoader  # it imports torch
 
-        self._loaders.append(ItemLoader(lambda split: self._items(split), count, patience))
+        self._loaders.append(ItemLoader(self._to_read, count, patience))
 
     def load(self, split: Split) -> Examples:
         columns, names = self._items(split).columns(), tuple(self.class_names or ())
@@ -138,6 +138,10 @@ class Mapped(Dataset):
             f"dataset.{split}", target, numbers, self.keys, whole, self.OF_MAPPINGS, shape
         )
         return Items(data, layout)
+
+    def _to_read(self, split: Split) -> ItemReader:
+        """What worker processes read batches of a split from."""
+        return self._items(split)
 
     def _data(self, split: Split) -> Any:
         """The object of the user's class for a split."""

@@ -25,6 +25,8 @@ from ninefold.exits import bug
 from ninefold.secrets import redact
 from ninefold.streams import OutputClosed, no_reader
 
+AUTOCAST = os.path.join("ninefold", "engine", "amp.py")  # whose autocast calls the network
+
 
 @dataclass(frozen=True)
 class Raised:
@@ -234,6 +236,9 @@ def _of_code(raised: Raised) -> Failure:
     what, line = raised.what, raised.line
     if raised.rank is not None:
         do = "please report it" if line is None else "correct it there"
+        frames = traceback.walk_tb(raised.error.__traceback__)
+        if line is None and any(f.f_code.co_filename.endswith(AUTOCAST) for f, _ in frames):
+            do = "it fails in this precision: leave that out, or the operation"
         return Failure("rank", raised.rank, f"{what}; {raised.details}; {do}")
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")

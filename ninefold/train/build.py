@@ -68,6 +68,7 @@ from ninefold.train.optimizer import (
     UNFUSED,
     fits_fused,
     name_parameters,
+    needs_closure,
     parameter_groups,
     require_options,
     require_same_groups,
@@ -491,6 +492,14 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
             option_name("optimizer", job.choices, job),
             f"it returns an object of type {type(optimizer).__name__}; a torch.optim.Optimizer is "
             "needed; return one, or time a step of several with ninefold.time_steps",
+        )
+    if needs_closure(optimizer):
+        raise ConfigError(
+            "optimizer",
+            type(optimizer).__name__,
+            "its step needs a closure, which computes the loss again; one step for each batch is "
+            "taken; choose another, or time your own loop with ninefold.time_steps or ninefold "
+            "bench",
         )
     name_parameters(optimizer, model)
     require_options(own, optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -28,6 +29,12 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
 def fits_fused(model: nn.Module) -> bool:
     """Return whether torch's fused optimizers take the trained parameters: no complex ones."""
     return all(parameter.is_floating_point() for parameter in trained_parameters(model))
+
+
+def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a step takes a function that computes the loss again, as LBFGS's does."""
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def parameter_groups(model: nn.Module, groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

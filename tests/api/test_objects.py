@@ -21,9 +21,11 @@ from torch.utils.data import (
 )
 
 import ninefold
+from ninefold.api import FILE, parts
 from ninefold.api.objects import gather
 from ninefold.config.untrusted import allowed
-from ninefold.errors import Failure
+from ninefold.errors import ConfigError, Failure
+from ninefold.files import sha256_of
 
 X, Y = torch.randn(20, 4), torch.randint(0, 3, (20,))
 LOSS = nn.functional.cross_entropy
@@ -68,15 +70,11 @@ REFUSED: list[tuple[str, Call]] = [
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
     ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
     (
-        "dataset=DataLoader: its collate_fn is its own .*ninefold bench --precisions",
-        comparing_loader(collate_fn=list),
-    ),
-    (
         "dataset=DataLoader: its sampler is its own .RandomSampler",
         comparing_loader(sampler=RandomSampler(range(20), num_samples=10)),
     ),
     (
-        "dataset=DataLoader: its batch_sampler is its own",
+        "dataset=DataLoader: its batch_sampler is its own .*ninefold bench --precisions",
         comparing_loader(batch_sampler=BatchSampler(SequentialSampler(range(20)), 4, True)),
     ),
     (
@@ -93,6 +91,18 @@ REFUSED: list[tuple[str, Call]] = [
         comparing(net, (X, Y), LOSS, optimizer=[torch.optim.SGD(net().parameters(), 0.1)] * 2),
     ),
     ("loss=cross_entropy: there is a forward=", comparing(net, (X, Y), LOSS, forward=LOSS)),
+    (
+        "loss=None: there is no forward= .*model.training_step",
+        comparing(net, (X, Y), None),
+    ),
+    (
+        "loss=CrossEntropyLoss: it is a class; .*; pass CrossEntropyLoss..$",
+        comparing(net, (X, Y), nn.CrossEntropyLoss),
+    ),
+    (
+        "optimizer=adam: .*; adamw, sgd, or a function .*torch.optim.Adam.parameters",
+        comparing(net, (X, Y), LOSS, optimizer="adam"),
+    ),
     (
         "optimizer=SGD: it holds the parameters of another model; .*lambda parameters",
         comparing(net, (X, Y), LOSS, optimizer=torch.optim.SGD(net().parameters(), 0.1)),
@@ -119,7 +129,9 @@ def test_of_a_loader_what_a_key_can_say_is_taken_and_what_differs_is_a_note() ->
     assert found.loader == {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false"}
     assert len(found.parts["dataset"]["train"]) == len(found.parts["dataset"]["test"]) == 20
     assert re.search("shuffled by the seed.* incomplete batch is dropped", found.notes[0])
-    assert found.notes[1] == "Of the DataLoader given as test, the dataset is used: all of it."
+    assert found.notes[1] == (
+        "Of the DataLoader given as test, all of the dataset is used, and its collate_fn."
+    )
     pinned = DataLoader(TensorDataset(X, Y), pin_memory=True)
     kept = gather(net, pinned, LOSS, None, None, None, "adamw", ("time",)).loader
     assert kept == {"batch_size": 1, "loader.workers": 0}
@@ -148,3 +160,19 @@ def test_options_are_named_after_the_objects_and_never_like_ours() -> None:
 def test_a_stored_job_may_not_name_objects() -> None:
     named = {target for targets in allowed().values() for target in targets}
     assert not [target for target in named if target and "ninefold.api" in target]
+
+
+def failing(parameters: Any) -> Any:
+    raise TypeError("no betas")
+
+
+def test_objects_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> None:
+    def double() -> nn.Module:
+        return net().double()
+
+    gather(double, (X, Y), LOSS, None, None, None, failing, ("time",)).write(tmp_path)
+    file = (str(tmp_path / FILE), sha256_of(tmp_path / FILE))
+    with pytest.raises(ConfigError, match=r"model=double: its weights are float64; .*\.float\(\)"):
+        parts.network(*file, "double")
+    with pytest.raises(ConfigError, match=r"optimizer=failing: the function .*TypeError: no betas"):
+        parts.optimizer([], *file, "failing")

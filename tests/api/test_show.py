@@ -24,7 +24,13 @@ from ninefold.errors import ConfigError
         ),
         (
             ("model", "T", "a; b; set model.output to the key or index of the prediction in it"),
-            "model=T: a; b; use forward=",
+            'model=T: a; b; pass loss=lambda output, target: loss(output["logits"], target), or '
+            "forward=",
+        ),
+        (
+            ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),
+            "parallel.find_unused_parameters=false: a; b; pass "
+            "overrides=['parallel.find_unused_parameters=true'], or freeze them",
         ),
     ],
 )

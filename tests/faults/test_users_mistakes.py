@@ -140,7 +140,7 @@ REFUSED = "optimizer=torch.optim: it, or a scheduler of it, refused its step"
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
-        pytest.param(["optimizer=lbfgs"], f"{REFUSED} (LBFGS.step"),
+        pytest.param(["optimizer=lbfgs"], "optimizer=LBFGS: its step needs a closure"),
         pytest.param(["scheduler=once"], f"{REFUSED} (Tried to",
                      marks=SLOW),
     ],

@@ -1,0 +1,195 @@
+"""Batches that the `collate_fn` of a caller's DataLoader makes. Imports no torch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from ninefold.dataset.arrays import LazyArray, Rows
+from ninefold.dataset.items import generators, raised, seed_by, seeds
+from ninefold.errors import ConfigError
+from ninefold.tree import Tree, each, leaves
+
+Collate = Callable[[list[Any]], Any]
+
+
+class Collating:
+    """A map-style dataset, and the `collate_fn` of the DataLoader that it was given in."""
+
+    def __init__(self, data: Any, collate: Collate) -> None:
+        self.data, self.collate = data, collate
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.data[number]
+
+
+class Collated:
+    """What `collate_fn` makes of some items, where other batches have a tensor with a row for each.
+
+    Its value is whatever was returned, of which no tensor need have a row for each item. A slice is
+    collated again, from the items, which stay in the process that has read them.
+    """
+
+    dtype = "collated"
+
+    def __init__(self, items: list[Any], collate: Collate) -> None:
+        self._items, self._collate, self._count = items, collate, len(items)
+        self._value = collate(items[:])
+        self._packed: Any = None
+
+    @property
+    def value(self) -> Any:
+        """What `collate_fn` has returned, on the device of the batch."""
+        if self._packed is not None:
+            self._value, self._packed = pickle.loads(self._packed.numpy()), None
+        return self._value
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a worker process hands over; 0 if it cannot."""
+        try:
+            return len(self._pickled())
+        except Exception:  # the class is the caller's, and need not be pickled without a worker
+            return 0
+
+    def pair(self) -> tuple[Tree, Tree]:
+        """Inputs and targets. Raises ConfigError unless both have a row for each item."""
+        pair = isinstance(self.value, tuple | list) and len(self.value) == 2
+        if pair and all(_rows(leaf) == self._count for leaf in leaves(self.value)):
+            inputs, targets = self.value
+            return inputs, targets
+        found = each(lambda leaf: list(getattr(leaf, "shape", [])) or _named(leaf), self.value)
+        raise ConfigError(
+            "dataset",
+            "DataLoader",
+            f"of {self._count} items its collate_fn returns {found}; with loss(output, target) "
+            "inputs and targets with a row for each item are taken; pass "
+            "forward=function(model, batch), which gets what it returns, and gives the loss",
+        )
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"a collated batch of {self._count}"
+
+    def __getitem__(self, some: slice) -> Collated:
+        return Collated(self._items[some], self._collate)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_items": [], "_collate": None}
+
+    def share_memory_(self) -> Collated:
+        """Pack the value into shared memory, where another process finds it."""
+        from torch import frombuffer, uint8
+
+        packed = frombuffer(bytearray(self._pickled()), dtype=uint8)
+        self._packed, self._value = packed.share_memory_(), None
+        return self
+
+    def pin_memory(self) -> Collated:
+        """Return it with its tensors in page-locked memory."""
+        return self._with(lambda leaf: leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf)
+
+    def to(self, device: Any, non_blocking: bool = False) -> Collated:
+        """Return it with what has a method `to` on the device."""
+        return self._with(
+            lambda leaf: leaf.to(device, non_blocking=non_blocking) if hasattr(leaf, "to") else leaf
+        )
+
+    def chunk(self, count: int) -> Sequence[Collated]:
+        """Return it as the only part. Raises ConfigError if there are to be several."""
+        if count == 1:
+            return (self,)
+        raise ConfigError(
+            "dataset",
+            "DataLoader",
+            f"its collate_fn makes one batch, which is asked for in {count} parts; each process "
+            "collates its own examples; leave out parallel=dp and accumulate, or the collate_fn",
+        )
+
+    def _pickled(self) -> bytes:
+        found: bytes = cloudpickle.dumps(self.value, protocol=5)  # classes of a notebook by value
+        return found
+
+    def _with(self, change: Callable[[Any], Any]) -> Collated:
+        found = copy.copy(self)
+        found._value, found._packed = _changed(change, self.value), None
+        return found
+
+
+def _changed(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with `change` of its leaves, of which one is whatever has a method `to`."""
+    if isinstance(value, dict | list | tuple) and not hasattr(value, "to"):
+        return each(lambda inner: _changed(change, inner), value)
+    return change(value)
+
+
+def _rows(leaf: Any) -> int | None:
+    return leaf.shape[0] if getattr(leaf, "shape", ()) else None
+
+
+def _named(leaf: Any) -> str:
+    return type(leaf).__name__
+
+
+@dataclass(frozen=True)
+class CollatedItems:
+    """The items of a split, collated a batch at a time.
+
+    As Items: the generators are seeded for each item, and `collate_fn` draws what comes after the
+    last one. field, name: the argument of `compare` and the dataset's class, for errors.
+    """
+
+    data: Collating
+    field: str
+    name: str
+
+    def read(self, rows: Rows, seed: int, epoch: int) -> Sequence[Any]:
+        """A Collated of these items, and no targets: float32 [n, 0].
+
+        Raises what reading an item or collating raises, as DataError.
+        """
+        items, what = [], ""
+        try:
+            for words, number in zip(seeds(seed, epoch, rows), rows.tolist(), strict=True):
+                what = f"item {number}"
+                seed_by(words)
+                items.append(self.data[number])
+            what = "its collate_fn"
+            collated = Collated(items, self.data.collate)
+        except Exception as error:
+            raise raised(self.field, self.name, what, error) from error
+        return collated, np.empty((len(items), 0), np.float32)
+
+
+@dataclass(frozen=True)
+class CollatedRows(LazyArray):
+    """The items as an array, of which a batch is Collated. seed, epoch: see Items."""
+
+    items: CollatedItems
+    seed: int = 0
+    epoch: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.items.data),)
+
+    def read(self, rows: Rows) -> Any:
+        with generators(self.seed, self.epoch):
+            return self.items.read(rows, self.seed, self.epoch)[0]
+
+    def varies(self) -> bool:
+        return True
+
+    def in_epoch(self, seed: int, epoch: int) -> CollatedRows:
+        return CollatedRows(self.items, seed, epoch)

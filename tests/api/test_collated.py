@@ -1,0 +1,275 @@
+"""A DataLoader's own collate_fn: each process calls it with the items of its part of a batch."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from hydra.utils import instantiate
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_sequence, pad_sequence
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from ninefold.api import OPTIONS
+from ninefold.api.collated import Collating
+from ninefold.api.objects import gather
+from ninefold.dataset.loader import HostSource
+from ninefold.engine.batches import Batches
+from ninefold.engine.parallel import RankContext
+from ninefold.engine.task import Objective
+from ninefold.errors import ConfigError, DataError
+
+CPU = torch.device("cpu")
+ALONE = RankContext(0, 1, CPU)
+SIZE = 8
+
+
+class Texts(Dataset[tuple[Tensor, int]]):
+    """Sequences of 3 to 11 words with one of three classes."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, number: int) -> tuple[Tensor, int]:
+        words = torch.Generator().manual_seed(number)
+        count = int(torch.randint(3, 12, (1,), generator=words))
+        return torch.randint(1, 50, (count,), generator=words), number % 3
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.linear = nn.Embedding(50, 16, padding_idx=0), nn.Linear(16, 50)
+
+    def forward(self, words: Tensor) -> Tensor:
+        scores: Tensor = self.linear(self.embedding(words))
+        return scores
+
+
+class Classes(Words):
+    def forward(self, words: Tensor) -> Tensor:
+        return super().forward(words).mean(dim=1)
+
+
+class Bag(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.linear = nn.EmbeddingBag(50, 16), nn.Linear(16, 3)
+
+    def forward(self, words: Tensor, offsets: Tensor) -> Tensor:
+        scores: Tensor = self.linear(self.embedding(words, offsets))
+        return scores
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.linear = nn.GRU(1, 8), nn.Linear(8, 3)
+
+    def forward(self, packed: Any) -> Tensor:
+        scores: Tensor = self.linear(self.gru(packed)[1][-1])
+        return scores
+
+
+class Encoding(UserDict[str, Tensor]):
+    """A mapping that is no dict and moves itself, as the batches of Hugging Face's collators."""
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Encoding:
+        self.data = {key: value.to(device) for key, value in self.data.items()}
+        return self
+
+
+class Graphs:
+    """A batch that is no container, as PyTorch Geometric's."""
+
+    def __init__(self, x: Tensor, of: Tensor, y: Tensor) -> None:
+        self.x, self.of, self.y = x, of, y
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> Graphs:
+        return Graphs(self.x.to(device), self.of.to(device), self.y.to(device))
+
+
+def apart(items: list[Any]) -> tuple[list[Tensor], Tensor]:
+    words, classes = zip(*items, strict=True)
+    return list(words), torch.tensor(classes)
+
+
+def padded(items: list[Any]) -> tuple[Tensor, Tensor]:
+    words, classes = apart(items)
+    return pad_sequence(words, batch_first=True), classes
+
+
+def bagged(items: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    words, classes = apart(items)
+    starts = torch.tensor([0, *map(len, words[:-1])]).cumsum(0)
+    return torch.cat(words), starts, classes
+
+
+def for_ctc(items: list[Any]) -> dict[str, Tensor]:
+    words, _ = apart(items)
+    sound = pad_sequence([each.repeat_interleave(3) for each in words], batch_first=True)
+    counts = torch.tensor([*map(len, words)])
+    return {"sound": sound, "words": torch.cat(words), "frames": 3 * counts, "counts": counts}
+
+
+def packed(items: list[Any]) -> tuple[Any, Tensor]:
+    words, classes = apart(items)
+    return pack_sequence([each.float()[:, None] for each in words], enforce_sorted=False), classes
+
+
+def encoded(items: list[Any]) -> Encoding:
+    words, classes = padded(items)
+    return Encoding(words=words, classes=classes)
+
+
+def joined(items: list[Any]) -> Graphs:
+    words, classes = apart(items)
+    return Graphs(
+        torch.cat(words),
+        torch.arange(len(words)).repeat_interleave(torch.tensor([*map(len, words)])),
+        classes,
+    )
+
+
+def masked(items: list[Any]) -> tuple[Tensor, Tensor]:
+    """As for masked language models: what is masked is drawn in the collate_fn."""
+    words, classes = padded(items)
+    return words * (torch.rand(words.shape) < 0.8), classes
+
+
+def graph_loss(model: nn.Module, batch: Graphs) -> Tensor:
+    nodes = model(batch.x)[:, :3]
+    return F.cross_entropy(torch.zeros(len(batch.y), 3).index_add(0, batch.of, nodes), batch.y)
+
+
+def ctc_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    found = model(batch["sound"]).log_softmax(-1).transpose(0, 1)
+    return F.ctc_loss(found, batch["words"], batch["frames"], batch["counts"])
+
+
+Forward = Callable[[nn.Module, Any], Tensor]
+# What a model is, what makes a batch, and the loss of one.
+KINDS: dict[str, tuple[type[nn.Module], Callable[[list[Any]], Any], Forward]] = {
+    "padding": (Classes, padded, lambda model, b: F.cross_entropy(model(b[0]), b[1])),
+    "offsets": (Bag, bagged, lambda model, b: F.cross_entropy(model(b[0], b[1]), b[2])),
+    "CTC": (Words, for_ctc, ctc_loss),
+    "packed sequences": (Recurrent, packed, lambda model, b: F.cross_entropy(model(b[0]), b[1])),
+    "lists": (Words, apart, lambda m, b: torch.stack([m(words).square().mean() for words in b[0]])),
+    "mapping": (Classes, encoded, lambda m, b: F.cross_entropy(m(b["words"]), b["classes"])),
+    "graphs": (Words, joined, graph_loss),
+}
+
+
+def parts(folder: Path, model: Any, loader: Any, loss: Any, **given: Any) -> list[Any]:
+    """Model, dataset and task as a run builds them."""
+    named = {"test": None, "metric": None, "forward": None, "optimizer": "adamw", "ask": ()} | given
+    chosen = gather(model, loader, loss, **named).write(folder)
+    nodes = [
+        yaml.safe_load((folder / OPTIONS / group / f"{chosen[group]}.yaml").read_text())
+        for group in ("model", "dataset", "task")
+    ]
+    return [instantiate(node) for node in (nodes[0]["net"], nodes[1], nodes[2])]
+
+
+def batches(dataset: Any, workers: int = 0, context: RankContext = ALONE) -> Batches:
+    options = dict.fromkeys(("channels", "size", "mean", "std", "flip", "crop"))
+    prepare = dataset.preparation(**options, memory_format=torch.contiguous_format)
+    return Batches(HostSource(dataset.load("train"), workers), SIZE, 0, prepare, context)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_of_each_batch_is_that_of_what_collate_fn_returns_of_its_items(
+    kind: str, tmp_path: Path
+) -> None:
+    model, collate, forward = KINDS[kind]
+    torch.manual_seed(0)
+    plain, items = model(), Texts()
+    loader = DataLoader(items, batch_size=SIZE, collate_fn=collate)
+    network, dataset, task = parts(tmp_path, plain, loader, None, forward=forward)
+    dataset.prepare()
+    objective, of_data = Objective(network, task), batches(dataset)
+    for rows, batch in zip(of_data.rows(0), of_data.epoch(0), strict=True):
+        wanted = forward(plain, collate([items[number] for number in rows.tolist()])).mean()
+        assert objective(*batch).item() == pytest.approx(wanted.item(), rel=1e-6)
+        loss, sums = objective(*batch, measure=True)
+        assert loss.item() == pytest.approx(SIZE * wanted.item(), rel=1e-6)
+        assert sums.tolist()[1] == SIZE
+
+
+def test_a_pair_of_tensors_needs_no_forward(tmp_path: Path) -> None:
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=padded)
+    plain = Classes()
+    network, dataset, task = parts(tmp_path, plain, loader, F.cross_entropy)
+    dataset.prepare()
+    for rows, batch in zip(batches(dataset).rows(0), batches(dataset).epoch(0), strict=True):
+        words, classes = padded([Texts()[number] for number in rows.tolist()])
+        assert torch.equal(batch[0], words)
+        wanted = F.cross_entropy(plain(words), classes)
+        assert Objective(network, task)(*batch).item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_batches_are_the_same_with_worker_processes_what_collate_fn_draws_included(
+    tmp_path: Path,
+) -> None:
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=masked)
+    found = []
+    for workers in (0, 2):
+        _, dataset, _ = parts(tmp_path / str(workers), Classes, loader, F.cross_entropy)
+        if workers:
+            dataset.start_workers(workers, ("train", "test"), 60)
+        found.append([*batches(dataset, workers).epoch(1)])
+    assert len(found[0]) == len(Texts()) // SIZE
+    for one, other in zip(*found, strict=True):
+        assert all(map(torch.equal, one, other))
+    again, first = (next(iter(batches(dataset).epoch(epoch)))[0] for epoch in (1, 0))
+    assert torch.equal(again, found[0][0][0])
+    assert (again == 0).float().mean() != (first == 0).float().mean()
+
+
+def test_each_process_collates_its_own_part_of_a_batch(tmp_path: Path) -> None:
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=bagged)
+    _, dataset, _ = parts(tmp_path, Bag, loader, None, forward=KINDS["offsets"][2])
+    whole = batches(dataset).rows(0)
+    for rank in (0, 1):
+        its = batches(dataset, context=RankContext(rank, 2, CPU))
+        for rows, batch in zip(whole[:, rank::2], its.epoch(0), strict=True):
+            wanted = bagged([Texts()[number] for number in rows.tolist()])
+            assert all(map(torch.equal, batch[0].value, wanted))
+
+
+def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
+    def broken(items: list[Any]) -> Any:
+        raise ValueError("ragged")
+
+    def given(number: int, collate: Callable[[list[Any]], Any], **named: Any) -> Any:
+        loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=collate)
+        loss = None if "forward" in named else F.cross_entropy
+        return parts(tmp_path / str(number), Bag, loader, loss, **named)[1]
+
+    with pytest.raises(ConfigError, match=r"of 2 items its collate_fn .*\[2\].*; pass forward="):
+        given(0, bagged).prepare()
+    with pytest.raises(DataError, match=r"dataset.train=Texts: its collate_fn raised .*ragged"):
+        given(1, broken).prepare()
+    dataset = given(2, bagged, forward=KINDS["offsets"][2])
+    (batch, _), *_ = batches(dataset).epoch(0)
+    with pytest.raises(ConfigError, match=r"in 2 parts; .* parallel=dp and accumulate"):
+        batch.chunk(2)
+
+
+def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set() -> None:
+    x = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
+    words = {"metric": None, "forward": None, "optimizer": "adamw", "ask": ()}
+
+    def tested(test: Any) -> Any:
+        loader = DataLoader(Texts(), collate_fn=padded)
+        return gather(Classes, loader, F.cross_entropy, test=test, **words).parts["dataset"]["test"]
+
+    own = tested(DataLoader(Texts(), collate_fn=masked))
+    assert (type(own), own.collate) == (Collating, masked)
+    assert tested(Texts()).collate is tested(x).collate is padded
