@@ -445,32 +445,29 @@ def test_a_turn_is_timed_from_where_its_steps_are_as_fast_as_later_ones():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("minutes", "cells"),
-    [
-        (0.45, {"none-fp32"}),
-        (1, {"none-fp32", "ddp-fp32"}),
-    ],
-)
+@pytest.mark.parametrize(("minutes", "cells"), [(0.45, 1), (1, 2)])
 def test_processes_train_a_long_stretch_after_their_turns_in_rotation(shell, minutes, cells):
-    budget = f"study.time_budget={minutes}"
-    done = shell.train(*study("parallel=none,ddp", budget, "study.turns=auto", "study.pairs=all"))
+    """fp32 and tf32 compute the same on a CPU: no round shows which is faster, or that neither is
+    by a tenth of a percent, so that the whole budget is used."""
+    endless = f"study.time_budget={minutes}", "study.pairs=all", "report.same=0.001"
+    done = shell.train(*study("parallel=none,ddp", "amp=fp32,tf32", "study.turns=auto", *endless))
     assert done.returncode == 0, done.stderr
     found = turns(shell.folder)
     lengths = {
         name: [each["stretch_seconds"] for each in results if each["stretch_seconds"]]
         for name, results in found.items()
     }
-    assert {name for name, seconds in lengths.items() if seconds} >= cells
+    stretched = {name for name, seconds in lengths.items() if seconds}
+    assert len(stretched) >= cells
     for results in found.values():
         for each in results:  # the stretch is no turn
             mean = fmean(each["turn_seconds"])  # type: ignore[arg-type]
             assert each["train_seconds"] == pytest.approx(each["steps"] * mean)  # type: ignore
     content = json.loads((shell.folder / "study" / "report" / "report.json").read_text())
     [group] = content["groups"]
-    assert {each["cell"] for each in group["comparison"]["steady"]} >= cells
+    assert {each["cell"] for each in group["comparison"]["steady"]} == stretched
     sweep = json.loads((shell.folder / "study" / "sweep.json").read_text())
-    assert sweep["timing_ended"] in ("budget", "settled")
+    assert sweep["timing_ended"] == "budget"
     assert all(0 <= entry["others"] <= 1 for entry in sweep["timing"])
 
 
