@@ -327,7 +327,7 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
     shell: Shell, divides: str, times: int
 ) -> None:
     write(shell, DIVIDES=divides)
-    options = ("--strategies=none,ddp", "--minutes=0.5", "--json=found.json")
+    options = ("--strategies=none,ddp", "--minutes=1", "--json=found.json")
     done = shell.run("-m", "ninefold", "bench", *options, f"{sys.executable} train.py")
     assert done.returncode in (0, 9), done.stderr
     seen = (
