@@ -73,7 +73,8 @@ def compare(
     dataset, test: anything with __len__ and __getitem__ that gives (input, target); a pair of
         arrays or tensors; a DataLoader; a function that returns one. test is needed for accuracy.
     loss: loss(output, target) returns a scalar tensor, or a number for each example.
-    metric: metric(output, target) returns a number for each example, more is better; else accuracy.
+    metric: metric(output, target) returns a number for each example, more is better (else return
+        its negative); None: accuracy.
     forward: forward(model, batch) returns the loss; `loss` is then None, and items of any kind.
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.

@@ -296,6 +296,8 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
+        if any(str(array.dtype).endswith("float64") for array in data):
+            notes.append(f"The float64 numbers of {name} are taken as float32.")
         return _pair(name, *data), {}
     iterable = isinstance(data, IterableDataset)
     by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")

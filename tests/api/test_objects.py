@@ -162,6 +162,12 @@ def test_a_stored_job_may_not_name_objects() -> None:
     assert not [target for target in named if target and "ninefold.api" in target]
 
 
+def test_float64_arrays_are_said_to_become_float32() -> None:
+    found = gather(net, (X.double(), Y), LOSS, None, None, None, "adamw", ("time",))
+    assert "The float64 numbers of dataset are taken as float32." in found.notes
+    assert found.parts["dataset"]["train"].inputs.dtype == np.float32
+
+
 def failing(parameters: Any) -> Any:
     raise TypeError("no betas")
 
