@@ -67,6 +67,7 @@ class _Process:
     order: numbers those that come to handlers installed by `handle` or `handled`.
     first: the first of these; None before that.
     own: its id, once it handles signals; a forked one has another.
+    ends: whether it ignores signals until its end.
     from_main: whether the fork that is under way is by its main thread.
     mask: the signals that the thread which forks had blocked.
     """
@@ -74,6 +75,7 @@ class _Process:
     order = itertools.count()
     first: int | None = None
     own: int | None = None
+    ends = False
     from_main = False
     mask: set[int] = set()  # noqa: RUF012
 
@@ -127,7 +129,8 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def ignore() -> None:
-    """Ignore SIGNALS from now on: what is left to do in this process ends soon by itself."""
+    """Ignore SIGNALS until this process ends, which it is about to, also where `handled` ends."""
+    _Process.ends = True
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -156,7 +159,7 @@ def handled(handler: Handler) -> Iterator[None]:
         yield
     finally:
         _Process.own = own or 0
-        for number, previous in before.items():
+        for number, previous in before.items() if not _Process.ends else ():
             signal.signal(number, previous)
 
 
@@ -187,6 +190,7 @@ def _as_python_begins() -> None:
 def _forget() -> None:
     """Begin as a process that has received no signal."""
     _Process.own, _Process.order, _Process.first = os.getpid(), itertools.count(), None
+    _Process.ends = False
 
 
 @contextmanager

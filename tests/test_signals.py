@@ -34,6 +34,19 @@ def test_a_process_alone_stops_after_the_step_it_is_in():
     assert stop.due(5)
 
 
+def test_a_process_that_ends_ignores_signals_also_after_what_handled_them():
+    code = (
+        "import os, signal\n"
+        "from ninefold import signals\n"
+        "with signals.handled(lambda number, first: None):\n"
+        "    signals.ignore()\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('said why')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "said why\n")
+
+
 def test_processes_that_share_a_notice_stop_after_the_same_step(tmp_path):
     told, other = (Stop(tmp_path / "notice", alone=False) for _ in range(2))
     assert not other.due(5)  # it is ahead by a look, as it may be

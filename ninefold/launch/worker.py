@@ -125,7 +125,14 @@ def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = la
 
 def train(spec: RunSpec, inline: bool) -> None:
     with stopping(spec, inline) as stop:
-        train_run.train(spec, stop)
+        try:
+            train_run.train(spec, stop)
+        except Exception:
+            # A rank of torchrun's or srun's: its agent may have found that a peer has failed, and
+            # ask this one to end before it has said why it does.
+            if spec.mailbox is None and not inline:
+                signals.ignore()
+            raise
 
 
 def evaluate(spec: RunSpec, inline: bool) -> None:
