@@ -17,7 +17,7 @@ from ninefold.errors import ConfigError
 from ninefold.tree import Tree, leaves
 
 AUTO, CONTIGUOUS = "auto", "contiguous_format"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -3, -4, -8  # glibc's malloc.h
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 LARGE = 1 << 20  # bytes
 GRAPHS_FROM = 3  # the step from which on a CUDA graph is replayed, after warm-up and recording
 
@@ -112,15 +112,14 @@ def keep_freed() -> None:
     """Have malloc keep freed memory, so that a step reuses the memory of the step before.
 
     By default glibc returns large blocks to the kernel at once, which gives them back page by
-    page, filled with zeros: 1.2 GB in a step of AlexNet on a CPU. With an arena for each thread, a
-    batch that a loader thread has read would not take the memory of an earlier one: 4 threads kept
-    1.7 times what their batches need. Other C libraries are left as they are.
+    page, filled with zeros: 1.2 GB in a step of AlexNet on a CPU. Each thread keeps its own arena:
+    operators allocate in parallel loops, as the backward pass of attention in bfloat16 does. Other
+    C libraries are left as they are.
     """
     if platform.libc_ver()[0] == "glibc":
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(M_MMAP_MAX, 0)
         mallopt(M_TRIM_THRESHOLD, -1)
-        mallopt(M_ARENA_MAX, 1)
 
 
 def give_back_freed() -> None:

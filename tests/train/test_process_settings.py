@@ -51,6 +51,39 @@ def test_where_parameters_are_gathered_for_a_short_time_freed_memory_is_given_ba
     assert faults("give_back_freed()") > 300  # of huge pages too, if there are any
 
 
+ARENAS = """
+import ctypes
+import tempfile
+import threading
+from pathlib import Path
+from ninefold.train.kernels import keep_freed
+
+keep_freed()
+libc, both = ctypes.CDLL(None), threading.Barrier(2)
+libc.fopen.restype = ctypes.c_void_p
+
+def take():
+    libc.malloc(1000)
+    both.wait()
+
+threads = [threading.Thread(target=take) for _ in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+with tempfile.NamedTemporaryFile() as file:
+    out = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, out)
+    libc.fclose(out)
+    print(Path(file.name).read_text().count("<heap nr="))
+"""
+
+
+@glibc
+def test_threads_that_allocate_at_once_wait_for_no_common_lock():
+    """Operators allocate in parallel loops: attention's backward pass in bfloat16 took four times
+    as long with one arena for all."""
+    assert printed(ARENAS) > 1
+
+
 RESIDENT = """
 from pathlib import Path
 
