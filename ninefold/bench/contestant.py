@@ -40,6 +40,7 @@ OTHERS_SECONDS = 60.0  # that a turn may take beyond ten times the expected seco
 TAIL = 4096  # bytes of its output that are looked at
 LONGEST_NAME = 60  # characters of a folder for output
 LAUNCHER_FAILED = "ChildFailedError"
+TRACEBACK = "Traceback (most recent call last)"
 EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
@@ -447,9 +448,17 @@ class Contestant:
 
 
 def last_line(log: Path) -> str:
-    """The end of what a command has printed."""
-    lines = [line.strip() for line in tail(log, TAIL).splitlines() if line.strip()]
-    return lines[-1][-QUOTED:] if lines else "nothing"
+    """The end of what a command has printed: the error of its last traceback, if there is one.
+
+    Loggers print more after that, and what cannot be closed at the end has a traceback of its own.
+    """
+    lines = [line.rstrip() for line in tail(log, TAIL).splitlines() if line.strip()]
+    for number in range(len(lines) - 1, -1, -1):
+        before = lines[number - 1] if number else ""
+        if lines[number].startswith(TRACEBACK) and not before.startswith("Exception ignored"):
+            told = [line for line in lines[number + 1 :] if not line[0].isspace()]
+            return told[0][:QUOTED] if told else lines[-1].strip()[-QUOTED:]
+    return lines[-1].strip()[-QUOTED:] if lines else "nothing"
 
 
 def raised(log: Path, folder: Path) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ninefold.bench import summary
-from ninefold.bench.contestant import Command, Hello, raised
+from ninefold.bench.contestant import Command, Hello, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.price import Price
@@ -271,6 +271,26 @@ def test_weights_of_other_strategies_are_not_held_against_each_other() -> None:
     trained = {step: torch.full((4,), float(step)).double().numpy() for step in range(3)}
     found = same([NONE, DDP], {"none": {0: trained}, "ddp": {0: trained}})
     assert found.others == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("step 1\nstep 2\n", "step 2"),
+        ("", "nothing"),
+        (
+            "Traceback (most recent call last):\n  File 'a.py', line 3\nOSError: no such file\n"
+            "wandb: see its log\nException ignored in: <x>\nTraceback (most recent call last):\n"
+            "TypeError: closed\n",
+            "OSError: no such file",
+        ),
+    ],
+)
+def test_of_a_command_that_ends_the_error_of_its_traceback_is_told(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    (log := tmp_path / "1.log").write_text(text)
+    assert last_line(log) == told
 
 
 def test_of_torchrun_the_exception_of_the_script_is_told_with_its_line(tmp_path: Path) -> None:
