@@ -6,6 +6,7 @@ Everything is told against a baseline, which is the first unless another is name
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 TOLD = 0.1  # share of the turns from which on it is said that they were left out
 HEADER = ("step", "ms per step", "speedup", "interval", "verdict")
 LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
+AGREE = 0.01  # of logarithms: by so much ratios of mean seconds may differ from speedups
 NOT_KNOWN = "not known yet"
 
 
@@ -45,7 +47,7 @@ class Times:
     sentence: the answer in words, with its caveats
     pairs: of every two steps first, second, speedup (of the second over the first, above 1 is
         faster) with low and high, and verdict
-    seconds: mean seconds of each step, by name
+    seconds: of each step, by name: the mean of all rounds, which agrees with the speedups
     rounds: how many rounds were complete
     baseline: the step that the others are told against
     """
@@ -150,11 +152,31 @@ def times(
         busy,
         " ".join([*said, *caveats, *disturbed(counted, busy)]),
         pairs,
-        {name: fmean(of.values()) for name, of in values.items() if of},
+        _agreeing({n: fmean(of.values()) for n, of in values.items() if of}, pairs, baseline),
         rounds,
         baseline,
         counted,
     )
+
+
+def _agreeing(
+    means: Mapping[str, float], pairs: Sequence[Pair], baseline: str
+) -> Mapping[str, float]:
+    """The mean seconds; where their ratios are not the speedups of `pairs`, those that have these.
+
+    A speedup weights a round by what is known of it: a single disturbed process of few turns would
+    else have a table contradict it.
+    """
+    known = {name: pair_of(pairs, baseline, name) for name in means}
+    over = {name: pair.speedup for name, pair in known.items() if pair and pair.speedup}
+    if baseline not in means or not over:
+        return means
+    over[baseline] = 1.0
+    logs = {name: math.log(means[name] * speedup) for name, speedup in over.items()}
+    if max(logs.values()) - min(logs.values()) < AGREE:
+        return means
+    base = math.exp(fmean(logs.values()))
+    return {name: base / over[name] if name in over else mean for name, mean in means.items()}
 
 
 def claim(
