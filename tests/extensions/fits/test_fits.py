@@ -26,7 +26,7 @@ NETS = (
 )  # fmt: skip
 OF_TIMM = (
     "convmixer_768_32", "deit_tiny_patch16_224", "dla34", "ghostnet_100", "hrnet_w18_small",
-    "levit_128s", "mixer_s32_224", "repvgg_a0", "rexnet_100", "tf_efficientnet_lite0",
+    "levit_128s", "mixer_s32_224", "selecsls42b", "rexnet_100", "tf_efficientnet_lite0",
 )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def test_a_step_holds_what_it_is_counted_to_hold(how):
     + [f"{{_target_:timm.create_model,model_name:{name},num_classes:10}}" for name in OF_TIMM],
 )
 def test_a_known_network_holds_what_it_is_counted_to_hold(net):
-    given = ("model=alexnet", f"model.net={net}", "model.input_size=224")
+    given = ("model=alexnet", f"+model.net={net}", "model.input_size=224")
     counted, real = counted_and_real(*IMAGES, *given, examples=2)
     assert counted == pytest.approx(real, rel=0.05)
 
