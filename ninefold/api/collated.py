@@ -45,6 +45,7 @@ class Collated:
         self._items, self._collate, self._count = items, collate, len(items)
         self._value = collate(items[:])
         self._packed: Any = None
+        self._device: Any = "cpu"
 
     @property
     def value(self) -> Any:
@@ -52,6 +53,13 @@ class Collated:
         if self._packed is not None:
             self._value, self._packed = pickle.loads(self._packed.numpy()), None
         return self._value
+
+    @property
+    def device(self) -> Any:
+        """The torch.device that it was moved to."""
+        from torch import device
+
+        return device(self._device)
 
     @property
     def nbytes(self) -> int:
@@ -98,13 +106,17 @@ class Collated:
 
     def pin_memory(self) -> Collated:
         """Return it with its tensors in page-locked memory."""
-        return self._with(lambda leaf: leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf)
+        return self.with_leaves(
+            lambda leaf: leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
+        )
 
     def to(self, device: Any, non_blocking: bool = False) -> Collated:
         """Return it with what has a method `to` on the device."""
-        return self._with(
+        found = self.with_leaves(
             lambda leaf: leaf.to(device, non_blocking=non_blocking) if hasattr(leaf, "to") else leaf
         )
+        found._device = device
+        return found
 
     def chunk(self, count: int) -> Sequence[Collated]:
         """Return it as the only part. Raises ConfigError if there are to be several."""
@@ -121,7 +133,8 @@ class Collated:
         found: bytes = cloudpickle.dumps(self.value, protocol=5)  # classes of a notebook by value
         return found
 
-    def _with(self, change: Callable[[Any], Any]) -> Collated:
+    def with_leaves(self, change: Callable[[Any], Any]) -> Collated:
+        """Return it with `change` of each leaf: of what has a method `to`, or is no container."""
         found = copy.copy(self)
         found._value, found._packed = _changed(change, self.value), None
         return found

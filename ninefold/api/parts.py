@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from ninefold.api.capsule import load
 from ninefold.api.collated import Collated
 from ninefold.dataset.arrays import Rows
+from ninefold.engine.amp import in_dtype
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.score import Score
@@ -63,7 +65,13 @@ class WithForward(nn.Module):
         self.model, self.function = model, function
 
     def forward(self, batch: Any) -> Tensor:
-        loss = self.function(self.model, batch.value if isinstance(batch, Collated) else batch)
+        count = rows(batch)
+        if isinstance(batch, Collated):
+            short = any(weight.dtype == torch.bfloat16 for weight in self.model.parameters())
+            if short:  # the engine has cast tensors
+                batch = batch.with_leaves(partial(in_dtype, torch.bfloat16))
+            batch = batch.value
+        loss = self.function(self.model, batch)
         if not isinstance(loss, Tensor):
             raise ConfigError(
                 "forward",
@@ -71,7 +79,7 @@ class WithForward(nn.Module):
                 "it returns no tensor; the loss of the batch is needed, as "
                 "model(**batch).loss; return that",
             )
-        return loss.expand(rows(batch)) if loss.ndim == 0 else loss
+        return loss.expand(count) if loss.ndim == 0 else loss
 
 
 class CallersTask(nn.Module):

@@ -20,6 +20,7 @@ from ninefold.api import OPTIONS
 from ninefold.api.collated import Collating
 from ninefold.api.objects import gather
 from ninefold.dataset.loader import HostSource
+from ninefold.engine.amp import Amp
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.task import Objective
@@ -144,12 +145,12 @@ def masked(items: list[Any]) -> tuple[Tensor, Tensor]:
 
 
 def graph_loss(model: nn.Module, batch: Graphs) -> Tensor:
-    nodes = model(batch.x)[:, :3]
+    nodes = model(batch.x)[:, :3].float()
     return F.cross_entropy(torch.zeros(len(batch.y), 3).index_add(0, batch.of, nodes), batch.y)
 
 
 def ctc_loss(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    found = model(batch["sound"]).log_softmax(-1).transpose(0, 1)
+    found = model(batch["sound"]).float().log_softmax(-1).transpose(0, 1)
     return F.ctc_loss(found, batch["words"], batch["frames"], batch["counts"])
 
 
@@ -200,6 +201,27 @@ def test_the_loss_of_each_batch_is_that_of_what_collate_fn_returns_of_its_items(
         loss, sums = objective(*batch, measure=True)
         assert loss.item() == pytest.approx(SIZE * wanted.item(), rel=1e-6)
         assert sums.tolist()[1] == SIZE
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_that_gets_such_a_batch_computes_in_bfloat16(
+    kind: str, weights: str, tmp_path: Path
+) -> None:
+    model, collate, forward = KINDS[kind]
+    torch.manual_seed(0)
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=collate)
+    network, dataset, task = parts(tmp_path, model(), loader, None, forward=forward)
+    (batch, *_), wanted = batches(dataset).epoch(0), Objective(network, task)
+    expected = wanted(*batch).item()
+    amp, seen = Amp("bfloat16", weights=weights), set[torch.dtype]()
+    amp.cast(network)
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
+    found = Objective(amp.wrap(network), task)(*batch)
+    assert seen == {torch.bfloat16}
+    assert found.item() == pytest.approx(expected, rel=0.05)
 
 
 def test_a_pair_of_tensors_needs_no_forward(tmp_path: Path) -> None:
