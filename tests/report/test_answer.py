@@ -29,7 +29,7 @@ from ninefold.report.data.turns import turns_of
 from ninefold.report.render.results import results
 from ninefold.result import ON_GPU
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import TakenTurn
+from ninefold.tournament.taken import Counted, TakenTurn
 from tests.report import golden
 from tests.report.studies import (
     CELLS,
@@ -243,6 +243,15 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     assert evidence(known).comparison.seconds == []
     answer = answer_of(known)
     assert answer.lead == "Accuracy: lost by 1, still open for 1 of 2 configurations."
+
+
+@pytest.mark.parametrize(("seeds", "disturbed", "decided"), [
+    (2, 0.0, True), (2, 0.8, False), (4, 0.8, True),
+])  # fmt: skip
+def test_two_rounds_that_other_programs_disturbed_decide_nothing(seeds, disturbed, decided):
+    known = evidence([run for run in runs_of({NONE: 5.0, DDP: 2.0}, seeds=seeds) if run.timed])
+    known = replace(known, turns=Counted(known.turns.turns, disturbed))
+    assert recommend(known).decided is decided
 
 
 def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():

@@ -109,8 +109,9 @@ class Evidence:
 
     @property
     def hasty(self) -> bool:
-        """Return whether they are, and of a moment alone, as others used most of the CPUs."""
-        return self.few and self.turns.swamped
+        """Return whether they are, and other programs disturbed most of them: then they tell of one
+        moment alone."""
+        return self.few and (self.turns.swamped or self.turns.busy)
 
     @property
     def to_target(self) -> Measure | None:
