@@ -186,7 +186,7 @@ def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(tmp
 
 
 @pytest.mark.parametrize(
-    ("dtype", "do"), [("bfloat16", "leave that out"), ("float32", "please report it")]
+    ("dtype", "do"), [("bfloat16", "leave that out (amp=fp32)"), ("float32", "please report it")]
 )
 def test_what_torch_cannot_do_under_autocast_names_the_precision(tmp_path, dtype, do):
     with pytest.raises(RuntimeError) as raised:

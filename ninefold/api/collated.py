@@ -69,15 +69,15 @@ class Collated:
         except Exception:  # the class is the caller's, and need not be pickled without a worker
             return 0
 
-    def pair(self) -> tuple[Tree, Tree]:
-        """Inputs and targets. Raises ConfigError unless both have a row for each item."""
+    def pair(self, field: str = "dataset.train") -> tuple[Tree, Tree]:
+        """Inputs and targets, each with a row for each item. Raises ConfigError of `field`."""
         pair = isinstance(self.value, tuple | list) and len(self.value) == 2
         if pair and all(_rows(leaf) == self._count for leaf in leaves(self.value)):
             inputs, targets = self.value
             return inputs, targets
         found = each(lambda leaf: list(getattr(leaf, "shape", [])) or _named(leaf), self.value)
         raise ConfigError(
-            "dataset",
+            field,
             "DataLoader",
             f"of {self._count} items its collate_fn returns {found}; with loss(output, target) "
             "inputs and targets with a row for each item are taken; pass "
@@ -106,17 +106,32 @@ class Collated:
 
     def pin_memory(self) -> Collated:
         """Return it with its tensors in page-locked memory."""
-        return self.with_leaves(
-            lambda leaf: leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf
-        )
+        return self._with(lambda leaf: leaf.pin_memory() if hasattr(leaf, "pin_memory") else leaf)
 
     def to(self, device: Any, non_blocking: bool = False) -> Collated:
         """Return it with what has a method `to` on the device."""
-        found = self.with_leaves(
-            lambda leaf: leaf.to(device, non_blocking=non_blocking) if hasattr(leaf, "to") else leaf
-        )
+        from torch import Tensor
+
+        def moved(leaf: Any) -> Any:
+            if isinstance(leaf, Tensor):
+                return leaf.to(device, non_blocking=non_blocking)
+            return leaf.to(device) if hasattr(leaf, "to") else leaf
+
+        found = self._with(moved)
         found._device = device
         return found
+
+    def in_dtype(self, dtype: Any) -> Collated:
+        """Return it with floats in its tensors and packed sequences in a dtype."""
+        from torch import Tensor
+        from torch.nn.utils.rnn import PackedSequence
+
+        def cast(leaf: Any) -> Any:
+            floats = leaf.data if isinstance(leaf, PackedSequence) else leaf
+            known = isinstance(floats, Tensor) and floats.is_floating_point()
+            return leaf.to(dtype) if known else leaf
+
+        return self._with(cast)
 
     def chunk(self, count: int) -> Sequence[Collated]:
         """Return it as the only part. Raises ConfigError if there are to be several."""
@@ -130,21 +145,35 @@ class Collated:
         )
 
     def _pickled(self) -> bytes:
-        found: bytes = cloudpickle.dumps(self.value, protocol=5)  # classes of a notebook by value
+        from torch import Tensor
+
+        def alone(leaf: Any) -> Any:
+            """A view without the rest of its memory, which would be pickled with each."""
+            view = isinstance(leaf, Tensor) and leaf.untyped_storage().nbytes() > leaf.nbytes
+            return leaf.clone() if view else leaf
+
+        # Classes of a notebook go by value.
+        found: bytes = cloudpickle.dumps(_changed(alone, self.value), protocol=5)
         return found
 
-    def with_leaves(self, change: Callable[[Any], Any]) -> Collated:
-        """Return it with `change` of each leaf: of what has a method `to`, or is no container."""
+    def _with(self, change: Callable[[Any], Any]) -> Collated:
         found = copy.copy(self)
         found._value, found._packed = _changed(change, self.value), None
         return found
 
 
 def _changed(change: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `change` of its leaves, of which one is whatever has a method `to`."""
-    if isinstance(value, dict | list | tuple) and not hasattr(value, "to"):
-        return each(lambda inner: _changed(change, inner), value)
-    return change(value)
+    """`value` with `change` of its leaves, of which one is whatever has a method `to`, as a packed
+    sequence has, which is a tuple of which a part stays on the CPU."""
+    if hasattr(value, "to") or not isinstance(value, dict | list | tuple):
+        return change(value)
+    if isinstance(value, dict):
+        found = copy.copy(value)  # classes of their own stay
+        for key, inner in value.items():
+            found[key] = _changed(change, inner)
+        return found
+    inside = [_changed(change, inner) for inner in value]
+    return type(value)(*inside) if hasattr(value, "_fields") else type(value)(inside)
 
 
 def _rows(leaf: Any) -> int | None:

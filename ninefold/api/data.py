@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # they import torch, which the checks before the start do not
     from ninefold.dataset.item_loader import ItemReader
     from ninefold.engine.batches import Preparation
 
+UNKNOWN = 2**22  # values of an example that are taken to be in it, see `engine.batches`
+
 
 class Pair:
     """Inputs and targets as two arrays of as many examples: batches are slices of them."""
@@ -67,7 +69,7 @@ class CallersDataset(Mapped):
         return Examples(data.inputs, data.targets).first(limit)
 
     def prepare(self) -> None:
-        """As Mapped does; of a split with a collate_fn, collate two items."""
+        """As Mapped does; of a split with a collate_fn, collate two items instead."""
         collating = [split for split in self.splits if isinstance(self._data(split), Collating)]
         if collating and self.cache is not None:
             raise ConfigError(
@@ -76,12 +78,16 @@ class CallersDataset(Mapped):
                 "a collate_fn returns no arrays to keep; a dataset without one has some; leave it "
                 "out, or keep items in the dataset",
             )
-        for split in collating:
+        if not collating:
+            return super().prepare()
+        for split in self.splits:
+            if split not in collating:
+                self._items(split).require_usable()
+                continue
             two = CollatedRows(self._collated(split)).read(np.arange(2) % len(self._data(split)))
             if not self.whole:
-                two.pair()
-        if not collating:
-            super().prepare()
+                two.pair(f"dataset.{split}")
+        return None
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
         if not isinstance(self._data("train"), Pair):
@@ -89,9 +95,8 @@ class CallersDataset(Mapped):
 
     def item_shape(self) -> Tree:
         """As the first training item has it: channels are not moved."""
-        if isinstance(self._data("train"), Collating):  # as many numbers as one has alone
-            one = CollatedRows(self._collated("train")).read(np.zeros(1, np.int64))
-            return [one.nbytes // 4]
+        if isinstance(self._data("train"), Collating):
+            return [UNKNOWN]  # so that evaluations have the batches of training
         items = self._items("train")
         inputs = items.returned_input()
         if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
@@ -147,8 +152,10 @@ class CallersDataset(Mapped):
         if split not in self._built:
             given = load(self.file, self.sha256, "dataset")
             data = given["train" if given["test"] is None else split]
-            if not hasattr(type(data), "__getitem__"):
-                data = self._made(data, f"dataset.{split}")
+            inner = data.data if isinstance(data, Collating) else data
+            if not hasattr(type(inner), "__getitem__"):
+                inner = self._made(inner, f"dataset.{split}")
+                data = Collating(inner, data.collate) if isinstance(data, Collating) else inner
             self._built[split] = data
         return self._built[split]
 

@@ -106,7 +106,7 @@ def gather(
     train, loader = _dataset("dataset", dataset, notes)
     tested = None if test is None else _dataset("test", test, notes)[0]
     if isinstance(train, Collating) and not isinstance(tested, Collating | None):
-        tested = Collating(tested, train.collate)
+        tested = _collated_too(test, train)
     _require_model(model)
     if isinstance(model, nn.Module):
         notes.append("The weights of the network that was given are the first ones of every run.")
@@ -243,12 +243,12 @@ def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that")
 
 def _require_named(optimizer: str) -> None:
     if not option_files("optimizer", optimizer):
-        known = next((n for n in dir(torch.optim) if n.lower() == optimizer.lower()), "SGD")
+        names = [n for n in dir(torch.optim) if n.lower() == optimizer.lower() and n != "LBFGS"]
         raise ConfigError(
             "optimizer",
             optimizer,
             "there is no such option; adamw, sgd, or a function of parameters is allowed; pass "
-            f"lambda parameters: torch.optim.{known}(parameters, lr=...)",
+            f"lambda parameters: torch.optim.{(*names, 'SGD')[0]}(parameters, lr=...)",
         )
 
 
@@ -268,8 +268,13 @@ def _require_optimizer(optimizer: Any) -> None:
     )
 
 
-def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any]]:
-    """The data as it will be pickled, and a DataLoader's values of keys; adds to `notes`."""
+def _dataset(
+    name: str, data: Any, notes: list[str], collated: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """The data as it will be pickled, and a DataLoader's values of keys; adds to `notes`.
+
+    collated: whether a collate_fn gets its items as they are.
+    """
     if isinstance(data, nn.Module) or (isinstance(data, type) and issubclass(data, nn.Module)):
         raise ConfigError(
             name,
@@ -277,9 +282,10 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             "it is a model; compare(model, dataset, loss) is the order; swap the two",
         )
     if isinstance(data, DataLoader):
-        found = _dataset(name, data.dataset, notes)[0]
+        own = data.collate_fn is not default_collate
+        found = _dataset(name, data.dataset, notes, own)[0]
         _require_plain(name, data)
-        if data.collate_fn is not default_collate:
+        if own:
             found = Collating(data.dataset, data.collate_fn)
         if name == "test":
             notes.append(
@@ -296,7 +302,7 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
-        if any(str(array.dtype).endswith("float64") for array in data):
+        if any(str(array.dtype).endswith("float64") for array in data) and not collated:
             notes.append(f"The float64 numbers of {name} are taken as float32.")
         return _pair(name, *data), {}
     iterable = isinstance(data, IterableDataset)
@@ -311,6 +317,15 @@ def _dataset(name: str, data: Any, notes: list[str]) -> tuple[Any, dict[str, Any
             "fp32,bf16",
         )
     return data, {}
+
+
+def _collated_too(test: Any, train: Collating) -> Collating:
+    """A test set beside a training set with a collate_fn, which is its own too without a loader."""
+    if isinstance(test, DataLoader):
+        return Collating(test.dataset, test.collate_fn)
+    if isinstance(test, tuple):  # a pair of arrays
+        test = TensorDataset(*map(torch.as_tensor, test))
+    return Collating(test, train.collate)
 
 
 def _require_plain(name: str, loader: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor, nn
 from ninefold.api.capsule import load
 from ninefold.api.collated import Collated
 from ninefold.dataset.arrays import Rows
-from ninefold.engine.amp import in_dtype
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.score import Score
@@ -66,12 +64,8 @@ class WithForward(nn.Module):
 
     def forward(self, batch: Any) -> Tensor:
         count = rows(batch)
-        if isinstance(batch, Collated):
-            short = any(weight.dtype == torch.bfloat16 for weight in self.model.parameters())
-            if short:  # the engine has cast tensors
-                batch = batch.with_leaves(partial(in_dtype, torch.bfloat16))
-            batch = batch.value
-        loss = self.function(self.model, batch)
+        given = batch.value if isinstance(batch, Collated) else batch
+        loss = self.function(self.model, given)
         if not isinstance(loss, Tensor):
             raise ConfigError(
                 "forward",

@@ -40,6 +40,7 @@ from ninefold.process import scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
+STEPS = 1000  # that --price is told for
 EXAMPLES = """examples:
   ninefold bench 'python train.py' 'python train.py --amp'
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
@@ -159,8 +160,7 @@ def parser() -> Parser:
     )
     add(
         "--steps",
-        type=int,
-        default=1000,
+        type=whole,
         metavar="N",
         help="how many steps --price is told for (1000)",
     )
@@ -229,6 +229,12 @@ def positive(text: str) -> float:
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number above 0")
     return number
+
+
+def whole(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    return int(text)
 
 
 def duration(text: str) -> float:
@@ -315,6 +321,9 @@ def require_possible(asked: Namespace) -> None:
         raise ConfigError(
             "--by", "cpu", f"{wrong}; time is allowed with --strategies; leave it out"
         )
+    if asked.steps and not asked.price:
+        wrong = "without --price it says nothing; both are allowed; add it, or leave --steps out"
+        raise ConfigError("--steps", asked.steps, wrong)
     if asked.json and asked.json == asked.markdown:
         raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
     for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
@@ -374,7 +383,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
             "--max-slowdown", len(commands), "commands were given; it takes two; give these"
         )
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
-    found.price = asked.price and Price(asked.price, asked.steps)
+    found.price = asked.price and Price(asked.price, asked.steps or STEPS)
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):

@@ -195,8 +195,10 @@ class Cast(nn.Module):
 
 
 def in_dtype(dtype: torch.dtype, value: Any) -> Any:
-    """`value` in `dtype` where it is a tensor of floats."""
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+    """`value` in `dtype` where it is a tensor of floats, or no tensor and says how it is done."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    return value.in_dtype(dtype) if hasattr(value, "in_dtype") else value
 
 
 in_float32 = partial(in_dtype, torch.float32)

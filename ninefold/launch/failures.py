@@ -157,7 +157,7 @@ KNOWN = (
         "see dmesg and nvidia-smi, which also says whether it takes one process only (E. Process); "
         "the run can be resumed",
     ),
-    Known(  # such as SparseAdam, gradients that are not sparse, or LBFGS, which needs a closure
+    Known(  # such as SparseAdam, gradients that are not sparse
         ("torch.optim.", ".step() missing "),
         ConfigError,
         "optimizer",
@@ -238,7 +238,7 @@ def _of_code(raised: Raised) -> Failure:
         do = "please report it" if line is None else "correct it there"
         frames = traceback.walk_tb(raised.error.__traceback__)
         if line is None and any(f.f_code.co_filename.endswith(AUTOCAST) for f, _ in frames):
-            do = "it fails in this precision: leave that out, or the operation"
+            do = "it fails in this precision; leave that out (amp=fp32), or report it"
         return Failure("rank", raised.rank, f"{what}; {raised.details}; {do}")
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")

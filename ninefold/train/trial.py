@@ -36,7 +36,7 @@ from ninefold.errors import (
     text_of,
 )
 from ninefold.model import not_a_tensor, picked
-from ninefold.tree import call, each, rows, shapes
+from ninefold.tree import call, each, leaves, rows, shapes
 
 MORE = 64  # examples that `scores` is tried with, where it fails on two
 HALVED = 32  # examples whose loss is compared with that of their halves
@@ -86,6 +86,9 @@ class Trial:
             return prepared(train, prepare, seed, np.arange(min(count, len(train))))
 
         two = batch_of(2)
+        if (parts := accumulate * len(self.context.devices)) > 1:
+            for leaf in leaves(two):  # raises for what cannot be cut
+                leaf.chunk(parts)
         micro_batch = batch_size // self.context.data_size // accumulate
         part = -(-micro_batch // len(self.context.devices))  # as torch.chunk has them
         alone = part == 1 or micro_batch % part == 1
@@ -138,21 +141,21 @@ class Trial:
             error = math.sqrt((variance(wholes) + variance(means)) / DRAWS)
             return _are_same(fmean(wholes), fmean(means), ERRORS * error)
         small = [
-            self._halved(each(lambda leaf, n=n: leaf[n : n + SMALL], whole), 0)
-            for n in range(0, count - SMALL + 1, SMALL)
+            self._halved(whole, 0, slice(n, n + SMALL)) for n in range(0, count - SMALL + 1, SMALL)
         ]
         return all(_are_same(*pair) for pair in (drawn[0], *small) if math.isfinite(pair[0]))
 
-    def _halved(self, batch: Batch, draw: int) -> tuple[float, float]:
-        """The loss of a batch and the mean of its halves'; nan where it cannot be computed.
+    def _halved(self, batch: Batch, draw: int, some: slice = slice(None)) -> tuple[float, float]:
+        """The loss of `some` of a batch and the mean of their halves'; nan where it has none.
 
         draw: the number that random generators are seeded by.
         """
-        halves = [each(lambda leaf, n=n: leaf[n::2], batch) for n in (0, 1)]
         for gradients in (False, True):  # a gradient penalty takes some
             with generators(0, draw), torch.set_grad_enabled(gradients):
                 try:
-                    return self._loss(batch), fmean(map(self._loss, halves))
+                    own = each(lambda leaf: leaf[some], batch)
+                    halves = [each(lambda leaf, n=n: leaf[n::2], own) for n in (0, 1)]
+                    return self._loss(own), fmean(map(self._loss, halves))
                 except Exception:  # a detector has no loss in evaluation mode
                     continue
         return math.nan, math.nan

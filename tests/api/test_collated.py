@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -14,10 +15,9 @@ from hydra.utils import instantiate
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence, pad_sequence
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ninefold.api import OPTIONS
-from ninefold.api.collated import Collating
 from ninefold.api.objects import gather
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.amp import Amp
@@ -104,6 +104,12 @@ def apart(items: list[Any]) -> tuple[list[Tensor], Tensor]:
 def padded(items: list[Any]) -> tuple[Tensor, Tensor]:
     words, classes = apart(items)
     return pad_sequence(words, batch_first=True), classes
+
+
+def apart_rows(items: list[Any]) -> tuple[Tensor, Tensor]:
+    """As `padded`, to another length."""
+    words, classes = padded(items)
+    return F.pad(words, (0, 5)), classes
 
 
 def bagged(items: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,14 +290,28 @@ def test_what_cannot_be_used_is_refused_in_a_line(tmp_path: Path) -> None:
         batch.chunk(2)
 
 
-def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set() -> None:
-    x = TensorDataset(torch.zeros(4, 3), torch.zeros(4))
-    words = {"metric": None, "forward": None, "optimizer": "adamw", "ask": ()}
+PAIR = torch.arange(12).reshape(4, 3), torch.tensor([0, 1, 2, 0])
 
-    def tested(test: Any) -> Any:
-        loader = DataLoader(Texts(), collate_fn=padded)
-        return gather(Classes, loader, F.cross_entropy, test=test, **words).parts["dataset"]["test"]
 
-    own = tested(DataLoader(Texts(), collate_fn=masked))
-    assert (type(own), own.collate) == (Collating, masked)
-    assert tested(Texts()).collate is tested(x).collate is padded
+@pytest.mark.parametrize(
+    ("test", "collate"),
+    [
+        (DataLoader(Texts(), batch_size=3, collate_fn=apart_rows), apart_rows),
+        (DataLoader(TensorDataset(*PAIR)), default_collate),
+        (Texts(), padded),
+        (Texts, padded),
+        (TensorDataset(*PAIR), padded),
+        (PAIR, padded),
+    ],
+)
+def test_a_test_set_is_collated_by_its_own_loader_and_else_as_the_training_set(
+    test: Any, collate: Callable[[list[Any]], Any], tmp_path: Path
+) -> None:
+    loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=padded)
+    _, dataset, _ = parts(tmp_path, Classes, loader, F.cross_entropy, test=test)
+    dataset.prepare()
+    items = test.dataset if isinstance(test, DataLoader) else test() if test is Texts else test
+    items = TensorDataset(*PAIR) if items is PAIR else items
+    rows = np.arange(3)
+    found = dataset.load("test").inputs[rows].value
+    assert all(map(torch.equal, found, collate([items[number] for number in rows.tolist()])))

@@ -432,17 +432,19 @@ def mark_what_is_no_step():
 
         owner.__enter__, owner.__exit__ = begin, end
 
-    scaled = torch.amp.GradScaler.step
+    kind = getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)
+    scaled = kind.step
 
     @functools.wraps(scaled)
-    def step_of_scaler(scaler, *arguments, **keywords):
+    def step_of_scaler(scaler, optimizer, *arguments, **keywords):
         stamps, count = STEPS.stamps, len(STEPS.stamps)
-        found = scaled(scaler, *arguments, **keywords)
-        if scaler.is_enabled() and STEPS.stamps is stamps and len(stamps) == count:
+        found = scaled(scaler, optimizer, *arguments, **keywords)
+        leads = scaler.is_enabled() and optimizer is STEPS.lead
+        if leads and STEPS.stamps is stamps and len(stamps) == count:
             STEPS.mark("a step that a GradScaler skipped")
         return found
 
-    torch.amp.GradScaler.step = step_of_scaler
+    kind.step = step_of_scaler
     around(torch.no_grad)
     around(torch.inference_mode)
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)

@@ -45,10 +45,10 @@ class Watch:
         import torch
 
         trains = torch.is_grad_enabled() and module.training
-        if trains:
-            self.batches.see(torch, module, arguments, keywords, not self.depth)
         if trains and not self.depth and next(module.parameters(), None) is not None:
             self.wrap(torch, module)
+        if trains:  # after `wrap`, which stays where this one's end puts back what it found
+            self.batches.see(torch, module, arguments, keywords, not self.depth)
         if trains and is_compiled(module):
             self.module.__call__ = self.call  # the compiler would stumble over `called`
             kind = next((weight.device.type for weight in module.parameters()), "cpu")

@@ -171,8 +171,15 @@ def first(examples: Examples, count: int) -> tuple[Tree, Tree]:
             "the test split is empty; a file is verified with its first examples; name a dataset "
             "with test examples",
         )
-    both = (examples.inputs, examples.targets)
-    inputs, targets = each(lambda array: torch.from_numpy(np.array(array[rows])), both)
+    both = each(lambda array: array[rows], (examples.inputs, examples.targets))
+    if not all(isinstance(leaf, np.ndarray) for leaf in leaves(both)):
+        raise ConfigError(
+            "dataset",
+            "collate_fn",
+            "a file is verified with arrays, and its batches are none; a dataset without one has "
+            "some; save model.state_dict() in your own loop",
+        )
+    inputs, targets = each(lambda array: torch.from_numpy(np.array(array)), both)
     return inputs, targets
 
 

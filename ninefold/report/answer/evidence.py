@@ -122,8 +122,13 @@ class Evidence:
 
     @property
     def cheaper(self) -> tuple[Cell, Cell] | None:
-        """The fastest cell, and one that costs less: shown only where GPUs are paid by number."""
-        means = {cell: fmean(of.values()) for cell, of in self.seconds.items() if of}
+        """The fastest acceptable cell, and one that costs less, as GPUs are paid by number."""
+        out = {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
+        means = {
+            cell: fmean(of.values())
+            for cell, of in self.seconds.items()
+            if of and cell not in out and self.safe.get(cell) == "safe"
+        }
         paid = {cell: max(map(paid_devices, self.group.completed(cell))) for cell in means}
         if self.price is None or len(means) < 2:
             return None
