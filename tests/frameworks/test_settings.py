@@ -118,6 +118,11 @@ trainer = transformers.Trainer(Probe(), arguments, train_dataset=Items(), callba
 trainer.train()
 """,
 }
+# Gloo's threads may abort a process that ends with its group.
+END = """
+if torch.distributed.is_initialized():
+    torch.distributed.destroy_process_group()
+"""
 PRODUCTS = {"fp32": "torch.float32", "bf16": "torch.bfloat16"}
 
 
@@ -127,7 +132,7 @@ def probed(setup: Setup, make, folder: Path) -> tuple[list[dict], list[dict]]:
     in_loop = [line for line in printed.code if "between backward and step" in line]
     before = [line for line in printed.code if line not in in_loop]
     loop = LOOPS[printed.key].replace("CLIP", "\n".join(in_loop))
-    (folder / "train.py").write_text("\n".join([PROBE, *before, loop]))
+    (folder / "train.py").write_text("\n".join([PROBE, *before, loop, END]))
     bin = os.path.dirname(sys.executable)
     done = subprocess.run(
         printed.run, shell=True, cwd=folder, capture_output=True, text=True, timeout=240,
