@@ -12,18 +12,28 @@ from typing import Any
 Tree = Any  # a leaf, such as a tensor or an array, or a tuple, a list or a dict of trees
 
 
-def each(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+def each(
+    function: Callable[..., Any],
+    tree: Tree,
+    *others: Tree,
+    is_leaf: Callable[[Tree], bool] | None = None,
+) -> Tree:
     """Return the same tree with `function(leaf, ...)` in place of each leaf (tree_map).
 
     others: trees like it, or with more in them; their leaves are the further arguments.
+    is_leaf: of which containers are leaves, too; None: none.
     """
+    if is_leaf is not None and is_leaf(tree):
+        return function(tree, *others)
     if isinstance(tree, dict):
         found = copy.copy(tree)  # classes of their own, such as a model's output, stay
         for key in tree:
-            found[key] = each(function, tree[key], *(other[key] for other in others))
+            further = (other[key] for other in others)
+            found[key] = each(function, tree[key], *further, is_leaf=is_leaf)
         return found
     if isinstance(tree, tuple | list):
-        values = [each(function, *together) for together in zip(tree, *others, strict=True)]
+        together = zip(tree, *others, strict=True)
+        values = [each(function, *parts, is_leaf=is_leaf) for parts in together]
         return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
     return function(tree, *others)
 

@@ -33,10 +33,11 @@ class Collating:
 
 
 class Collated:
-    """What `collate_fn` makes of some items, where other batches have a tensor with a row for each.
+    """A batch that `collate_fn` made of some items, in the place of a tensor with a row per item.
 
-    Its value is whatever was returned, of which no tensor need have a row for each item. A slice is
-    collated again, from the items, which stay in the process that has read them.
+    Its value is whatever `collate_fn` returned. That may have no dimension of items, so a slice
+    calls `collate_fn` again, with the sliced items. Items are not sent between processes: a batch
+    that a worker process has read cannot be sliced.
     """
 
     dtype = "collated"
@@ -75,7 +76,9 @@ class Collated:
         if pair and all(_rows(leaf) == self._count for leaf in leaves(self.value)):
             inputs, targets = self.value
             return inputs, targets
-        found = each(lambda leaf: list(getattr(leaf, "shape", [])) or _named(leaf), self.value)
+        found = each(
+            lambda leaf: list(getattr(leaf, "shape", [])) or type(leaf).__name__, self.value
+        )
         raise ConfigError(
             field,
             "DataLoader",
@@ -163,25 +166,13 @@ class Collated:
 
 
 def _changed(change: Callable[[Any], Any], value: Any) -> Any:
-    """`value` with `change` of its leaves, of which one is whatever has a method `to`, as a packed
-    sequence has, which is a tuple of which a part stays on the CPU."""
-    if hasattr(value, "to") or not isinstance(value, dict | list | tuple):
-        return change(value)
-    if isinstance(value, dict):
-        found = copy.copy(value)  # classes of their own stay
-        for key, inner in value.items():
-            found[key] = _changed(change, inner)
-        return found
-    inside = [_changed(change, inner) for inner in value]
-    return type(value)(*inside) if hasattr(value, "_fields") else type(value)(inside)
+    """`value` with `change` of its leaves, of which one is whatever has a method `to`: of a packed
+    sequence, which is a tuple, a part stays on the CPU."""
+    return each(change, value, is_leaf=lambda inner: hasattr(inner, "to"))
 
 
 def _rows(leaf: Any) -> int | None:
     return leaf.shape[0] if getattr(leaf, "shape", ()) else None
-
-
-def _named(leaf: Any) -> str:
-    return type(leaf).__name__
 
 
 @dataclass(frozen=True)

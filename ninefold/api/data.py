@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -62,8 +61,8 @@ class CallersDataset(Mapped):
         data, limit = self._data(split), self.limit_of(split)
         if isinstance(data, Collating):
             none = np.empty((len(data), 0), np.float32)
-            reader = partial(self._loaders[0].read, split) if self._loaders else None
-            return Examples(CollatedRows(self._collated(split)), none, reader=reader).first(limit)
+            rows, reader = CollatedRows(self._collated(split)), self._reader(split)
+            return Examples(rows, none, reader=reader).first(limit)
         if self.whole or not isinstance(data, Pair):
             return super().load(split)
         return Examples(data.inputs, data.targets).first(limit)
@@ -71,15 +70,15 @@ class CallersDataset(Mapped):
     def prepare(self) -> None:
         """As Mapped does; of a split with a collate_fn, collate two items instead."""
         collating = [split for split in self.splits if isinstance(self._data(split), Collating)]
-        if collating and self.cache is not None:
+        if not collating:
+            return super().prepare()
+        if self.cache is not None:
             raise ConfigError(
                 "dataset.cache",
                 self.cache,
                 "a collate_fn returns no arrays to keep; a dataset without one has some; leave it "
                 "out, or keep items in the dataset",
             )
-        if not collating:
-            return super().prepare()
         for split in self.splits:
             if split not in collating:
                 self._items(split).require_usable()

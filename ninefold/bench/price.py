@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ninefold.report.stats.measures import HOUR
 from ninefold.stats.verdicts import UNDECIDED
 from ninefold.tournament.times import Times
 
-HOUR = 3600.0  # seconds
 Told = Mapping[str, Mapping[str, Any]]  # what the hook said of each command
 
 
@@ -34,9 +34,11 @@ class Cost:
 
 
 def costs(times: Times, told: Told, price: Price) -> dict[str, Cost]:
-    """What steps of each command cost, for as many examples as those of the first one take.
+    """Return by command what it costs to train on the examples of `price.steps` steps of the first.
 
-    The first one's is that of its mean step; the others' follow from their speedups over it.
+    told: what the hook said of each command. The cost of the first command follows from its mean
+    seconds of a step, that of another from its speedup over the first. Money is in the currency of
+    the price.
     """
     base = times.baseline
     if base not in times.seconds:

@@ -14,7 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from ninefold.dataset import Dataset, Examples, Split
-from ninefold.dataset.arrays import ArraySpec, specs
+from ninefold.dataset.arrays import ArraySpec, Reader, specs
 from ninefold.dataset.items import Items, first_cause, generators, raised
 from ninefold.dataset.layout import OF_MAPPINGS, Layout, parts_of
 from ninefold.dataset.masks import ClassNumbers
@@ -83,8 +83,7 @@ class Mapped(Dataset):
 
     def load(self, split: Split) -> Examples:
         columns, names = self._items(split).columns(), tuple(self.class_names or ())
-        reader = partial(self._loaders[0].read, split) if self._loaders else None
-        examples = Examples(*columns, names, reader)
+        examples = Examples(*columns, names, self._reader(split))
         return examples.first(self.limit_of(split))
 
     def count_classes(self) -> int | None:
@@ -138,6 +137,10 @@ class Mapped(Dataset):
             f"dataset.{split}", target, numbers, self.keys, whole, self.OF_MAPPINGS, shape
         )
         return Items(data, layout)
+
+    def _reader(self, split: Split) -> Reader | None:
+        """What reads batches of a split by worker processes; None: there are none."""
+        return partial(self._loaders[0].read, split) if self._loaders else None
 
     def _to_read(self, split: Split) -> ItemReader:
         """What worker processes read batches of a split from."""

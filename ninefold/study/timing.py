@@ -160,7 +160,7 @@ class Timing(Entries):
         self._groups += 1
         self._shown = f"round {self.done + 1}  {len(self._cells)} configurations"
         ready: list[TurnTaker] = []
-        first_number = ""
+        warmed_up = ""
         free, most = dict[str, int](), dict[str, int]()  # bytes, by whose memory they are
         cells = [self._cells[name] for name in left]
         if not self._tried_one_thread:  # what it finds is for all
@@ -170,7 +170,7 @@ class Timing(Entries):
             cell = cells.pop(0)
             if ready and {cell.name, ready[-1].name} & self._alone:
                 break
-            self._shows(f"{self._shown}  starting {cell.name}{first_number}")
+            self._shows(f"{self._shown}  starting {cell.name}{warmed_up}")
             try:
                 spec = self._spec(cell, folder)
                 alive = [*(each.name for each in ready), cell.name]
@@ -186,7 +186,7 @@ class Timing(Entries):
                 continue
             ready.append(run)
             if (step := run.step_seconds) is not None:
-                first_number = f"  {run.name} warmed up with {1000 * step:.3g} ms a step"
+                warmed_up = f"  {run.name} warmed up with {1000 * step:.3g} ms a step"
             self._folders.append(run.spec.folder)
             self._tried_one_thread |= run.spec.tries_one_thread
             if run.one_thread is not None:

@@ -162,10 +162,11 @@ def times(
 def _agreeing(
     means: Mapping[str, float], pairs: Sequence[Pair], baseline: str
 ) -> Mapping[str, float]:
-    """The mean seconds; where their ratios are not the speedups of `pairs`, those that have these.
+    """Return the seconds of a step by name: `means`, or seconds whose ratios are the speedups.
 
-    A speedup weights a round by what is known of it: a single disturbed process of few turns would
-    else have a table contradict it.
+    The speedups over `baseline` in `pairs` weight precise rounds more, and plain means weight all
+    rounds alike. So one disturbed round can make the means contradict the speedups. Where they do,
+    by more than AGREE, the seconds follow the speedups, and their geometric mean stays.
     """
     known = {name: pair_of(pairs, baseline, name) for name in means}
     over = {name: pair.speedup for name, pair in known.items() if pair and pair.speedup}
