@@ -5,7 +5,7 @@
 
 For each workload a study of the time question is made amid rounds of whole runs: each is a command
 of its own that trains for some ten seconds, the cells in shuffled order, the first epoch left out.
-A pair of cells agrees if the ratio that the study found and that of the whole runs' median epochs
+A pair of cells agrees if the speedup that the study found and that of the whole runs' median epochs
 differ by no more than a joint 99 % interval (Welch) of both allows. The same is told of their mean
 epochs, which a burst of another program can move by any amount, and how much of them was disturbed.
 `--handicap` also computes the study's times from the fastest half of its turns, as ninefold did
@@ -64,7 +64,7 @@ LEVEL = 0.01  # of the joint interval
 DISTURBED = 1.25  # times the median of its run, from which on an epoch is disturbed
 MEDIAN, MEAN = "median epoch", "mean epoch"  # what a whole run is summed up by; the first decides
 HEADER = (
-    *("pair", "study", "99.3 % interval", MEDIAN, "se", "off by", "allowed", "agrees"),
+    *("pair", "speedup in the study", "interval", MEDIAN, "se", "off by", "allowed", "agrees"),
     *(MEAN, "se", "off by", "agrees"),
 )
 AGREE = 0.95  # share of the pairs, at least
@@ -177,9 +177,9 @@ def promised(folder: Path) -> dict[str, Any]:
 
 
 def logs(values: Values, first: str, second: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Logarithms of second / first in the rounds that both have: float64 [rounds]."""
+    """Logarithms of the speedups of the second over the first, by rounds of both: float64."""
     both = sorted(values[first].keys() & values[second].keys())
-    return np.log([values[second][number] / values[first][number] for number in both])
+    return np.log([values[first][number] / values[second][number] for number in both])
 
 
 def compare(found: dict[str, Any], whole: Values) -> dict[str, Any]:

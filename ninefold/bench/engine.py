@@ -89,6 +89,7 @@ class Found:
     its first step. examples: how many times as many a command's step takes as one of the first;
     empty: as many, or not asked. helps: of `--try`, what is said, and as data. looks: the share of
     the time at each look, by rounds. price: of an hour, and the steps that it is told for.
+    bases: the command that another one is held against, by name, unless it is the first.
     """
 
     commands: Sequence[Command]
@@ -117,6 +118,7 @@ class Found:
     looks: dict[int, float] = field(default_factory=dict)
     price: Price | None = None
     helps: Helps | None = None
+    bases: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -138,7 +140,14 @@ class Found:
     @property
     def settings(self) -> Settings:
         """Of the comparison: each look spends a part of the chance of a false verdict."""
-        return Settings(same=self.same, spends=spends_of(self.looks, self.rounds))
+        first, *others = self.names
+        asked = {frozenset((base, name)) for name in others for base in (first, self.base(name))}
+        spends = spends_of(self.looks, self.rounds)
+        return Settings(same=self.same, spends=spends, asked=asked)
+
+    def base(self, name: str) -> str:
+        """The command that another one is held against."""
+        return self.bases.get(name, self.names[0])
 
     def counted(self, by: str = "time") -> Counted:
         """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""

@@ -298,7 +298,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "confidence": found.settings.confidence,
                 "needed": needed(found, pair),
             }
-            for pair in times.pairs
+            for pair in found.pairs(times)
         ],
         "cures": found.helps and found.helps.cures,
         "gate": verdict and {"allowed": allowed, "verdict": verdict},

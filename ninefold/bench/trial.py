@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from ninefold.bench.contestant import Command, Script
 from ninefold.bench.cures import (
@@ -41,13 +40,6 @@ STRETCHES = 0.05  # share of the time that long stretches may take
 COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part is given up
 
 
-class Tried(NamedTuple):
-    """A command with a cure, and the command that it is held against: without this cure alone."""
-
-    cure: Cure
-    base: str
-
-
 class Trial(Bench):
     """Compares one command with copies of it, each of which has one cure, or all that help.
 
@@ -67,7 +59,7 @@ class Trial(Bench):
         self.script: Script | None = None
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, float]()
-        self._tried = {cure.name: Tried(cure, AS_IT_IS) for cure in self._cures}  # by command
+        self._tried = {cure.name: cure for cure in self._cures}  # by command
         self._waiting = list[Cure]()  # that are tried once it is known whether workers help
         self._first_steps = dict[str, float]()  # seconds until it ended, of its first process
 
@@ -111,7 +103,9 @@ class Trial(Bench):
         if name == AS_IT_IS:
             raise failure
         self.failed[name] = failure
-        self._keep_only([each for each in self.found.names if name not in (each, self._base(each))])
+        self._keep_only(
+            [each for each in self.found.names if name not in (each, self.found.base(each))]
+        )
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
@@ -135,28 +129,24 @@ class Trial(Bench):
         left_out = {*self.not_tried, *lacking, *(cure.name for cure in self._waiting)}
         self._keep_only([name for name in self.found.names if name not in left_out])
 
-    def _base(self, name: str) -> str:
-        """The command that another one is held against."""
-        return self._tried[name].base if name in self._tried else AS_IT_IS
-
     def _pairs(self) -> dict[str, Pair]:
         """Each other command against its base."""
         times = self.found.times()
         names = [name for name in self.found.names if name != AS_IT_IS]
-        pairs = {name: times.pair(self._base(name), name) for name in names}
+        pairs = {name: times.pair(self.found.base(name), name) for name in names}
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
     def _give_up(self) -> None:
         """Go on without cures that are not faster so far, and with the best of each kind."""
         pairs, kept, kinds = self._pairs(), [AS_IT_IS], set[str]()
-        bases = {self._base(name) for name in pairs}
+        bases = {self.found.base(name) for name in pairs}
         speed = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
         kept += [name for name in self.found.names if name in pairs and name not in speed]
         for name in sorted(speed, key=lambda name: -speed[name]):
             if name not in self._tried:  # a bound, or several together
                 goes_on = speed[name] > COSTS_NOTHING
             else:
-                cure = self._tried[name].cure
+                cure = self._tried[name]
                 pointless = speed.get(str(cure.bound), 2.0) <= COSTS_NOTHING
                 helps = speed[name] > 1 + self.found.same and pairs[name].verdict != "tie"
                 goes_on = name in bases or (helps and cure.kind not in kinds and not pointless)
@@ -174,19 +164,19 @@ class Trial(Bench):
         faster = [name for name in self._tried if name in pairs and pairs[name].verdict == "faster"]
         base, workers = AS_IT_IS, list[Cure]()
         for name in faster[:1]:
-            base, workers = name, [self._tried[name].cure]
+            base, workers = name, [self._tried[name]]
         for cure in self._waiting:
             if not workers and cure.bound in self.given_up:
                 self.not_tried[cure.name] = f"{cure.bound} brings nothing"
                 continue
             command = with_cures(self._command, [*workers, cure])
-            self._tried[command.name] = Tried(cure, base)
+            self._tried[command.name], self.found.bases[command.name] = cure, base
             self.found.commands = [*self.found.commands, command]
         self._waiting = []
 
     def _combine(self) -> None:
         """Have those that are left tried together as well."""
-        cures = [self._tried[name].cure for name in self.found.names if name in self._tried]
+        cures = [self._tried[name] for name in self.found.names if name in self._tried]
         both = with_cures(self._command, cures)
         names = self.found.names
         others = [name for name in names if TOGETHER in name and name not in self._tried]
@@ -221,7 +211,7 @@ class Trial(Bench):
         named = self._named(pairs)
         cures = [
             {
-                "name": (cure := self._tried[name].cure).name,
+                "name": (cure := self._tried[name]).name,
                 "line": self._line(cure),
                 "where": self._where(cure),
                 **content(pair),
@@ -234,7 +224,7 @@ class Trial(Bench):
     def _lines(self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]]) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
         for name, pair in named:
-            cure, base = self._tried[name]
+            cure, base = self._tried[name], self.found.base(name)
             line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
@@ -286,7 +276,7 @@ class Trial(Bench):
 
     def _costs(self, name: str, pair: Pair) -> Iterator[str]:
         """From which step on compiling pays; that numbers change."""
-        cure = self._tried[name].cure
+        cure = self._tried[name]
         if cure.name == "compile":
             first, seconds = self._first_steps, self.found.times().seconds[name]
             beside = [first[each] for each in first if each not in (name, AS_IT_IS)]

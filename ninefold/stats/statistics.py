@@ -74,7 +74,8 @@ def compare(
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     level, of_scores = settings.level * settings.spends, settings.level / settings.looks
-    seconds_pairs = _pairs(names, of_times, log_same, settings.level, level, ("faster", "slower"))
+    words = "faster", "slower"
+    seconds_pairs = _pairs(names, of_times, log_same, settings.level, level, words, settings.asked)
     accuracy_pairs = _pairs(
         list(accuracy), points, settings.margin, settings.level, of_scores, ("worse", "better")
     )
@@ -167,13 +168,18 @@ def _pairs(
     level: float,
     of_look: float,
     words: tuple[str, str],
+    asked: Collection[frozenset[Name]] | None = None,
 ) -> list[Difference]:
     """The differences of one measure, of seconds those of their logarithms.
 
     same: half the width of the range of ties. level: of the study. of_look: of this look.
-    words: the verdicts for below and above 0.
+    words: the verdicts for below and above 0. asked: the pairs that are tested; None: all.
     """
     p, own = seen.p(), seen.test == np.arange(len(seen.test))
+    if asked is not None:
+        both = zip(seen.first, seen.second, strict=True)
+        tests = [seen.test[i] for i, at in enumerate(both) if {names[n] for n in at} in asked]
+        own &= np.isin(np.arange(len(own)), tests)
     tested = holm.adjusted(np.where(own, p, np.nan), level / of_look if of_look else np.inf)
     adjusted = np.where(seen.test == NO_TEST, 1.0, tested[seen.test])
     reach = seen.reach(of_look)

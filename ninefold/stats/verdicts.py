@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,7 @@ class Settings:
     spends: the share of the level of times that this look spends, see `ninefold.stats.looks`
     looks: how often the scores are looked at in all, each time at an equal part of the level
     baseline: the cell whose score the others must reach; None: they are not held against one
+    asked: the pairs of times that are tested, others have no verdict but a tie; None: all
     """
 
     margin: float = 0.5
@@ -36,6 +38,7 @@ class Settings:
     looks: int = 1
     baseline: Name = None
     better: str = "more"
+    asked: Collection[frozenset[Name]] | None = None
 
     @property
     def confidence(self) -> float:

@@ -237,6 +237,19 @@ def test_a_look_that_spends_less_of_the_level_asks_more() -> None:
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
 
 
+def test_pairs_that_are_not_asked_for_cost_the_others_nothing() -> None:
+    seconds, _ = one(PLANTED)
+    named = {frozenset((NONE, other)) for other in (FAST, BAD)}
+    all_, few = compare(seconds, {}, Settings()), compare(seconds, {}, Settings(asked=named))
+    for a, b in zip(all_.seconds, few.seconds, strict=True):
+        assert (a.low, a.high, a.p) == (b.low, b.high, b.p)
+        if {a.first, a.second} not in named:
+            assert b.verdict in ("open", "tie")
+    p = sorted(find(few.seconds, NONE, other).p or 0 for other in (FAST, BAD))
+    adjusted = sorted(find(few.seconds, NONE, other).adjusted or 0 for other in (FAST, BAD))
+    assert adjusted == pytest.approx([2 * p[0], max(2 * p[0], p[1])])
+
+
 def control(off: float, noise: float, rounds: int = 6) -> Control:
     """The control of a study whose copies take `off` more of the time, a logarithm."""
     rng = np.random.default_rng(5)
