@@ -35,6 +35,7 @@ _PUBLIC = {
     "Answer": "ninefold.api.answer",
     "Times": "ninefold.tournament.times",
     "compare": "ninefold.api.compare",
+    "fits": "ninefold.api.fits",
     "time_steps": "ninefold.api.steps",
     "turns": "ninefold.api.turns",
 }

@@ -1,4 +1,4 @@
-"""Runs `python -m ninefold train` in a process of its own, and hands on the events that it tells.
+"""Runs a command of ninefold in a process of its own, and hands on the events that it tells.
 
 The process has a session (setsid) of its own: Ctrl-C, which a notebook sends to all processes of
 its session, reaches it only as `_stop` sends it. Nothing is forked from this process, and no state
@@ -27,7 +27,7 @@ from ninefold.launch.events import VARIABLE
 GRACE = 45.0  # seconds from an interrupt until the command is killed: more than launch.grace (30)
 # Set by a kernel for matplotlib in it: its backend is one that only works there.
 NOT_HANDED_ON = ("MPLBACKEND",)
-TRAIN = ("-m", "ninefold", "train")
+TRAIN, FITS = (("-m", "ninefold", name) for name in ("train", "fits"))
 
 Event = Mapping[str, Any]
 
@@ -49,10 +49,11 @@ def run(
     shows: bool,
     seconds: float | None,
 ) -> Ended:
-    """Run `train` with these arguments and wait for its end.
+    """Run Python with these arguments and wait for its end.
 
-    log: takes what it prints unless `prints`. heard: called with each event. shows: whether the
-    caller draws the progress, so that the command need not. seconds: after which it is stopped.
+    arguments: `TRAIN` or `FITS`, and those of the command. log: takes what it prints unless
+    `prints`. heard: called with each event. shows: whether the caller draws the progress, so that
+    the command need not. seconds: after which it is stopped.
     Raises KeyboardInterrupt, once the command and all that it started have ended.
     """
     reader, writer = os.pipe()
@@ -64,7 +65,7 @@ def run(
             if prints:
                 out, err = 1 if os.isatty(1) else 2, 2  # nothing of it goes into a pipe
             process = subprocess.Popen(
-                [sys.executable, *TRAIN, *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

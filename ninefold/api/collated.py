@@ -19,6 +19,13 @@ from ninefold.tree import Tree, each, leaves
 Collate = Callable[[list[Any]], Any]
 
 
+def default_collate(items: list[Any]) -> Any:
+    """Collate as a DataLoader without a collate_fn does: strings become lists of strings."""
+    from torch.utils.data import default_collate
+
+    return default_collate(items)
+
+
 class Collating:
     """A map-style dataset, and the `collate_fn` of the DataLoader that it was given in."""
 

@@ -10,9 +10,9 @@ import numpy as np
 from PIL import Image
 
 from ninefold.api.capsule import load
-from ninefold.api.collated import CollatedItems, CollatedRows, Collating
+from ninefold.api.collated import CollatedItems, CollatedRows, Collating, default_collate
 from ninefold.dataset import Examples, Split
-from ninefold.dataset.items import Items, raised
+from ninefold.dataset.items import Items, generators, raised, seed_by
 from ninefold.dataset.layout import as_it_is
 from ninefold.dataset.mapped import Mapped
 from ninefold.errors import ConfigError, DataError
@@ -155,6 +155,8 @@ class CallersDataset(Mapped):
             if not hasattr(type(inner), "__getitem__"):
                 inner = self._made(inner, f"dataset.{split}")
                 data = Collating(inner, data.collate) if isinstance(data, Collating) else inner
+            if self.whole and not isinstance(data, Pair | Collating) and has_text(data):
+                data = Collating(data, default_collate)
             self._built[split] = data
         return self._built[split]
 
@@ -173,3 +175,13 @@ class CallersDataset(Mapped):
                 "needed; give items by number",
             )
         return data
+
+
+def has_text(data: Any) -> bool:
+    """Whether item 0 has a string in it, which no array holds. False if it cannot be read."""
+    try:
+        with generators(0, 0):
+            seed_by((0, 0))
+            return any(isinstance(leaf, str | bytes) for leaf in leaves(data[0]))
+    except Exception:  # what reads the items next tells why
+        return False

@@ -30,7 +30,7 @@ def run(command: Sequence[str], place: Path, at_most: float | None, show: bool) 
         print(f"ninefold.compare: starting, in {place}", file=sys.stderr, flush=True)
     try:
         return child.run(
-            command,
+            [*child.TRAIN, *command],
             place / LOG,
             notebook.hear if notebook else lambda event: None,
             prints=show and not notebook,
@@ -65,7 +65,7 @@ def failure(
     return Failure(
         "ninefold",
         ended.code,
-        f"the comparison ended without an answer; {_last_line(place / LOG)}; see {place / LOG}",
+        f"the comparison ended without an answer; {last_line(place / LOG)}; see {place / LOG}",
     )
 
 
@@ -101,7 +101,8 @@ def _go_on(command: Sequence[str], place: Path) -> str:
     return shlex.join(["python", *child.TRAIN, *command])
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """The last line of what a command has printed."""
     with suppress(OSError, ValueError, IndexError):
         return read_text(path).strip().splitlines()[-1]
     return "it printed nothing"

@@ -27,6 +27,7 @@ ARGUMENTS = [
         (r"\bdataset\.test\b", "test"),
         (r"\btask\.loss\b", "loss"),
         (r"\btask=", "loss="),
+        (r"\boptimizer=torch\.optim\b", "optimizer=function"),
         (r"\bseed=range\(0,(\S+)\)", r"seeds=\1"),
         (r"lower optimizer\.lr", "lower the learning rate (optimizer=)"),
         (r"choose a wider amp\.dtype", "pass another amp"),

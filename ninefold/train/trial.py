@@ -43,6 +43,7 @@ HALVED = 32  # examples whose loss is compared with that of their halves
 SMALL = 4  # of these, again
 DRAWS = 8  # times that a loss which draws random numbers is computed
 SAME_LOSS = 1e-3  # share of a loss up to which it is the same: rounding differs by batch size
+OF_BYTES = "Byte", "unsigned char"  # what torch's errors call uint8
 ERRORS = 7.0  # standard errors of the difference that draws of a mean do not reach: 1 in 100,000
 
 Batch = tuple[Any, Any]  # inputs and targets, prepared
@@ -107,11 +108,15 @@ class Trial:
                     "a device computes 1 example at a time, which this model cannot be trained on; "
                     f"{found}; choose a larger batch_size, or fewer processes or micro-batches",
                 ) from error
+            bytes_ = any(name in text_of(error) for name in OF_BYTES)
             raise ConfigError(
                 "model",
                 self.name,
-                f"a training step fails on examples of {shapes(batch[0])}; {found}; correct it, or "
-                "choose another model, task or dataset",
+                f"a training step fails on examples of {shapes(batch[0])}",
+                found,
+                "return floats from the dataset (image.float() / 255)"
+                if bytes_
+                else "correct it, or choose another model, task or dataset",
             ) from error
         if self._unused() and micro_batch > 2:
             with generators(0, 0), torch.enable_grad():

@@ -260,6 +260,25 @@ def test_batches_are_the_same_with_worker_processes_what_collate_fn_draws_includ
     assert (again == 0).float().mean() != (first == 0).float().mean()
 
 
+class Named(Texts):
+    def __getitem__(self, number: int) -> Any:
+        words, label = super().__getitem__(number)
+        return {"words": words[:3], "label": label, "name": f"text {number}"}
+
+
+def test_a_dataset_with_strings_in_its_items_gives_forward_what_a_dataloader_gives(
+    tmp_path: Path,
+) -> None:
+    _, dataset, _ = parts(tmp_path, Classes, Named(), None, forward=KINDS["mapping"][2])
+    dataset.prepare()
+    found = batches(dataset)
+    for rows, batch in zip(found.rows(0), found.epoch(0), strict=True):
+        wanted = default_collate([Named()[number] for number in rows.tolist()])
+        assert batch[0].value.keys() == wanted.keys()
+        assert batch[0].value["name"] == wanted["name"]
+        assert torch.equal(batch[0].value["words"], wanted["words"])
+
+
 def test_each_process_collates_its_own_part_of_a_batch(tmp_path: Path) -> None:
     loader = DataLoader(Texts(), batch_size=SIZE, collate_fn=bagged)
     _, dataset, _ = parts(tmp_path, Bag, loader, None, forward=KINDS["offsets"][2])

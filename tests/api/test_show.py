@@ -14,6 +14,7 @@ from ninefold.errors import ConfigError
             "minutes=-1: not allowed; above 0 is; correct minutes",
         ),
         (("seed", "range(0,0)", "no values; a; b"), "seeds=0: no values; a; b"),
+        (("optimizer", "torch.optim", "it; found; do"), "optimizer=function: it; found; do"),
         (
             ("task", "Own-60959caae632", "it fails; that; correct it, or choose another task"),
             "loss=Own: it fails; that; correct it",

@@ -51,14 +51,15 @@ def test_every_exit_code_is_documented():
     assert documented == {0, closed} | {kind.code for kind in KINDS.values()}
 
 
-@pytest.mark.parametrize("name", ["compare", "time_steps", "turns"])
+@pytest.mark.parametrize("name", ["compare", "fits", "time_steps", "turns"])
 def test_every_argument_of_a_function_is_in_its_docstring_which_the_site_shows(name):
     function = getattr(ninefold, name)
     lines = re.findall(r"^([a-z_, ]+): ", inspect.getdoc(function) or "", re.MULTILINE)
     described = {word for line in lines for word in line.split(", ")}
     text = (DOCS / "reference" / "python-api.md").read_text()
     assert f"\n::: {function.__module__}.{name}\n" in text
-    others = {"minutes", "turn", "same", "level", "show"} if name == "turns" else set()
+    as_of = {"fits": ninefold.compare, "turns": ninefold.time_steps}  # which describe the others
+    others = {*inspect.signature(as_of[name]).parameters} if name in as_of else set()
     assert {*inspect.signature(function).parameters} - others <= described
 
 

@@ -7,12 +7,16 @@ import math
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cache
+from typing import NamedTuple
 
 import torch
 
 from ninefold.config.job import Settled, asked, check
 from ninefold.errors import ConfigError, Failure, Refused
-from ninefold.extensions.fits.counted import step_of
+from ninefold.extensions.fits.counted import StepMemory, step_of
+from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
 from ninefold.machine import available_memory
 from ninefold.places import typed_as
@@ -48,23 +52,72 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return carried_out(run, words, "the count was stopped", text)
 
 
+class Row(NamedTuple):
+    """What was counted of a configuration.
+
+    found: of a process whose part of the batch is as large as was asked for. largest: the largest
+    batch_size for which `memory`, in bytes, has ROOM; 0: none. whole: whether it is the whole set.
+    """
+
+    label: str
+    found: StepMemory
+    largest: int
+    memory: int
+    whole: bool
+
+    def texts(self) -> list[str]:
+        """Its line of the table."""
+        found = self.found
+        parts = found.weights, found.gradients, found.optimizer, found.activations, found.total
+        said = f"batch_size={self.largest}" if self.largest else "none"
+        whole = ", the whole set" if self.whole else ""
+        of_memory = f"{said} in {self.memory / 2**30:.3g} GiB{whole}"
+        return [self.label, *(f"{size / MIB:,.0f}" for size in parts), of_memory]
+
+    def tell(self) -> None:
+        """Tell the process that has started the command, if it listens."""
+        events.tell(
+            "row",
+            configuration=self.label,
+            **asdict(self.found),
+            total=self.found.total,
+            largest=self.largest,
+            memory=self.memory,
+            line=self.texts(),
+        )
+
+
 def run(arguments: Sequence[str]) -> None:
     """Raises Failure, and Refused for problems of the configuration."""
+    events.connect()
+    try:
+        _run(arguments)
+    except Refused as refused:
+        events.tell_failures(refused.failures)
+        raise
+    except Failure as failure:
+        events.tell_failures([failure])
+        raise
+
+
+def _run(arguments: Sequence[str]) -> None:
     if launcher := started_by():
         wrong = "one process counts for all; leave the launcher out"
         raise ConfigError("launcher", launcher, wrong)
     given = dict(key_and_value(word) for word in arguments)
     memory = size_of(given["memory"]) if "memory" in given else None
-    rows: list[Sequence[str]] = [HEAD]
+    rows: list[Row] = []
     failures: list[Failure] = []
     for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
         config = composed("train", [*words, "launch.inline=false"], typed_as("fits"))
         try:
-            rows.append((label, *row(check(asked(config, config.hydra)).settle(), memory)))
+            rows.append(row(label, check(asked(config, config.hydra)).settle(), memory))
+            rows[-1].tell()
         except Failure as failure:  # the others can be counted
             failures.append(failure)
-    if len(rows) > 1:
-        print("\n".join(aligned(rows)), NOT_COUNTED, sep="\n", flush=True)
+    if rows:
+        lines = aligned([HEAD, *(each.texts() for each in rows)])
+        print("\n".join(lines), NOT_COUNTED, sep="\n", flush=True)
     if failures:
         raise Refused(failures)
 
@@ -78,26 +131,24 @@ def size_of(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def row(job: Settled, memory: int | None) -> list[str]:
-    """The figures of a job in MiB, and the largest batch_size. memory: of a device, in bytes."""
+def row(label: str, job: Settled, memory: int | None) -> Row:
+    """Count a job, and its largest batch_size. memory: bytes of a device; None: what is free."""
     processes, most = job.processes, job.training_examples() // job.processes
     with step_of(job) as step:
         device = step.setup.context.device
         memory = free(device) if memory is None else memory
         own = job.resolved["batch_size"] // processes
         pair = 2 * job.resolved["accumulate"]  # batch norm and mixup do not take one example
-        found = step.memory(own)
+        memory_of = cache(step.memory)
+        found = memory_of(own)
         largest = largest_part(
-            lambda examples: step.memory(examples).total,
+            lambda examples: memory_of(examples).total,
             own,
             most,
             pair,
             math.floor((memory if device.type == "cuda" else memory / processes) / ROOM),
         )
-    parts = (found.weights, found.gradients, found.optimizer, found.activations, found.total)
-    said = f"batch_size={largest * processes}" if largest else "none"
-    whole = ", the whole set" if largest + pair > most else ""
-    return [*(f"{size / MIB:,.0f}" for size in parts), f"{said} in {memory / 2**30:.3g} GiB{whole}"]
+    return Row(label, found, largest * processes, memory, largest + pair > most)
 
 
 def free(device: torch.device) -> int:

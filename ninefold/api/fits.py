@@ -1,0 +1,114 @@
+"""`ninefold.fits`: the memory that a training step of the caller's model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from ninefold.api import OPTIONS, child, running
+from ninefold.api.compare import suggesting
+from ninefold.api.objects import gather
+from ninefold.api.show import explained
+from ninefold.compared import axes
+from ninefold.errors import Failure
+from ninefold.progress import aligned
+from ninefold.tables import data_frame, html_table
+from ninefold.words import as_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEADER = "MiB a process", "weights", "gradients", "optimizer", "activations", "together", "largest"
+
+
+@suggesting
+def fits(
+    model: Any,
+    dataset: Any,
+    loss: Any,
+    *,
+    forward: Callable[[Any, Any], Any] | None = None,
+    batch_size: int | None = None,
+    optimizer: str | Callable[[Any], Any] = "adamw",
+    parallel: str | Sequence[str] | None = None,
+    amp: str | Sequence[str] | None = None,
+    memory: str | None = None,
+    processes: int = 2,
+    device: str = "auto",
+    overrides: Sequence[str] = (),
+) -> Fits:
+    """Count the memory of a training step, and the largest batch, before anything is computed.
+
+    A process of its own counts, on tensors without values: nothing is allocated on the device.
+    Workspaces of libraries and what the allocator keeps besides are not counted: the largest batch
+    leaves room for half as much again.
+
+    memory: of a device, such as "24GiB"; None: what is free on this one. The other arguments: as
+        of `ninefold.compare`.
+
+    Raises what `ninefold.compare` raises, where no configuration can be counted; of the others
+    `Fits.failed` says why.
+    """
+    compared = axes(device)
+    for axis, given in (("parallel", parallel), ("amp", amp)):
+        if given is not None:
+            compared[axis] = given if isinstance(given, str) else ",".join(given)
+    objects = gather(model, dataset, loss, None, None, forward, optimizer, ["time"])
+    with TemporaryDirectory(prefix="ninefold-fits-") as folder:
+        place = Path(folder)
+        chosen = {
+            **objects.write(place),
+            **compared,
+            "batch_size": 64,
+            **objects.loader,
+            "device": device,
+            "launch.cpu_processes": processes,
+        }
+        named = {"batch_size": batch_size, "memory": memory}
+        chosen |= {key: value for key, value in named.items() if value is not None}
+        if isinstance(optimizer, str):
+            chosen["optimizer"] = optimizer
+        options = f"hydra.searchpath=[file://{as_value(str(place / OPTIONS))}]"
+        words = [options, *(f"{key}={value}" for key, value in chosen.items()), *overrides]
+        rows = list[Mapping[str, Any]]()
+        log = place / running.LOG
+        arguments = [*child.FITS, *words]
+        ended = child.run(arguments, log, rows.append, prints=False, shows=True, seconds=None)
+        failures = [*map(explained, ended.failures)]
+        if not rows:
+            said = running.last_line(log)
+            code = ended.code
+            wrong = f"the count ended without a figure; {said}; count a smaller network"
+            raise failures[0] if failures else Failure("ninefold", code, wrong)
+        return Fits(rows, [*map(str, failures)])
+
+
+class Fits:
+    """What a training step of each configuration holds in memory, and the largest batch that fits.
+
+    failed: an error line for each configuration that cannot be counted.
+    """
+
+    def __init__(self, told: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> None:
+        self._told, self.failed = told, failed
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each configuration: bytes of a process at the moment at which it holds most
+        (weights, gradients, optimizer, activations, total), `largest`, the largest batch_size for
+        the bytes of `memory` (0: none).
+        """
+        return [{k: v for k, v in row.items() if k not in ("event", "line")} for row in self._told]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
+        return data_frame(self.rows())
+
+    def __repr__(self) -> str:
+        lines = [row["line"] for row in self._told]
+        return "\n".join([*aligned([HEADER, *lines]), *self.failed])
+
+    def _repr_html_(self) -> str:
+        failed = "".join(f"<p>{line}</p>" for line in self.failed)
+        return f"{html_table(HEADER, [row['line'] for row in self._told])}{failed}"

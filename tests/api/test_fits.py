@@ -1,0 +1,28 @@
+"""`ninefold.fits`: the memory of a step with the caller's own objects."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import ninefold
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 10))
+
+
+def test_a_step_of_the_callers_network_is_counted_and_the_largest_batch_is_said() -> None:
+    data = torch.rand(4096, 1000), torch.randint(0, 10, (4096,))
+    found = ninefold.fits(
+        network, data, nn.functional.cross_entropy, amp="fp32", parallel=["none", "fsdp"],
+        batch_size=64, memory="30MiB",
+    )  # fmt: skip
+    (row,) = found.rows()
+    weights = 4 * sum(parameter.numel() for parameter in network().parameters())
+    assert (row["configuration"], row["weights"]) == ("parallel=none", weights)
+    assert row["optimizer"] >= 2 * weights
+    assert 64 < row["largest"] < 4096
+    (failed,) = found.failed
+    assert failed.startswith("error: parallel=fsdp: ")
+    assert f"batch_size={row['largest']} in 0.0293 GiB" in repr(found)
