@@ -422,6 +422,9 @@ def with_values(asked: Namespace) -> list[Command]:
             "none",
             "no command was given; two, or one and an option that makes more; add --help",
         )
+    if not all(map(str.strip, texts)):
+        wrong = "there is nothing in it; a line for /bin/sh is needed; write one"
+        raise ConfigError("command", "''", wrong)
     for each in asked.each:
         key, _, values = each.partition("=")
         if not values or any(f"{{{key}}}" not in text for text in texts):

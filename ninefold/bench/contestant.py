@@ -44,7 +44,7 @@ TRACEBACK = "Traceback (most recent call last)"
 EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
-HELLO_SECONDS = 60.0  # that a rank may take to say who it is
+HELLO_SECONDS = 5.0  # that a rank may take to say who it is once it has connected
 LARGEST = 1 << 26  # bytes that it says at a time
 LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
 ORDINARY = 0.5  # share of a process's steps from which on what marks them is part of a step
@@ -406,8 +406,8 @@ class Contestant:
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
             if self._process.returncode is None:
                 raise self.command.failure(
-                    "one of its processes has ended and others train on; all ranks of a training "
-                    f"end together; see {self.log}"
+                    "one of its processes has ended, or replaced itself by exec, and others train "
+                    f"on; all ranks of a training end together; see {self.log}"
                 ) from None
             raise Ended(self._process.returncode) from None
         except msgspec.DecodeError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from ninefold.errors import ConfigError, nearest
+from ninefold.errors import ConfigError, ResourceError, nearest
 
 # What git's hooks have in their environment: a git that they start would take it for its own.
 _OF_A_HOOK = {
@@ -19,11 +20,17 @@ _WHO = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMIT
 
 
 def git(folder: Path, *arguments: str, **variables: str) -> str:
-    """What git prints in `folder`, where it runs no hook. Raises ConfigError."""
+    """What git prints in `folder`, where it runs no hook. Raises ConfigError, ResourceError."""
     argv = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
     env = {**environment(), **variables}
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, errors="surrogateescape")
     if done.returncode:
+        for full in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)):
+            if full in done.stderr:
+                needs = (
+                    "each revision is a copy of all files; free some room, or choose another --keep"
+                )
+                raise ResourceError("git", arguments[0], f"{full}; {needs}")
         said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
         raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
     return done.stdout.removesuffix("\n")

@@ -31,7 +31,7 @@ def guarded(scratch: Path) -> Iterator[Callable[[Sequence[Sequence[str]]], None]
 
     It ends the processes of a bench, runs the commands that the function which is yielded is told,
     whatever each ends with, and removes `scratch`, the folder of the bench's sockets, by which its
-    processes are known.
+    processes are known. If it was killed itself, this process does so.
     """
     with importable(), safe_path():
         process = subprocess.Popen(
@@ -39,17 +39,21 @@ def guarded(scratch: Path) -> Iterator[Callable[[Sequence[Sequence[str]]], None]
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the bench
         )
-    pipe = process.stdin
+    pipe, told = process.stdin, list[Sequence[str]]()
     assert pipe is not None
 
     def at_end(commands: Sequence[Sequence[str]]) -> None:
-        pipe.write(json.dumps(commands).encode() + b"\n")
-        pipe.flush()
+        told.extend(commands)
+        with suppress(BrokenPipeError):  # somebody has killed it
+            pipe.write(json.dumps(commands).encode() + b"\n")
+            pipe.flush()
 
     try:
         yield at_end
     finally:
         process.communicate()  # closes the pipe, and waits
+        if process.returncode:
+            clean_up(scratch, told)
 
 
 def tree(pid: int) -> list[int]:
@@ -118,16 +122,20 @@ def is_dead(pid: int) -> bool:
         return True
 
 
+def clean_up(scratch: Path, commands: Sequence[Sequence[str]]) -> None:
+    """End the processes of a bench, run the commands, and remove the folder of its sockets."""
+    kill(str(scratch))
+    for arguments in commands:
+        subprocess.run(arguments, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
 def main() -> None:
     """Wait for the end of the bench, and clean up behind it."""
-    scratch = Path(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     told = sys.stdin.read().splitlines()
-    kill(str(scratch))
-    for arguments in [each for line in told for each in json.loads(line)]:
-        subprocess.run(arguments, env=environment(), stdin=subprocess.DEVNULL, capture_output=True)
-    shutil.rmtree(scratch, ignore_errors=True)
+    clean_up(Path(sys.argv[1]), [each for line in told for each in json.loads(line)])
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from ninefold.waits import poll_until
 LEAST = 2  # steps whose weights are compared
 LAST = 66  # the last step that is compared: 16 show which optimizer ends a step, then there are 50
 MORE = 8  # steps after the first difference, in which each source of chance would show itself
+SHOWN = 3  # files
 SECONDS = 20.0  # that the steps of two starts may take, if they are as far as they have to be
 
 
@@ -69,10 +71,14 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Twice:
-    """What was found. needed: what makes two starts equal; None: nothing that is known does."""
+    """What was found. needed: what makes two starts equal; None: nothing that is known does.
+
+    written: files in the working folder that the starts have written.
+    """
 
     found: Pair
     needed: Sequence[Source] | None = ()
+    written: Sequence[str] = ()
 
     def __str__(self) -> str:
         pair = self.found
@@ -88,6 +94,11 @@ class Twice:
                 "seed of their own, cudnn.benchmark, the time, the order of files, memory that was "
                 "never written."
             )
+            if self.written:
+                lines.append(
+                    f"Both starts write to {', '.join(self.written)}: if they read it as well, "
+                    "give each its own by {out} in the command."
+                )
         else:
             lines += ["They are equal with:", *(f"  {source.line}" for source in self.needed)]
         return "\n".join(lines)
@@ -100,6 +111,7 @@ class Twice:
             "equal": self.found.first is None,
             **self.found._asdict(),
             "needed": needed,
+            "written": [*self.written],
         }
 
 
@@ -108,6 +120,7 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
 
     says: tells what is found meanwhile. Raises ConfigError where a command takes no steps.
     """
+    began = time.time()
     found = two_starts(command, keep, ())
     if found.first is None:
         return Twice(found)
@@ -115,7 +128,7 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
     one, until = found.optimizers == 1, found.first + MORE
     needed = list(SOURCES)
     if two_starts(command, keep, needed, one, until).first is not None:
-        return Twice(found, None)
+        return Twice(found, None, written_since(began, command.folder))
     for source in SOURCES:
         others = [each for each in needed if each is not source]
         if two_starts(command, keep, others, one, until).first is None:
@@ -124,6 +137,15 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
             says(f"{source.name} is needed")
     enough = two_starts(command, keep, needed, one, until, LAST).first is None
     return Twice(found, needed if enough else SOURCES)
+
+
+def written_since(began: float, folder: Path) -> list[str]:
+    """The first files in `folder` itself that were written after `began`, SHOWN at most."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        with suppress(OSError):  # it is gone
+            found += [path.name] * (path.is_file() and path.stat().st_mtime >= began)
+    return found[:SHOWN]
 
 
 def two_starts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import pytest
 from ninefold.bench.elsewhere import foreign_code, missing_data
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, ResourceError
 from tests.bench import toy
 from tests.conftest import Shell, wait_until
 
@@ -344,7 +345,16 @@ def test_filters_that_git_runs_end_with_the_bench_whatever_ends_it(
     assert toy.git(project, "worktree", "list").count("\n") == 0
 
 
-def test_the_copies_of_a_process_that_was_killed_are_removed(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("victim", "code"),
+    [
+        ("os.getpid()", -signal.SIGKILL),
+        ("int(Path(f'/proc/self/task/{os.getpid()}/children').read_text())", 0),  # the guardian
+    ],
+)
+def test_the_copies_of_a_process_that_was_killed_are_removed(
+    victim: str, code: int, project: Path, tmp_path: Path
+) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\n"
         "from ninefold.bench.guardian import guarded\n"
@@ -353,12 +363,23 @@ def test_the_copies_of_a_process_that_was_killed_are_removed(project: Path, tmp_
         "with guarded(Path(sys.argv[1])) as at_end:\n"
         "    at_end(cleanup_commands(found))\n"
         "    check_out(found, [], None)\n"
-        f"    os.kill(os.getpid(), {int(signal.SIGKILL)})\n"
+        f"    os.kill({victim}, {int(signal.SIGKILL)})\n"
     )
     (tmp_path / "scratch").mkdir()
     environment = {**os.environ, "PYTHONPATH": str(toy.ROOT)}
     argv = [sys.executable, "-c", program, str(tmp_path / "scratch")]
-    assert subprocess.run(argv, env=environment).returncode == -signal.SIGKILL
+    assert subprocess.run(argv, env=environment).returncode == code
     wait_until(lambda: not (tmp_path / "scratch").exists())
     assert toy.git(project, "worktree", "list").count("\n") == 0
     assert list((project / "bench" / "now").iterdir()) == []
+
+
+def test_a_full_disk_under_a_copy_is_a_lack_of_room_and_not_a_mistake_of_the_users(
+    project: Path,
+) -> None:
+    toy.commit(project, {".gitattributes": "*.bin filter=full\n", "data.bin": "as it is"})
+    full = f"echo '{os.strerror(errno.ENOSPC)}' >&2; exit 1"  # as git says it of what it writes
+    toy.git(project, "config", "filter.full.smudge", full)
+    toy.git(project, "config", "filter.full.required", "true")
+    with pytest.raises(ResourceError, match=r"^error: git=worktree: No space left"), copies("HEAD"):
+        pass

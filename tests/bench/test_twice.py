@@ -20,6 +20,11 @@ if chance != "torch":
     torch.manual_seed(0)
 words = [f"word {number}" for number in range(20)]
 order = list(set(words)) if chance == "hash" else words
+if chance == "file":
+    with open("runs.txt", "a") as file:
+        file.write("another run\\n")
+        file.flush()
+        torch.manual_seed(file.tell())
 
 
 class Rows(Dataset):
@@ -51,6 +56,7 @@ for rows in DataLoader(Rows(), batch_size=8):
         ("numpy", False, ["numpy"]),
         ("hash", False, ["hash"]),
         ("time", False, None),
+        ("file", False, None),
     ],
 )
 def test_two_starts_train_alike_or_the_source_of_chance_is_named(shell, chance, equal, needed):
@@ -62,8 +68,9 @@ def test_two_starts_train_alike_or_the_source_of_chance_is_named(shell, chance, 
     if equal:
         assert done.stdout.startswith("Two starts train alike: ")
     else:
-        inputs = "from equal inputs" if chance == "torch" else "and so do their inputs"
+        inputs = "from equal inputs" if chance == "file" else "and so do their inputs"
         assert f"from the first steps on, {inputs}" in done.stdout
+        assert ("Both starts write to runs.txt: " in done.stdout) == (chance == "file")
 
 
 def test_one_command_is_looked_at_and_nothing_else_is_asked_of_it(refused_at_once):
