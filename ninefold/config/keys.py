@@ -250,12 +250,12 @@ class ReportKeys(Section, kw_only=True):
     """What the report of a sweep recommends."""
 
     margin: Positive | None = None
-    """How much of the score may be lost compared with none-fp32: points of a share, else in the
+    """How much of the score may be lost compared with none, fp32: points of a share, else in the
     score's unit. null: the task's, of a share 0.5."""
     same: Fraction = 0.02
     """Times that differ by less than this share count as equal."""
     target: float | None = None
-    """Score for the time to target, of a share from 0 to 1; null: that of none-fp32 less the
+    """Score for the time to target, of a share from 0 to 1; null: that of none, fp32 less the
     margin."""
     price: Positive | None = None
     """Price of an hour of a GPU, or of a host without one, to tell what an epoch costs; null: it

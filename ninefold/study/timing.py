@@ -198,6 +198,7 @@ class Timing(Entries):
                 most[of] = max(most.get(of, 0), taken)
             free = run.free
             self._on_gpu |= bool(run.taken)
+        self._shows(f"{self._shown}{warmed_up}")
         return ready
 
     def warm(
@@ -222,6 +223,7 @@ class Timing(Entries):
             copies = again if control else again[1:]
         for name in copies:
             self._recording.untimed[name] = self._repeats[name]
+            self._screen.note(f"{name} repeats {self._repeats[name]}, and is not timed any more")
             folder = self._folder_of(name)
             self._folders.remove(folder)
             shutil.rmtree(folder, ignore_errors=True)

@@ -108,7 +108,7 @@ def half_infinite(content: Arrays) -> None:
         (DDP, rounded, OTHER, "the loss is averaged in another way"),
         (DDP, half_infinite, OTHER, "zero or not finite"),
         (CAST, rounded, WITHIN, "what float16 rounds away"),
-        (CAST, underflown, OTHER, r"% of its gradient is zero where none-fp32's is not"),
+        (CAST, underflown, OTHER, r"% of its gradient is zero where none, fp32's is not"),
     ],
 )
 def test_each_difference_is_told_from_the_others(run, change, verdict, sentence, tmp_path):

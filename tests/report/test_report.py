@@ -256,7 +256,7 @@ def test_the_console_is_a_sentence_a_table_and_a_command_in_few_lines(tmp_path):
     assert len([line for line in lines if re.match(r"\w+, \w+ ", line)]) >= 3
     few = report.write(sweep(tmp_path / "few", *(result("none", amp) for amp in amps)))
     assert len([line for line in few.splitlines() if re.match(r"\w+, \w+ ", line)]) == 5
-    surer = console_text(recording("camvid_cpu", "*_turns"), Path("report.html"))
+    surer = console_text(recording("larger_batch"), Path("report.html"))
     assert re.search(r"^to be surer \(about \d+ .*\): python train.py", surer, re.MULTILINE)
 
 

@@ -12,7 +12,7 @@ from ninefold.report.data.numerics import Row
 from ninefold.report.data.runs import Run
 
 ABOUT = (
-    "Loss, gradient and update of the first {steps} steps compared with those of none-fp32 with "
+    "Loss, gradient and update of the first {steps} steps compared with those of none, fp32 with "
     "the same seed, without dropout. The first step starts from the same weights, and decides; "
     "later ones show how fast rounding drives the configurations apart."
 )
@@ -104,7 +104,7 @@ def _judge(run: Run, first: Row) -> tuple[str, str]:
     precision = run.dtype if short else "TF32"
     return WITHIN, (
         f"The gradient of the first step has a cosine of {_text(first['cosine'])} with "
-        f"none-fp32's: what {precision} rounds away."
+        f"none, fp32's: what {precision} rounds away."
     )
 
 
@@ -120,7 +120,7 @@ def _wrong(run: Run, first: Row, allowed: Tolerance) -> str | None:
     elsewhere = 1 - cosine > allowed.cosine
     if flushed is not None and flushed > allowed.flushed and loss <= allowed.loss:
         return (
-            f"{flushed:.1%} of its gradient is zero where none-fp32's is not: it underflows in "
+            f"{flushed:.1%} of its gradient is zero where none, fp32's is not: it underflows in "
             f"{run.dtype}."
         )
     if (elsewhere or loss > allowed.loss) and (parts := _parts_of_batch_norm(run, first)):
