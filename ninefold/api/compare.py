@@ -16,7 +16,7 @@ from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
 from ninefold.compared import axes
-from ninefold.errors import ConfigError, ResourceError, suggestion
+from ninefold.errors import ConfigError, suggestion
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
 from ninefold.types import MAX_TIME
@@ -114,15 +114,7 @@ def compare(
             compared[axis] = given if isinstance(given, str) else ",".join(given)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
-    try:
-        options = objects.write(place)
-    except OSError as error:
-        raise ResourceError(
-            "folder",
-            place,
-            f"it cannot be written to ({error.strerror}); a folder with room for the data is "
-            "needed; set folder=",
-        ) from error
+    options = objects.write(place)
     chosen = {
         **options,
         **compared,

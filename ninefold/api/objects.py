@@ -25,7 +25,7 @@ from ninefold.api import FILE, NOTES, OPTIONS, capsule
 from ninefold.api.collated import Collating
 from ninefold.api.data import Pair
 from ninefold.api.parts import ACCURACY
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, ResourceError
 from ninefold.files import write_json, write_text
 from ninefold.places import option_files
 from ninefold.task.loss import require_untrained
@@ -61,8 +61,20 @@ class Objects:
     def write(self, folder: Path) -> dict[str, str]:
         """Write them and the options that name them; return the option of each group.
 
-        Raises ConfigError, OSError.
+        Raises ConfigError, ResourceError.
         """
+        try:
+            return self._write(folder)
+        except OSError as error:
+            raise ResourceError(
+                "folder",
+                folder,
+                f"it cannot be written to ({error.strerror or error})",
+                "a folder with room for the data is needed",
+                "set folder=, or TMPDIR",
+            ) from error
+
+    def _write(self, folder: Path) -> dict[str, str]:
         path = folder.absolute() / FILE
         titles = {part: self.names.get(part, part) for part in self.parts}
         titles |= {"loss": self.names["task"]}

@@ -87,6 +87,7 @@ class Session(Entries):
         self._neighbors = self._ranks.neighbors()
         self._agreed = 0.0  # seconds so far, where ranks agree on them
         self._load = NeighborLoad()
+        self._process = 0  # that takes the steps
         self._turn_began = 0.0  # in Unix time
         self._beside_on_gpu = False  # whether other programs computed there in a turn
         self._shows = show and self._ranks.rank == 0
@@ -115,13 +116,13 @@ class Session(Entries):
 
     def begin(self) -> None:
         """Begin the time of the whole comparison."""
-        self._began = self._clock()
+        self._began, self._process = self._clock(), os.getpid()
         self._turns = self.tournament.turns()
         self.turn = next(self._turns, None)
 
     def play(self, takes: Mapping[str, Callable[[Turn], float]]) -> None:
         """Let functions take the turns, to the end; each returns the seconds of a step."""
-        self._takes, self._began = takes, self._clock()
+        self._takes, self._began, self._process = takes, self._clock(), os.getpid()
         self.tournament.run()
 
     def start_clock(self) -> None:
@@ -141,6 +142,11 @@ class Session(Entries):
         """Ids of processes that are not neighbors: other ranks, and those that read for steps."""
         readers = [child.pid for child in multiprocessing.active_children()]
         return [*self._neighbors, *filter(None, readers)]
+
+    def leave_forked(self) -> None:
+        """End this process if a step has forked it: it would go on with the loop as its parent."""
+        if os.getpid() != self._process:
+            os._exit(1)
 
     def begin_turn(self) -> None:
         """Begin a turn, or begin it anew: what other programs use is counted from here on."""

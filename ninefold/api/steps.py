@@ -108,7 +108,9 @@ def take_turn(session: Session, workers: StepWorkers, call: Callable[[], Any], t
             repeat(call, turn.lead)
             session.start_clock()
             repeat(call, turn.timed)
-            return session.seconds() / turn.timed
+            seconds = session.seconds() / turn.timed
+        session.leave_forked()
+        return seconds
     except Exception as error:
         note(error, f"ninefold.time_steps: in the step {turn.name!r}")
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children
@@ -76,14 +75,14 @@ class Turns:
         after: str,
     ) -> None:
         self._session, self._contexts, self._after = session, contexts, after
-        self._process = 0  # that took the first step
+        self._begun = False
         self._steps = 0  # of this turn
         self._found: Times | None = None  # when all are over
 
     @property
     def done(self) -> bool:
         """Whether all turns are over: the answer is known (`Times.known`), or the time is up."""
-        return self._session.turn is None and bool(self._process)
+        return self._session.turn is None and self._begun
 
     @contextmanager
     def step(self) -> Iterator[str]:
@@ -112,12 +111,12 @@ class Turns:
 
     def _turn(self) -> Turn | None:
         """The turn of the step that begins now; None when all are over."""
-        if not self._process:
-            self._process = os.getpid()
+        if not self._begun:
+            self._begun = True
             self._session.begin()
         turn = self._session.turn
-        if turn is not None and os.getpid() != self._process:
-            os._exit(1)  # a step has forked it, and it goes on with the loop as its parent does
+        if turn is not None:
+            self._session.leave_forked()
         if turn is None or self._steps < turn.steps:
             return turn
         self._session.end_turn(self._session.seconds() / turn.timed)

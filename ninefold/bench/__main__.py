@@ -40,7 +40,7 @@ from ninefold.process import scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
-STEPS = 1000  # that --price is told for
+STEPS, MAX_STEPS = 1000, 1e15  # that --price is told for
 EXAMPLES = """examples:
   ninefold bench 'python train.py' 'python train.py --amp'
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
@@ -232,8 +232,8 @@ def positive(text: str) -> float:
 
 
 def whole(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    if not text.isdecimal() or not 0 < int(text) < MAX_STEPS:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 to below {MAX_STEPS:g}")
     return int(text)
 
 

@@ -146,12 +146,13 @@ class Precision(TypedDict):
     """What a command's first steps compute in.
 
     computes: a dtype; None: not known. framework: whose choice it is; None: a plain loop's.
-    line: where the script chooses.
+    line: where the script chooses. called: whether a network of torch.nn was.
     """
 
     computes: str | None
     framework: str | None
     line: str | None
+    called: bool
 
 
 class Strategy(TypedDict):

@@ -54,6 +54,15 @@ def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -
         computes in, it passes.
     """
     wanted = {command.name: str(command.precision) for command in commands}
+    several = len({*wanted.values()}) > 1
+    if several and not any(each["called"] or each["computes"] for each in said.values()):
+        raise ConfigError(
+            OPTION,
+            ",".join(dict.fromkeys(wanted.values())),
+            "the script calls no network of torch.nn in its first step: the commands do not differ",
+            "a loop that calls one gets autocast around it",
+            "compare its own option: --each P=V,V with {P} in the command",
+        )
     told = {name: each for name, each in said.items() if each["computes"] is not None}
     other = [name for name, each in told.items() if each["computes"] != DTYPES[wanted[name]]]
     if not other:

@@ -35,7 +35,7 @@ IN_FLOAT32 = f"{LOSS}\n    assert loss.dtype == torch.float32"
 
 
 def said(computes: str | None, **more: object) -> Precision:
-    found = {"framework": None, "line": None, **more}
+    found = {"framework": None, "line": None, "called": True, **more}
     return Precision(computes=computes, **found)  # type: ignore[typeddict-item]
 
 
@@ -59,6 +59,10 @@ def test_commands_that_do_not_compute_in_their_precision_are_not_compared() -> N
             {name: said("bfloat16", line="train.py:88") for name in ("fp32", "bf16")},
             r"the script sets its precision itself \(train.py:88\): the commands do not differ; "
             "all compute in bfloat16; take that out",
+        ),
+        (
+            {name: said(None, called=False) for name in ("fp32", "bf16")},
+            "the script calls no network of torch.nn in its first step: the commands do not differ",
         ),
         (
             {"fp32": said("float32"), "fp16": said("bfloat16", framework="lightning")},
@@ -99,7 +103,7 @@ def test_a_compiled_network_of_a_plain_loop_computes_in_the_precision(
     seen: list[torch.dtype] = []
     watch, model = watching(wanted), compiled(seen, in_place)
     assert model(torch.ones(6, 4)).dtype == torch.float32
-    assert watch.said()["computes"] == computes
+    assert (watch.said()["computes"], watch.said()["called"]) == (computes, True)
     watch.end()
     seen.clear()
     model(torch.ones(6, 4))

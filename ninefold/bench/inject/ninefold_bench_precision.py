@@ -33,6 +33,7 @@ class Watch:
     def __init__(self, wanted, module):
         self.wanted, self.module, self.call = wanted, module, module.__call__
         self.outputs, self.cast, self.depth, self.batches = set(), set(), 0, Batches()
+        self.called = False  # whether a network was, in training
         watch = self
 
         @functools.wraps(self.call)
@@ -46,6 +47,7 @@ class Watch:
 
         trains = torch.is_grad_enabled() and module.training
         if trains and not self.depth and next(module.parameters(), None) is not None:
+            self.called = True
             self.wrap(torch, module)
         if trains:  # after `wrap`, which stays where this one's end puts back what it found
             self.batches.see(torch, module, arguments, keywords, not self.depth)
@@ -91,13 +93,16 @@ class Watch:
         self.batches.end()
 
     def said(self):
-        """What a step computed in: its dtype, None where it is not known; and who chose it."""
+        """What a step computed in: its dtype, None where it is not known; who chose it; and whether
+        a network was called.
+        """
         short = self.outputs & SHORT
         computes = min(short) if short else "float32" if self.outputs else None
         return {
             "computes": computes,
             "framework": framework(),
             "line": line_of_choice(OF_PRECISION),
+            "called": self.called,
         }
 
     def strategy(self):
