@@ -36,6 +36,9 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     except Exception as error:
         wrong = "the function that makes it fails; " + located(error)
         raise ConfigError("model", name, f"{wrong}; correct it there") from error
+    if isinstance(given, nn.Module):  # its buffers are of a file: torch cannot resize these
+        for buffer in given.buffers():
+            buffer.data = buffer.data.clone()
     if not isinstance(found, nn.Module):
         raise ConfigError(
             "model",

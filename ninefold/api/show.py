@@ -33,8 +33,16 @@ ARGUMENTS = [
         (r"choose a wider amp\.dtype", "pass another amp"),
         (r"set on_nonfinite=skip", "pass overrides=['on_nonfinite=skip']"),
         (
+            r"set model\.output to the key or index of the prediction in it, as (\d+)",
+            r"pass loss=lambda output, target: loss(output[\1], target), or forward=",
+        ),
+        (
+            r"set model\.output to the key or index of the prediction in it, as (\w+)",
+            r'pass loss=lambda output, target: loss(output["\1"], target), or forward=',
+        ),
+        (
             r"set model\.output to the key or index of the prediction in it",
-            'pass loss=lambda output, target: loss(output["logits"], target), or forward=',
+            "pass a loss(output, target) that takes the prediction out of it, or forward=",
         ),
         (r"set it to true\b", "pass overrides=['parallel.find_unused_parameters=true']"),
         (

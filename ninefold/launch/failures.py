@@ -25,6 +25,7 @@ from ninefold.exits import bug
 from ninefold.secrets import redact
 from ninefold.streams import OutputClosed, no_reader
 
+SHORT = "BFloat16", "Half"  # what torch's errors call its 16-bit floats
 AUTOCAST = os.path.join("ninefold", "engine", "amp.py")  # whose autocast calls the network
 
 
@@ -237,8 +238,11 @@ def _of_code(raised: Raised) -> Failure:
     if raised.rank is not None:
         do = "please report it" if line is None else "correct it there"
         frames = traceback.walk_tb(raised.error.__traceback__)
-        if line is None and any(f.f_code.co_filename.endswith(AUTOCAST) for f, _ in frames):
-            do = "it fails in this precision; leave that out (amp=fp32), or report it"
+        if any(f.f_code.co_filename.endswith(AUTOCAST) for f, _ in frames):
+            if line is None:
+                do = "it fails in this precision; leave that out (amp=fp32), or report it"
+            elif any(name in raised.text for name in SHORT):
+                do = "correct it there, or leave this precision out (amp=fp32)"
         return Failure("rank", raised.rank, f"{what}; {raised.details}; {do}")
     if line is not None:
         return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")

@@ -64,11 +64,14 @@ def picked(output: Any, part: str | int | None, name: str) -> Any:
 def not_a_tensor(output: Any, part: str | int | None, name: str) -> ConfigError:
     """The failure of a model that returns no tensor, for a task that takes nothing else."""
     field, value = ("model", name) if part is None else ("model.output", part)
+    first: Any = 0 if isinstance(output, tuple | list) else None
+    if isinstance(output, dict) and output:
+        first = "logits" if "logits" in output else next(iter(output))
     return ConfigError(
         field,
         value,
         f"the model's output is not a tensor; it returns {describe(output)}; set model.output to "
-        "the key or index of the prediction in it",
+        "the key or index of the prediction in it" + (f", as {first}" if first is not None else ""),
     )
 
 

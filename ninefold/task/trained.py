@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import CodeType, FunctionType, MethodType
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from ninefold.errors import is_users
 
+MAX_DEPTH = 32  # of objects, one in the other
 GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME"}
 
 
@@ -26,7 +28,7 @@ def trained_in(built: object) -> list[str]:
 
 def _names(value: object, name: str, seen: set[int], file: str | None) -> Iterator[str]:
     """file: of the code that was given, whose functions are looked into wherever it is."""
-    if id(value) in seen:
+    if id(value) in seen or name.count(".") > MAX_DEPTH:
         return
     seen.add(id(value))
     if isinstance(value, Tensor):
@@ -56,9 +58,16 @@ def _held(value: object, file: str | None, given: bool) -> Iterator[tuple[str, A
         code = value.__code__
         if given or code.co_filename == file or is_users(code.co_filename):
             yield from _variables(value)
-    elif given and not isinstance(value, type):
+    elif (given or _is_users_own(value, file)) and not isinstance(value, type):
         yield from vars(value).items() if hasattr(value, "__dict__") else ()
         yield "__call__", getattr(type(value), "__call__", None)  # noqa: B004
+
+
+def _is_users_own(value: object, file: str | None) -> bool:
+    """Whether the class of an object is the user's: it may keep modules, as a trainer does."""
+    module = sys.modules.get(type(value).__module__)
+    where = getattr(module, "__file__", None)
+    return where is not None and (where == file or is_users(where))
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean, variance
 from typing import Any
 
@@ -34,6 +34,7 @@ from ninefold.errors import (
     located,
     memory_failure,
     text_of,
+    users_line,
 )
 from ninefold.model import not_a_tensor, picked
 from ninefold.tree import call, each, leaves, rows, shapes
@@ -159,7 +160,7 @@ class Trial:
             with generators(0, draw), torch.set_grad_enabled(gradients):
                 try:
                     own = each(lambda leaf: leaf[some], batch)
-                    halves = [each(lambda leaf, n=n: leaf[n::2], own) for n in (0, 1)]
+                    halves = [each(partial(_every_second, n), own) for n in (0, 1)]
                     return self._loss(own), fmean(map(self._loss, halves))
                 except Exception:  # a detector has no loss in evaluation mode
                     continue
@@ -227,7 +228,7 @@ class Trial:
             try:
                 loss = task.loss(output, targets)
             except Exception as error:
-                if isinstance(output, Tensor):
+                if isinstance(output, Tensor) or _picks(error):
                     raise
                 raise not_a_tensor(output, self.part, self.name) from error
             if any(parameter.requires_grad for parameter in network.parameters()):
@@ -283,7 +284,7 @@ class Trial:
             do = "choose another model, dataset or task, or set model.input_size"
             return ConfigError("model", self.name, wrong, found, do)
         which = f"on outputs {shapes(output)} and targets {shapes(targets)} of {rows(targets)} "
-        if called == "loss" and not isinstance(output, Tensor):
+        if called == "loss" and not isinstance(output, Tensor) and not _picks(error):
             return not_a_tensor(output, self.part, self.name)
         if called == "loss" and self.own is not None:
             do = "correct it or its arguments, or choose another"
@@ -291,6 +292,19 @@ class Trial:
         wrong = f"its `{called}` fails in an evaluation, {which}example(s)"
         do = "correct it, or choose another task, model or dataset"
         return ConfigError("task", self.option, wrong, found, do)
+
+
+def _picks(error: Exception) -> bool:
+    """Whether a loss of the user's failed to take its part out of a model's output."""
+    kinds = LookupError, AttributeError
+    wrong = isinstance(error, kinds) or "indices must be" in text_of(error)
+    return wrong and users_line(error) is not None
+
+
+def _every_second(first: int, leaf: Any) -> Any:
+    """Half of the examples, as a loop has a batch: contiguous, so that a loss may `view` it."""
+    half = leaf[first::2]
+    return half.contiguous() if isinstance(half, Tensor) else half
 
 
 def _are_same(whole: float, mean: float, allowed: float = 0.0) -> bool:

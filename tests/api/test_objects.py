@@ -168,6 +168,16 @@ def test_float64_arrays_are_said_to_become_float32() -> None:
     assert found.parts["dataset"]["train"].inputs.dtype == np.float32
 
 
+def test_buffers_of_a_given_network_can_be_resized(tmp_path: Path) -> None:
+    """As observers of quantization resize theirs."""
+    given = net()
+    given.register_buffer("seen", torch.ones(1))
+    gather(given, (X, Y), LOSS, None, None, None, "adamw", ("time",)).write(tmp_path)
+    file = (str(tmp_path / FILE), sha256_of(tmp_path / FILE))
+    found = parts.network(*file, "net")
+    assert found.get_buffer("seen").resize_(8).tolist()[0] == 1
+
+
 def failing(parameters: Any) -> Any:
     raise TypeError("no betas")
 

@@ -5,6 +5,8 @@ import pytest
 from ninefold.api.show import explained
 from ninefold.errors import ConfigError
 
+PICK = "set model.output to the key or index of the prediction in it"
+
 
 @pytest.mark.parametrize(
     ("said", "told"),
@@ -24,9 +26,13 @@ from ninefold.errors import ConfigError
             "model=net: fails; on [20]; correct it",
         ),
         (
-            ("model", "T", "a; b; set model.output to the key or index of the prediction in it"),
-            'model=T: a; b; pass loss=lambda output, target: loss(output["logits"], target), or '
+            ("model", "T", f"a; b; {PICK}, as out"),
+            'model=T: a; b; pass loss=lambda output, target: loss(output["out"], target), or '
             "forward=",
+        ),
+        (
+            ("model", "T", f"a; b; {PICK}, as 0"),
+            "model=T: a; b; pass loss=lambda output, target: loss(output[0], target), or forward=",
         ),
         (
             ("parallel.find_unused_parameters", "false", "a; b; set it to true, or freeze them"),

@@ -427,6 +427,8 @@ def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_al
     assert recommend(known).cell == NONE_SCALER
     assert excluded(NONE_AUTOCAST, known) == UNSCALED
     assert "Not named without a score: small gradients of float16 underflow" in reasons(known)
+    alone = recommend(evidence([run for run in timed if run.cell == NONE_AUTOCAST]))
+    assert lead(alone).startswith("No answer: float16 without a GradScaler is judged beside fp32")
     for verdict, named in (("within rounding", NONE_AUTOCAST), ("not the same", NONE_SCALER)):
         row = {"cell": NONE_AUTOCAST, "verdict": verdict, "sentence": "It underflows."}
         assert recommend(evidence(timed, numerics={"rows": [row]})).cell == named

@@ -60,6 +60,7 @@ def plain(output: Tensor, target: Tensor) -> Tensor:
         (partial(plain, extra=HEAD), ["extra.weight", "extra.bias"]),
         (Training(HEAD).loss, ["self.head.weight", "self.head.bias"]),
         (Training(HEAD), ["head.weight", "head.bias"]),
+        (in_closure(Training(HEAD)), ["head.head.weight", "head.head.bias"]),
         (HEAD, ["weight", "bias"]),
         (torch.ones((), requires_grad=True), [""]),
         (plain, []),

@@ -188,6 +188,15 @@ def test_a_users_loss_that_fails_is_named_with_the_shapes_that_it_got():
         evaluate(own)
 
 
+def test_a_users_loss_that_takes_a_part_that_is_not_there_is_named_with_its_line():
+    own = Own(loss=lambda output, target: F.cross_entropy(output["logits"], target))
+    line = r"^error: model=net: a training step fails .*test_trial.py:\d+, KeyError: 'logits'"
+    with pytest.raises(ConfigError, match=line):
+        step(trial(Pairs(dict), own), 64)
+    with pytest.raises(ConfigError, match=r"OrderedDict with the keys out, aux; .*, as out$"):
+        step(trial(Pairs(OrderedDict), Own()), 64)
+
+
 @pytest.mark.parametrize(
     ("methods", "line"),
     [
@@ -285,11 +294,15 @@ def drawing(output: Tensor, target: Tensor) -> Tensor:
         (nt_xent, False),
         (nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 1.0, 1.0, 1.0])), False),
         (ignoring, False),
+        (lambda output, target: ignoring(output, target.view(-1)), False),
         (drawing, True),
         (lambda output, target: drawing(output, target) * len(target), False),
         (lambda output, target: F.gaussian_nll_loss(*output.T[:2], output.T[2].exp()), True),
     ],
-    ids=["mean", "sum", "Cox", "NT-Xent", "class weights", "-100", "draws", "drawn sum", "nll"],
+    ids=[
+        *("mean", "sum", "Cox", "NT-Xent", "class weights", "-100", "-100 of a view", "draws"),
+        *("drawn sum", "nll"),
+    ],
 )
 def test_a_loss_that_is_no_mean_over_the_examples_of_a_batch_is_seen(loss, mean):
     torch.manual_seed(0)

@@ -31,6 +31,7 @@ class Kind(Enum):
 
     NO_RUN = auto()  # ended well
     NO_BASELINE = auto()
+    UNSCALED = auto()  # all that was measured is float16 without a GradScaler
     NOTHING_SAFE = auto()
     # Decided: the one to use
     NOTHING_ELSE = auto()  # was measured
@@ -113,6 +114,8 @@ class Recommendation:
         if cell is None:
             if not evidence.seconds:
                 return Lead(Kind.NO_RUN)
+            if {*evidence.seconds} <= {*evidence.unscaled()}:
+                return Lead(Kind.UNSCALED)
             return Lead(Kind.NOTHING_SAFE if PLAIN in evidence.scores else Kind.NO_BASELINE)
         if self.decided:
             return self._decided(cell)

@@ -46,6 +46,7 @@ NOISY = 0.5  # share of a mean from which on its interval says nothing
 _LEADS = {
     Kind.NO_RUN: "No answer yet: no run ended well.",
     Kind.NO_BASELINE: f"No answer yet: {BASELINE} has no run that ended well.",
+    Kind.UNSCALED: "No answer: float16 without a GradScaler is judged beside fp32; add fp32.",
     Kind.NOTHING_SAFE: "No answer: no configuration is shown to keep {score}.",
     Kind.NOTHING_ELSE: "Only {cells} was measured: there is nothing to compare it with.",
     Kind.OTHERS_SLOWER: "Use {use}: all others are slower.",
