@@ -40,7 +40,7 @@ from ninefold.process import scratch
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
-STEPS, MAX_STEPS = 1000, 1e15  # that --price is told for
+STEPS, MAX_STEPS, MAX_PRICE = 1000, 1e15, 1e15  # that --price is told for
 EXAMPLES = """examples:
   ninefold bench 'python train.py' 'python train.py --amp'
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
@@ -154,7 +154,7 @@ def parser() -> Parser:
     )
     add(
         "--price",
-        type=positive,
+        type=price,
         metavar="N",
         help="money for an hour of a GPU, or of this machine if it has none: say what steps cost",
     )
@@ -235,6 +235,12 @@ def whole(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < MAX_STEPS:
         raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 to below {MAX_STEPS:g}")
     return int(text)
+
+
+def price(text: str) -> float:
+    if (number := positive(text)) >= MAX_PRICE:
+        raise argparse.ArgumentTypeError(f"{text} is no price below {MAX_PRICE:g}")
+    return number
 
 
 def duration(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ninefold.bench.git import commit_of, environment, git, working_tree
+from ninefold.bench.git import commit_of, environment, git, no_room, working_tree
 from ninefold.bench.guardian import TOKEN
 from ninefold.errors import ConfigError
 from ninefold.files import opener
 from ninefold.process import scratch
 from ninefold.waits import telling
+
+ROOM = 2**20  # bytes: a disk with less is full
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,12 @@ def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) ->
     """
     for copy in found:
         new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
-        git(copy.original, *new, copy.commit, **token())
+        try:
+            git(copy.original, *new, copy.commit, **token())
+        except ConfigError as error:
+            if shutil.disk_usage(copy.root.parent).free < ROOM:  # git does not always say so
+                raise no_room("worktree", os.strerror(errno.ENOSPC)) from error
+            raise
         _complete(copy, links, setup)
 
 

@@ -33,10 +33,11 @@ class Apart(NamedTuple):
 def apart(one: Weights, other: Weights, until: float = np.inf) -> Apart | None:
     """Return how the weights of two trainings differ; None where they cannot be compared.
 
-    until: the last step that is looked at.
+    until: the last step that is looked at. Steps after which neither has numbers show nothing.
     """
-    steps = sorted(step for step in one.keys() & other.keys() if step <= until)
-    if len(steps) < 2 or any(one[n].shape != other[n].shape for n in steps):
+    both = sorted(step for step in one.keys() & other.keys() if step <= until)
+    steps = [n for n in both if np.isfinite(one[n]).all() or np.isfinite(other[n]).all()]
+    if len(steps) < 2 or len({of[n].shape for n in steps for of in (one, other)}) > 1:
         return None
     differ = [n for n in steps if not np.array_equal(one[n], other[n], equal_nan=True)]
     begin, last = steps[0], steps[-1]

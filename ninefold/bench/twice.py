@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ninefold.bench.contestant import LOOK_SECONDS, Command, Contestant
 from ninefold.bench.same import apart
 from ninefold.tournament.contestant import Ended
@@ -205,7 +207,11 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
         if late and one.steps >= least and len(one.weights) >= LEAST:
             break
     if apart(one.weights, other.weights) is None:
+        nan = any(not np.isfinite(shown).all() for shown in one.weights.values())
         raise command.failure(
-            "no weights changed in the steps that it took; 18 steps are needed; let it train longer"
+            "its weights are no finite numbers; those of two starts are compared; see its loss"
+            if nan
+            else "no weights changed in the steps that it took; 18 steps are needed; let it train "
+            "longer"
         )
     return Pair(max(one.weights), None, min(one.weights), inputs, one.optimizers)

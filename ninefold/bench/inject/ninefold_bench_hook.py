@@ -148,6 +148,7 @@ class Steps:
         self.lead = self.socket = self.after_mark = self.set_eval_frame = None
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
+        self.known = {}  # optimizers, by what they are known by, in the order of their first steps
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
@@ -167,6 +168,7 @@ class Steps:
         """A step of an optimizer that does not lead, or not yet."""
         if self.socket is None:
             self.connect()
+        self.known[weights_of(optimizer)] = optimizer
         if self.lead is None:
             self.choose(optimizer)
             return
@@ -229,7 +231,7 @@ class Steps:
                 "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
                 "workers": self.workers,
-                "weights": weights(self.lead) if self.shows else None,
+                "weights": weights(self.known.values() or [self.lead]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
             }
         )
@@ -362,20 +364,25 @@ def group():
 
 def weights_of(optimizer):
     """What an optimizer is known by, also if it is made anew: its first parameter."""
-    return optimizer if optimizer is STEP else id(optimizer.param_groups[0]["params"][0])
+    if optimizer is STEP:
+        return optimizer
+    first = next((one for group in optimizer.param_groups for one in group["params"]), optimizer)
+    return id(first)
 
 
-def weights(optimizer):
-    """Some of the weights that an optimizer trains, as float64 in hexadecimal; None: not known."""
+def weights(optimizers):
+    """Some of the weights that optimizers train, as float64 in hexadecimal; None: not known."""
     try:
-        groups, found = optimizer.param_groups, array("d")
-        trained = [one for group in groups for one in group["params"] if one.requires_grad]
-        last = len(trained) - 1
-        for number in sorted({round(last * part / (TENSORS - 1)) for part in range(TENSORS)}):
-            tensor = trained[number]
-            own = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a shard
-            flat = own.detach().flatten()
-            found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].double().tolist())
+        found = array("d")
+        for optimizer in optimizers:
+            groups = optimizer.param_groups
+            trained = [one for group in groups for one in group["params"] if one.requires_grad]
+            last = len(trained) - 1
+            for number in sorted({round(last * part / (TENSORS - 1)) for part in range(TENSORS)}):
+                tensor = trained[number]
+                own = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # of a shard
+                flat = own.detach().flatten()
+                found.extend(flat[:: max(1, len(flat) // VALUES)][:VALUES].double().tolist())
         return found.tobytes().hex()
     except Exception:  # a kind of tensor or optimizer that is not known here
         return None

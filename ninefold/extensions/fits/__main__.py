@@ -25,6 +25,7 @@ from ninefold.ranks import started_by
 from ninefold.words import key_and_value, key_of
 
 MIB = 2**20
+MAX_SIZE = 1e9  # in its unit
 UNITS = {"MiB": MIB, "GiB": 2**30}
 NEAR = 0.02  # of the largest batch: how much larger one that does not fit may be
 ROOM = 1.5  # times what is counted, for what is not: 1.12 to 1.48 were seen (README)
@@ -125,7 +126,7 @@ def _run(arguments: Sequence[str]) -> None:
 def size_of(text: str) -> int:
     """The bytes of a size such as 24GiB. Raises ConfigError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(MiB|GiB)", text)
-    if not found or not float(found[1]):
+    if not found or not 0 < float(found[1]) < MAX_SIZE:
         wrong = "no size; a number of MiB or GiB is allowed; type memory=24GiB"
         raise ConfigError("memory", text, wrong)
     return int(float(found[1]) * UNITS[found[2]])
