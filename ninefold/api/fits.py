@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from ninefold.api.compare import suggesting
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
 from ninefold.compared import axes
-from ninefold.errors import Failure
+from ninefold.errors import Failure, ResourceError
 from ninefold.progress import aligned
 from ninefold.tables import data_frame, html_table
 from ninefold.words import as_value
@@ -79,9 +80,9 @@ def fits(
         failures = [*map(explained, ended.failures)]
         if not rows:
             said = running.last_line(log)
-            code = ended.code
             wrong = f"the count ended without a figure; {said}; count a smaller network"
-            raise failures[0] if failures else Failure("ninefold", code, wrong)
+            kind = ResourceError if ended.code == -signal.SIGKILL else Failure
+            raise failures[0] if failures else kind("ninefold", ended.code, wrong)
         return Fits(rows, [*map(str, failures)])
 
 

@@ -47,7 +47,8 @@ def sentence(found: Found, times: Times) -> str:
 def is_early(found: Found, times: Times) -> bool:
     """Whether there were too few rounds to say anything."""
     verdicts = {pair.verdict for pair in times.against_baseline}
-    return found.rounds == 0 or (found.rounds < LEAST_ROUNDS and verdicts <= {*UNDECIDED})
+    few = found.rounds < LEAST_ROUNDS
+    return found.rounds == 0 or (few and (verdicts <= {*UNDECIDED} or found.counted().busy))
 
 
 def is_decided(times: Times) -> bool:

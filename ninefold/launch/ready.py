@@ -16,6 +16,7 @@ from ninefold.config.resume import AUTO, holds_a_run
 from ninefold.errors import ConfigError, Failure, Refused, ResourceError, resource_failure
 from ninefold.files import require_regular
 from ninefold.launch import forkserver
+from ninefold.launch.run_folder import occupied
 from ninefold.machine import cores
 from ninefold.ranks import found, slurm, started_by
 from ninefold.types import MAX_PROCESSES
@@ -109,9 +110,4 @@ def _occupied(job: Asked, folder: Path) -> list[Failure]:
         return [found]
     if not holds_a_run(folder):
         return []
-    do = "choose another" if job.evaluates else f"choose another, or resume it with resume={folder}"
-    return [
-        ConfigError(
-            "hydra.run.dir", folder, f"there is a run in it; each has a folder of its own; {do}"
-        )
-    ]
+    return [occupied(folder, "choose another" if job.evaluates else "")]

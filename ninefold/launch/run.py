@@ -98,7 +98,7 @@ def spec_of(job: Settled, folder: Path, **more: Any) -> RunSpec:
 
 def write_job(spec: RunSpec, job: Settled) -> None:
     """Write `job` to config.yaml in the folder of `spec`. Raises FolderInUse."""
-    with exclusive(spec.folder, rank=0):
+    with exclusive(spec.folder, rank=0, fresh=not spec.resume):
         write_durably(spec.folder / "config.yaml", spec.job_yaml.encode())
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ninefold.checkpoint.manifest import has_checkpoint
+from ninefold.config.resume import holds_a_run
 from ninefold.errors import Failure, FolderInUse, resource_failure
 from ninefold.files import opener
 from ninefold.places import typed_as
@@ -95,12 +96,17 @@ def printing_to(file: IO[str], inline: bool) -> Iterator[None]:
 
 @contextmanager
 def exclusive(
-    folder: Path, rank: int, field: str = "resume", what: str = "run folder"
+    folder: Path,
+    rank: int,
+    field: str = "resume",
+    what: str = "run folder",
+    fresh: bool = False,
 ) -> Iterator[None]:
     """Lock the folder while the block runs, so that it has one writer: rank 0.
 
     Waits up to LOCK_WAIT_SECONDS for the workers of a launcher that was just killed to end.
-    Raises FolderInUse if another process keeps the lock.
+    fresh: whether no other run may be in it; one may have ended while this one waited.
+    Raises FolderInUse if another process keeps the lock, or has left a run.
     """
     if rank != 0:
         yield
@@ -114,9 +120,18 @@ def exclusive(
                 "stop it",
             )
         try:
+            if fresh and holds_a_run(folder):
+                raise occupied(folder)
             yield
         finally:
             unlock(file)
+
+
+def occupied(folder: Path, do: str = "") -> FolderInUse:
+    """The failure of a run whose folder has another run. do: what else to do than to choose one."""
+    choose = f"choose another, or resume it with resume={folder}"
+    wrong = f"there is a run in it; each has a folder of its own; {do or choose}"
+    return FolderInUse("hydra.run.dir", folder, wrong)
 
 
 def stopped(number: int, folder: Path) -> Failure:

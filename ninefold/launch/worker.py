@@ -111,7 +111,7 @@ def run_spec(spec: RunSpec, inline: bool = False, begin: Callable[[], None] = la
     with logging_to(spec.folder, rank) as file, noting_secrets():
         try:
             with (
-                exclusive(spec.folder, rank),
+                exclusive(spec.folder, rank, fresh=not spec.resume),
                 printing_to(file, inline) if spec.quiet else nullcontext(),
             ):
                 begin()

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from ninefold.errors import FolderInUse
+from ninefold.files import write_json
 from ninefold.launch import run_folder
 from ninefold.launch.run_folder import exclusive
 
@@ -38,3 +39,13 @@ def test_a_process_that_was_forked_under_the_lock_does_not_keep_it(tmp_path, mon
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_new_run_waits_for_one_in_its_folder_and_then_leaves_it_alone(tmp_path):
+    write_json(tmp_path / "result.json", {"status": "ok"})
+    (tmp_path / "config.yaml").touch()
+    line = "^error: hydra.run.dir=.*: there is a run in it; each has a folder of its own; "
+    with pytest.raises(FolderInUse, match=line), exclusive(tmp_path, 0, fresh=True):
+        pass
+    with exclusive(tmp_path, 0):  # one that resumes
+        pass

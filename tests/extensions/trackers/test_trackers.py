@@ -206,7 +206,7 @@ class Odd:
 
 def test_an_error_that_does_not_say_what_it_is_is_a_warning_and_no_fork_goes_on(tmp_path, capfd):
     client = Odd()
-    assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 2.5
+    assert closed(Tracked(a_run(tmp_path), "mlflow", lambda about, wait: client, 2, False)) < 10
     told = "Untold: <str() of a Untold failed>; the run continues without it"
     assert f"warning: logger=mlflow: {told}\n" in capfd.readouterr().err
     assert poll_until(lambda: os.waitpid(client.child, os.WNOHANG)[0], 5)
@@ -236,7 +236,7 @@ def test_a_dead_server_costs_seconds_and_warns(tmp_path, silent, capfd, monkeypa
         monkeypatch.setenv("WANDB_BASE_URL", address)
         monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef" * 3)
         logger = wandb.logger(a_run(tmp_path), "p", None, None, "online", 2)
-    assert closed(logger) < 2.5
+    assert closed(logger) < 10  # it waits for 2 s, and without that for minutes
     # What else is in this process may log what urllib3 retries.
     lines = capfd.readouterr().err.splitlines()
     (line,) = (line for line in lines if line.startswith("warning: "))
