@@ -21,8 +21,6 @@ from ninefold.words import as_value
 if TYPE_CHECKING:
     import pandas as pd
 
-HEADER = "MiB a process", "weights", "gradients", "optimizer", "activations", "together", "largest"
-
 
 @suggesting
 def fits(
@@ -71,7 +69,7 @@ def fits(
         chosen |= {key: value for key, value in named.items() if value is not None}
         if isinstance(optimizer, str):
             chosen["optimizer"] = optimizer
-        options = f"hydra.searchpath=[file://{as_value(str(place / OPTIONS))}]"
+        options = f"hydra.searchpath=[{as_value(f'file://{place / OPTIONS}')}]"
         words = [options, *(f"{key}={value}" for key, value in chosen.items()), *overrides]
         rows = list[Mapping[str, Any]]()
         log = place / running.LOG
@@ -94,6 +92,8 @@ class Fits:
 
     def __init__(self, told: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> None:
         self._told, self.failed = told, failed
+        self._header = [*told[0]["line"]]
+        self._lines = [[*row["line"].values()] for row in told]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each configuration: bytes of a process at the moment at which it holds most
@@ -107,9 +107,8 @@ class Fits:
         return data_frame(self.rows())
 
     def __repr__(self) -> str:
-        lines = [row["line"] for row in self._told]
-        return "\n".join([*aligned([HEADER, *lines]), *self.failed])
+        return "\n".join([*aligned([self._header, *self._lines]), *self.failed])
 
     def _repr_html_(self) -> str:
         failed = "".join(f"<p>{line}</p>" for line in self.failed)
-        return f"{html_table(HEADER, [row['line'] for row in self._told])}{failed}"
+        return f"{html_table(self._header, self._lines)}{failed}"

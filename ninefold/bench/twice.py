@@ -144,7 +144,7 @@ def twice(command: Command, keep: Path, says: Callable[[str], None]) -> Twice:
 def written_since(began: float, folder: Path) -> list[str]:
     """The first files in `folder` itself that were written after `began`, SHOWN at most."""
     found = []
-    for path in sorted(folder.iterdir()):
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         with suppress(OSError):  # it is gone
             found += [path.name] * (path.is_file() and path.stat().st_mtime >= began)
     return found[:SHOWN]

@@ -16,6 +16,7 @@ import sys
 from _thread import get_ident
 from array import array
 from time import perf_counter, process_time, sleep
+from weakref import WeakValueDictionary
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
 CURE = "NINEFOLD_BENCH_CURE"  # what is to be changed; "none": it is only looked at the script
@@ -148,7 +149,7 @@ class Steps:
         self.lead = self.socket = self.after_mark = self.set_eval_frame = None
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
-        self.known = {}  # optimizers, by what they are known by, in the order of their first steps
+        self.known = WeakValueDictionary()  # optimizers, by what they are known by, as they came
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
@@ -231,7 +232,7 @@ class Steps:
                 "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
                 "workers": self.workers,
-                "weights": weights(self.known.values() or [self.lead]) if self.shows else None,
+                "weights": weights([*self.known.values()] or [self.lead]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
             }
         )

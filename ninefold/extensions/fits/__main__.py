@@ -85,7 +85,7 @@ class Row(NamedTuple):
             total=self.found.total,
             largest=self.largest,
             memory=self.memory,
-            line=self.texts(),
+            line=dict(zip(HEAD, self.texts(), strict=True)),
         )
 
 
