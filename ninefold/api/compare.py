@@ -108,10 +108,7 @@ def compare(
     if ask is None:
         ask = ["time"] if test is None else ["time", "accuracy"]
     ask = [ask] if isinstance(ask, str) else ask
-    compared = axes(device)
-    for axis, given in (("parallel", parallel), ("amp", amp)):
-        if given is not None:
-            compared[axis] = given if isinstance(given, str) else ",".join(given)
+    compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
     options = objects.write(place)
@@ -140,6 +137,17 @@ def compare(
     with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
         json.dump(command, file)
     return answered(command, place, at_most, show)
+
+
+def asked_axes(
+    device: str, parallel: str | Sequence[str] | None, amp: str | Sequence[str] | None
+) -> dict[str, str]:
+    """Return the strategies and the precisions as overrides have them; None: what differs here."""
+    found = axes(device)
+    for axis, given in (("parallel", parallel), ("amp", amp)):
+        if given is not None:
+            found[axis] = given if isinstance(given, str) else ",".join(given)
+    return found
 
 
 def _require_possible() -> None:

@@ -9,10 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ninefold.api import OPTIONS, child, running
-from ninefold.api.compare import suggesting
+from ninefold.api.compare import asked_axes, suggesting
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
-from ninefold.compared import axes
 from ninefold.errors import Failure, ResourceError
 from ninefold.progress import aligned
 from ninefold.tables import data_frame, html_table
@@ -50,16 +49,12 @@ def fits(
     Raises what `ninefold.compare` raises, where no configuration can be counted; of the others
     `Fits.failed` says why.
     """
-    compared = axes(device)
-    for axis, given in (("parallel", parallel), ("amp", amp)):
-        if given is not None:
-            compared[axis] = given if isinstance(given, str) else ",".join(given)
     objects = gather(model, dataset, loss, None, None, forward, optimizer, ["time"])
     with TemporaryDirectory(prefix="ninefold-fits-") as folder:
         place = Path(folder)
         chosen = {
             **objects.write(place),
-            **compared,
+            **asked_axes(device, parallel, amp),
             "batch_size": 64,
             **objects.loader,
             "device": device,

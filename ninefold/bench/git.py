@@ -27,16 +27,11 @@ def git(folder: Path, *arguments: str, **variables: str) -> str:
     if done.returncode:
         for full in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)):
             if full in done.stderr:
-                raise no_room(arguments[0], full)
+                needs = "each revision is a copy of all files; free some, or name another --keep"
+                raise ResourceError("git", arguments[0], f"{full}; {needs}")
         said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
         raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
     return done.stdout.removesuffix("\n")
-
-
-def no_room(command: str, said: str) -> ResourceError:
-    """The failure of a git command on a full disk."""
-    needs = "each revision is a copy of all files; free some, or name another --keep"
-    return ResourceError("git", command, f"{said}; {needs}")
 
 
 def environment() -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -11,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ninefold.bench.git import commit_of, environment, git, no_room, working_tree
+from ninefold.bench.git import commit_of, environment, git, working_tree
 from ninefold.bench.guardian import TOKEN
 from ninefold.errors import ConfigError
 from ninefold.files import opener
 from ninefold.process import scratch
 from ninefold.waits import telling
-
-ROOM = 2**20  # bytes: a disk with less is full
 
 
 @dataclass(frozen=True)
@@ -84,12 +81,7 @@ def check_out(found: Sequence[Copy], links: Sequence[str], setup: str | None) ->
     """
     for copy in found:
         new = ("worktree", "add", "--quiet", "--force", "--detach", str(copy.root))
-        try:
-            git(copy.original, *new, copy.commit, **token())
-        except ConfigError as error:
-            if shutil.disk_usage(copy.root.parent).free < ROOM:  # git does not always say so
-                raise no_room("worktree", os.strerror(errno.ENOSPC)) from error
-            raise
+        git(copy.original, *new, copy.commit, **token())
         _complete(copy, links, setup)
 
 

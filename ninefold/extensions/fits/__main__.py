@@ -18,7 +18,7 @@ from ninefold.errors import ConfigError, Failure, Refused
 from ninefold.extensions.fits.counted import StepMemory, step_of
 from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
-from ninefold.launch.run import failure_of
+from ninefold.launch.run import outcome_of
 from ninefold.machine import available_memory
 from ninefold.places import typed_as
 from ninefold.progress import aligned
@@ -94,11 +94,8 @@ def run(arguments: Sequence[str]) -> None:
     events.connect()
     try:
         _run(arguments)
-    except Refused as refused:
-        events.tell_failures(refused.failures)
-        raise
     except Exception as error:  # as Hydra's of an option that there is none of
-        events.tell_failures([failure_of(error, arguments)])
+        events.tell_failures(outcome_of(error, arguments).failures)
         raise
 
 
