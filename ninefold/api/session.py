@@ -19,7 +19,7 @@ from torch import distributed
 from ninefold import progress
 from ninefold.api import devices
 from ninefold.errors import ConfigError
-from ninefold.stats.looks import spends_of
+from ninefold.stats.looks import shares_of
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
@@ -197,7 +197,7 @@ class Session(Entries):
         return self._after(last, caveats)
 
     def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
-        settings = replace(self._settings, spends=spends_of(self.tournament.looks, rounds))
+        settings = replace(self._settings, shares=shares_of(self.tournament.looks, rounds))
         caveats = [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
         return times(self._given, self.counted(rounds), settings, caveats, process=IN_PROCESS)
 

@@ -37,7 +37,7 @@ from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
 from ninefold.report.numbers import counted as in_words
 from ninefold.stats.fit import PROCESS
-from ninefold.stats.looks import spends_of
+from ninefold.stats.looks import shares_of
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS, Budget
@@ -142,8 +142,8 @@ class Found:
         """Of the comparison: each look spends a part of the chance of a false verdict."""
         first, *others = self.names
         asked = {frozenset((base, name)) for name in others for base in (first, self.base(name))}
-        spends = spends_of(self.looks, self.rounds)
-        return Settings(same=self.same, spends=spends, asked=asked)
+        shares = shares_of(self.looks, self.rounds)
+        return Settings(same=self.same, shares=shares, asked=asked)
 
     def base(self, name: str) -> str:
         """The command that another one is held against."""

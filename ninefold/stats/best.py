@@ -93,7 +93,8 @@ def rounds_needed(
     ten cases (benchmarks/LOG.md).
     """
     row = names.index(lead)
-    level = settings.level * settings.spends / max(len(candidates) - 1, 1)
+    tests = max(len(candidates) - 1, 1)
+    level = settings.level_of_look(tests) / tests
     reach = student.quantile(level, seen.freedom) * seen.error
     behind, half, now = (
         _square(seen, values, len(names), turned)[row]
@@ -124,8 +125,10 @@ def _level(
         _square(seen, values, len(names), turned)[np.ix_(rows, rows)]
         for values, turned in ((seen.mean, -1.0), (seen.error, 1.0), (seen.freedom, 1.0))
     )
+    tests = max(len(rows) - 1, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        level = student.above((most - gap) / error, freedom) * (len(rows) - 1) / settings.spends
+        p = student.above((most - gap) / error, freedom)
+        level = p * tests * settings.level / settings.level_of_look(tests)
     found: Array = np.where(np.isnan(level), 1.0, np.minimum(level, 1.0))
     return found
 

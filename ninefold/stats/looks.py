@@ -1,40 +1,79 @@
-"""How much of the level of a study each look at its verdicts spends (Lan and DeMets 1983).
+"""At which level each look at the verdicts of a study is (Lan and DeMets 1983).
 
 What is looked at several times has several chances to be wrong. A look after a share s of the time
 has spent s^2 of the level with those before it: early ones little, and none for looks that are not
-made. So intervals at the levels of their looks hold in all of them together.
+made. Looks share the rounds before them, so what is wrong at one is often wrong at the next, and
+costs once: looks are taken as values of one Brownian motion after these shares of the time, of
+which each is computed from the one before (Armitage, McPherson and Rowe 1969).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+from scipy import special
+
+from ninefold.stats.student import Array
 
 POWER = 2.0
 RESERVE = 0.05  # of the level: for looks after the time was up, as of a study that is given more
+CLOSE = 1e-3  # looks that are nearer to each other are taken as independent, which asks more
+NODES = 100
+FARTHEST = 12.0  # in standard deviations: no bound is beyond
 
 
-def spends(shares: Sequence[float]) -> float:
-    """Return the share of the level that the last of some looks spends, 0 to 1.
+def level_at(shares: Sequence[float], level: float) -> float:
+    """Return the level of the last of some looks, with which all of them have `level` together.
 
-    shares: of the time that had passed at each look.
+    shares: of the time that had passed at each look; none: it is the only one. level: of one test.
     """
-    before, late, spent = 0.0, 0, 0.0
-    for share in shares:
-        if before < 1:
-            reached = max(min(share, 1.0), before)
-            spent = (1 - RESERVE) * (reached**POWER - before**POWER)
-            before = reached
-        else:
-            late += 1
-            spent = RESERVE / 2**late
-    return spent
+    return _levels(tuple(shares), level)[-1] if shares else level
 
 
-def spends_of(looks: Mapping[int, float], rounds: int) -> float:
-    """Return the share of the level of what is said after so many rounds.
+def shares_of(looks: Mapping[int, float], rounds: int) -> tuple[float, ...]:
+    """Return the shares of the time at the looks of what is said after so many rounds.
 
     looks: the share of the time at each, by the rounds that were complete. What is said after other
     rounds, as of a comparison that was interrupted, is said as at its end.
     """
     shares = [looks[number] for number in sorted(looks) if number <= rounds]
-    return spends(shares if rounds in looks else [*shares, 1.0])
+    return tuple(shares if rounds in looks else [*shares, 1.0])
+
+
+@lru_cache(maxsize=1000)
+def _levels(shares: Sequence[float], level: float) -> Sequence[float]:
+    """The level of each look."""
+    found, at, spent, late = list[float](), 0.0, 0.0, 0
+    going, chance = np.zeros(1), np.ones(1)  # where the motion is, if no look was beyond its bound
+    for share in shares:
+        if at >= 1:
+            late += 1
+            found.append(level * RESERVE / 2**late)
+            continue
+        now = min(share, 1.0)
+        spends = max(level * (1 - RESERVE) * now**POWER - spent, 0.0)
+        spent += spends
+        if now - at < CLOSE or spends == 0:
+            found.append(spends)
+            continue
+        step = math.sqrt(now - at)
+        bound = _bound(going, chance, step, spends)
+        found.append(float(2 * special.ndtr(-bound / math.sqrt(now))))
+        nodes, weights = np.polynomial.legendre.leggauss(NODES)
+        apart = (bound * nodes[:, None] - going) / step
+        density = np.exp(-(apart**2) / 2) / (step * math.sqrt(2 * math.pi))
+        going, chance, at = bound * nodes, bound * weights * (density @ chance), now
+    return found
+
+
+def _bound(going: Array, chance: Array, step: float, spends: float) -> float:
+    """The bound that the motion passes, on either side, with the chance `spends`."""
+    low, high = 0.0, FARTHEST
+    for _ in range(50):
+        bound = (low + high) / 2
+        beyond = 2 * chance @ special.ndtr((going - bound) / step)
+        low, high = (bound, high) if beyond > spends else (low, bound)
+    return high

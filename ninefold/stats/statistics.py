@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +29,7 @@ from ninefold.stats.verdicts import (
     Steady,
 )
 
+BY_TIME, BY_SCORE = ("faster", "slower"), ("worse", "better")
 KNOWN = math.log(3)  # an interval of a speedup that reaches farther to a side says nothing
 
 
@@ -73,11 +74,12 @@ def compare(
     of_times, control = of_fit(names, time, settings, controls)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
-    level, of_scores = settings.level * settings.spends, settings.level / settings.looks
-    words = "faster", "slower"
-    seconds_pairs = _pairs(names, of_times, log_same, settings.level, level, words, settings.asked)
+    of_scores = settings.level / settings.looks
+    seconds_pairs = _pairs(
+        names, of_times, log_same, settings.level, settings.level_of_look, BY_TIME, settings.asked
+    )
     accuracy_pairs = _pairs(
-        list(accuracy), points, settings.margin, settings.level, of_scores, ("worse", "better")
+        list(accuracy), points, settings.margin, settings.level, lambda _: of_scores, BY_SCORE
     )
     safety = _safety(list(accuracy), points, accuracy_pairs, settings)
     steady = _steady(stretches or {}, log_same)
@@ -166,23 +168,26 @@ def _pairs(
     seen: Differences,
     same: float,
     level: float,
-    of_look: float,
+    of_look: Callable[[int], float],
     words: tuple[str, str],
     asked: Collection[frozenset[Name]] | None = None,
 ) -> list[Difference]:
     """The differences of one measure, of seconds those of their logarithms.
 
-    same: half the width of the range of ties. level: of the study. of_look: of this look.
-    words: the verdicts for below and above 0. asked: the pairs that are tested; None: all.
+    same: half the width of the range of ties. level: of the study. of_look: of this look, by
+    the number of tests. words: the verdicts for below and above 0. asked: the pairs that are
+    tested; None: all.
     """
     p, own = seen.p(), seen.test == np.arange(len(seen.test))
     if asked is not None:
         both = zip(seen.first, seen.second, strict=True)
-        tests = [seen.test[i] for i, at in enumerate(both) if {names[n] for n in at} in asked]
-        own &= np.isin(np.arange(len(own)), tests)
-    tested = holm.adjusted(np.where(own, p, np.nan), level / of_look if of_look else np.inf)
+        named = [seen.test[i] for i, at in enumerate(both) if {names[n] for n in at} in asked]
+        own &= np.isin(np.arange(len(own)), named)
+    tests = max(int(np.isfinite(p[own]).sum()), 1)
+    spent = of_look(tests)
+    tested = holm.adjusted(np.where(own, p, np.nan), level / spent if spent else np.inf)
     adjusted = np.where(seen.test == NO_TEST, 1.0, tested[seen.test])
-    reach = seen.reach(of_look)
+    reach = seen.reach(of_look(1))
     low, high = seen.mean - reach, seen.mean + reach
     pairs = []
     for i in range(len(seen.rounds)):
@@ -192,7 +197,7 @@ def _pairs(
             verdict = words[int(low[i] > 0)]
         else:
             verdict = OPEN
-        known = words[0] != "faster" or verdict != OPEN or bool(reach[i] <= KNOWN)
+        known = words != BY_TIME or verdict != OPEN or bool(reach[i] <= KNOWN)
         pairs.append(
             Difference(
                 names[seen.first[i]],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from ninefold.stats.looks import level_at
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
 Speedup = tuple[float, float | None, float | None]  # a speedup, low and high end of its interval
@@ -25,7 +27,8 @@ class Settings:
     better: which scores are better, more or less
     same: share of time within which cells tie
     level: the chance of any false verdict on times in a study, and of any on scores
-    spends: the share of the level of times that this look spends, see `ninefold.stats.looks`
+    shares: of the time, at each look at the times, of which the last is this one; none: it is the
+        only one that there will be
     looks: how often the scores are looked at in all, each time at an equal part of the level
     baseline: the cell whose score the others must reach; None: they are not held against one
     asked: the pairs of times that are tested, others have no verdict but a tie; None: all
@@ -34,7 +37,7 @@ class Settings:
     margin: float = 0.5
     same: float = 0.02
     level: float = 0.05
-    spends: float = 1.0
+    shares: Sequence[float] = ()
     looks: int = 1
     baseline: Name = None
     better: str = "more"
@@ -44,6 +47,10 @@ class Settings:
     def confidence(self) -> float:
         """The confidence, in percent, that an interval holds in all looks of a study."""
         return 100 * (1 - self.level)
+
+    def level_of_look(self, tests: int = 1) -> float:
+        """Return the level of so many tests of times together, at this look."""
+        return tests * level_at(self.shares, self.level / tests)
 
 
 @dataclass(frozen=True)

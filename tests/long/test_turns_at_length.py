@@ -48,6 +48,18 @@ def test_with_dropping_and_looks_nothing_is_called_different_where_nothing_diffe
     assert false <= 0.05
 
 
+@pytest.mark.parametrize("process", [0.001, 0.01, 0.03])
+@pytest.mark.parametrize("cells", [2, 3])
+def test_nor_of_few_cells_in_one_process(cells: int, process: float) -> None:
+    rng, count = np.random.default_rng(0), 2000
+    turns = (Noise(process, turn=0.003).turns(rng, cells) for _ in range(count))
+    ended = [play([0.0] * cells, each, "all", stop=False) for each in turns]
+    false, held = np.mean([end.false for end in ended]), np.mean([end.held for end in ended])
+    say(f"null, {cells} cells, sd {100 * process:g} %", any_false=float(false), held=float(held))
+    assert false <= 0.055
+    assert held >= 0.945
+
+
 @pytest.mark.parametrize("noise", NOISES)
 def test_the_named_cell_is_as_near_the_best_as_is_said(noise: str) -> None:
     rng, count, wrong, lost, settled = np.random.default_rng(0), 1000, 0, 0, []

@@ -8,7 +8,6 @@ import numpy as np
 from ninefold.stats import holm
 from ninefold.stats.best import standing
 from ninefold.stats.fit import differences, fit
-from ninefold.stats.looks import spends
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOKS, MOST_ROUNDS
 from tests.report.studies import CELLS, Array
@@ -88,14 +87,14 @@ def play(slower: Sequence[float], turns: Array, pairs: str = "best", stop: bool 
         seen_table[going, before:look] = full[going, before:look]
         runs, before = runs + int(going.sum()) * (look - before), look
         shares.append(look / STUDY_LOOKS[-1])
-        settings = Settings(spends=spends(shares))
+        settings = Settings(shares=tuple(shares))
         table = seen_table[:, :look]
         seen = differences(fit(table, np.full_like(table, count), spread[:, :look]))
-        level = settings.level * settings.spends
-        shown = holm.adjusted(seen.p()) <= level
+        tests = len(seen.mean)
+        shown = holm.adjusted(seen.p()) <= settings.level_of_look(tests)
         apart = truth[seen.second] - truth[seen.first]
         false |= bool((shown & (seen.mean * apart <= 0)).any())
-        inside = ~(np.abs(seen.mean - apart) > seen.reach(level))
+        inside = ~(np.abs(seen.mean - apart) > seen.reach(settings.level_of_look()))
         held = inside if held is None else held & inside
         stand = standing(names, seen, names, settings)
         out = [names.index(cell) for cell in stand.out]

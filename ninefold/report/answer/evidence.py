@@ -25,7 +25,7 @@ from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
 from ninefold.stats.differences import Differences
 from ninefold.stats.fit import of_seconds
-from ninefold.stats.looks import spends_of
+from ninefold.stats.looks import shares_of
 from ninefold.stats.statistics import compare, of_fit
 from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
 from ninefold.study_record import StudyRecord
@@ -260,7 +260,7 @@ def gather_evidence(
     compared = group.timing or len(cells) < 2
     seconds = SECONDS.values(group) if compared else {}
     rounds = len(sweep.timing) or max(map(len, seconds.values()), default=0)
-    settings = replace(settings, spends=spends_of(_looks(sweep, rounds), rounds))
+    settings = replace(settings, shares=shares_of(_looks(sweep, rounds), rounds))
     scores = of_score(group.scoring).values(group)
     time = of_seconds(seconds, _turns(group))
     controls = [pair for pair in same_work if pair not in uncontrolled]
