@@ -139,3 +139,35 @@ def test_a_script_that_chooses_its_precision_itself_is_told_where(shell: Shell) 
     assert "the script sets its precision itself (train.py:10): the commands do not differ" in line
     assert "all compute in bfloat16" in line
     assert shell.survivors() == []
+
+
+TWO = """
+import os
+
+import torch
+from torch import nn
+
+first, second = nn.Linear(64, 64), nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8))
+optimizers = [torch.optim.SGD(each.parameters(), 0.01) for each in (first, second)]
+steps = 0
+while True:
+    for network, optimizer in zip((first, second), optimizers):
+        loss = network(torch.randn(32, 64)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    steps += 1
+    if steps == 30 and os.environ.get("ACCELERATE_MIXED_PRECISION") == "bf16":
+        open("seen.txt", "w").write(str("forward" in vars(second)))
+"""
+
+
+@pytest.mark.slow
+def test_a_network_that_comes_after_the_first_optimizers_step_gets_the_precision(
+    shell: Shell,
+) -> None:
+    (shell.folder / "train.py").write_text(TWO)
+    command = ("--minutes=0.5", f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", *command)
+    assert done.returncode in (0, 9), done.stderr
+    assert (shell.folder / "seen.txt").read_text() == "True"

@@ -201,7 +201,12 @@ class Steps:
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for count, each in self.first.values() if count == fit][-1]
             self.first, self.steps = {}, fit
+            self.end_watch()  # not before: the networks of other optimizers may come after the first
             self.begin(self.goal, self.timed)
+
+    def end_watch(self):
+        if self.watch:
+            self.watch.end()
 
     @uncompiled
     def reached(self):
@@ -265,9 +270,9 @@ class Steps:
         os.register_at_fork(after_in_child=self.forget)
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
-        if self.watch:
-            self.watch.end()
         hello = self.hello(torch)
+        if self.lead is not None:
+            self.end_watch()
         used = [*devices()]
         settle(used)
         if used and group():  # NCCL's watchdog counts a pause as a collective's time

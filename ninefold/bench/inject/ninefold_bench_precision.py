@@ -63,10 +63,15 @@ class Watch:
             found = self.call(module, *arguments, **keywords)
         finally:
             self.depth -= 1
-        weights = [p for p in module._parameters.values() if p is not None]
-        if trains and weights and isinstance(found, torch.Tensor) and found.is_floating_point():
-            self.outputs.add(str(found.dtype).partition(".")[2])
+        if trains and module not in self.cast:
+            self.note(torch, module, found)
         return found
+
+    def note(self, torch, module, found):
+        """Note what a layer with weights has returned."""
+        weights = [p for p in module._parameters.values() if p is not None]
+        if weights and isinstance(found, torch.Tensor) and found.is_floating_point():
+            self.outputs.add(str(found.dtype).partition(".")[2])
 
     def wrap(self, torch, module):
         """Give a network of a plain loop autocast, and float32 outputs, as accelerate does.
@@ -83,6 +88,8 @@ class Watch:
         def cast(*arguments, **keywords):
             with torch.autocast(kind, dtype=torch.bfloat16):
                 found = forward(*arguments, **keywords)
+            if self.depth:  # still watched: a network of one layer
+                self.note(torch, module, found)
             return in_float32(torch, found)
 
         module.forward = cast
