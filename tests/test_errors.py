@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import DistBackendError
+from torch.distributed import DistBackendError, DistNetworkError
 
 from ninefold.engine.amp import Amp
 from ninefold.errors import (
@@ -183,6 +183,12 @@ def test_a_gpu_that_is_out_of_memory_says_so_in_many_words_and_each_is_known(tmp
     assert isinstance(failure, ResourceError)
     assert failure.field == "memory"
     assert f"{told}; " in str(failure)
+
+
+def test_a_host_without_loopback_is_no_bug():
+    failure = failure_of(Raised(DistNetworkError("failed to connect to 127.0.0.1")))
+    assert failure.code == 5
+    assert str(failure).startswith("error: interface=lo: the launcher does not reach its own store")
 
 
 @pytest.mark.parametrize(

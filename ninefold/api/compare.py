@@ -107,7 +107,7 @@ def compare(
         check_number("at_most", at_most, MAX_TIME)
     if ask is None:
         ask = ["time"] if test is None else ["time", "accuracy"]
-    ask = [ask] if isinstance(ask, str) else ask
+    ask = listed(ask)
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
     place = _new_folder(folder)
@@ -132,11 +132,16 @@ def compare(
         chosen["optimizer"] = optimizer
     if "accuracy" in ask:
         chosen["seed"] = f"range(0,{seeds})"
-    words = [*(f"{key}={value}" for key, value in chosen.items()), *overrides]
+    words = [*(f"{key}={value}" for key, value in chosen.items()), *listed(overrides)]
     command = ["--config-dir", str(place / OPTIONS), "-m", *words]
     with open(place / COMMAND, "w", encoding="utf-8", opener=capsule.private) as file:
         json.dump(command, file)
     return answered(command, place, at_most, show)
+
+
+def listed(words: str | Sequence[str]) -> Sequence[str]:
+    """Words as a list, of which one may be given alone."""
+    return [words] if isinstance(words, str) else words
 
 
 def asked_axes(

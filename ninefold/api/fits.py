@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from ninefold.api import OPTIONS, child, running
-from ninefold.api.compare import asked_axes, suggesting
+from ninefold.api.compare import asked_axes, listed, suggesting
 from ninefold.api.objects import gather
 from ninefold.api.show import explained
 from ninefold.errors import Failure, ResourceError
@@ -65,7 +65,7 @@ def fits(
         if isinstance(optimizer, str):
             chosen["optimizer"] = optimizer
         options = f"hydra.searchpath=[{as_value(f'file://{place / OPTIONS}')}]"
-        words = [options, *(f"{key}={value}" for key, value in chosen.items()), *overrides]
+        words = [options, *(f"{key}={value}" for key, value in chosen.items()), *listed(overrides)]
         rows = list[Mapping[str, Any]]()
         log = place / running.LOG
         arguments = [*child.FITS, *words]

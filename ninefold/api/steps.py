@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn, optim
 
 from ninefold.api import devices
@@ -96,15 +97,37 @@ def repeat(call: Callable[[], Any], times: int) -> None:
 
 def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool:
     """Let steps take turns to the end; return whether worker processes ran on between them."""
+    threads = dict.fromkeys(calls, torch.get_num_threads())
     with closing(StepWorkers(list(calls))) as workers:
-        session.play({name: partial(take_turn, session, workers, calls[name]) for name in calls})
+        take = partial(take_turn, session, workers, threads)
+        session.play({name: partial(take, call) for name, call in calls.items()})
     return workers.run_on
 
 
-def take_turn(session: Session, workers: StepWorkers, call: Callable[[], Any], turn: Turn) -> float:
+@contextmanager
+def own_threads(name: str, threads: dict[str, int]) -> Iterator[None]:
+    """Compute with the threads that a step has set, which are the process's: others keep theirs."""
+    before = torch.get_num_threads()
+    if threads[name] != before:
+        torch.set_num_threads(threads[name])
+    try:
+        yield
+    finally:
+        threads[name] = torch.get_num_threads()
+        if threads[name] != before:
+            torch.set_num_threads(before)
+
+
+def take_turn(
+    session: Session,
+    workers: StepWorkers,
+    threads: dict[str, int],
+    call: Callable[[], Any],
+    turn: Turn,
+) -> float:
     """Let a step take a turn; return the seconds of a call."""
     try:
-        with workers.turn(turn.name, turn.steps):
+        with own_threads(turn.name, threads), workers.turn(turn.name, turn.steps):
             repeat(call, turn.lead)
             session.start_clock()
             repeat(call, turn.timed)

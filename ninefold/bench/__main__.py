@@ -37,6 +37,7 @@ from ninefold.errors import (
 from ninefold.exits import bug, exit_code_of, exit_with
 from ninefold.places import typed_as
 from ninefold.process import scratch
+from ninefold.ranks import started_by
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
@@ -280,6 +281,9 @@ def run(words: Sequence[str]) -> None:
             sys.platform,
             "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
         )
+    if (launcher := started_by()) == "torchrun":
+        wrong = "each of its processes would compare all commands; one process does"
+        raise ConfigError("launcher", launcher, f"{wrong}; have torchrun in the commands")
     require_possible(asked)
     given = with_values(asked)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:

@@ -26,7 +26,7 @@ from msgspec import Meta
 from ninefold.bench import guardian
 from ninefold.bench.elsewhere import foreign_code, missing_data
 from ninefold.bench.revisions import Copy
-from ninefold.errors import NO_MEMORY, ConfigError, PeerError
+from ninefold.errors import NO_MEMORY, ConfigError, Failure, PeerError, ResourceError
 from ninefold.files import opener
 from ninefold.process import scratch
 from ninefold.tournament.contestant import Ended
@@ -81,10 +81,20 @@ class Command:
     def failure(self, *sentence: str) -> ConfigError:
         return ConfigError("command", self.text, *sentence)
 
+    def ended(self, code: int, *sentence: str) -> Failure:
+        """The failure of one that has ended. code: its own, or the number of a signal, below 0."""
+        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        return (ResourceError if killed else ConfigError)("command", self.text, *sentence)
+
     def start(
         self, number: int, log: Path, variables: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
         """Start it with its output in a file. number: of the round. variables: besides its own."""
+        if not self.folder.is_dir():
+            raise self.failure(
+                f"its working folder, {self.folder}, is gone; a command is started in it in each "
+                "round; let none remove it"
+            )
         text = self.text.replace("{seed}", str(number))
         log.parent.mkdir(parents=True, exist_ok=True)
         if "{out}" in text:
@@ -118,6 +128,7 @@ class Command:
             "PYTHONPATH": f"{INJECT}{os.pathsep}{before}" if before else str(INJECT),
             "MASTER_PORT": port,
             "PET_MASTER_PORT": os.environ.get("PET_MASTER_PORT", port),  # torchrun's own
+            "PET_LOG_DIR": os.environ.get("PET_LOG_DIR", str(path.with_name("torchrun"))),
             "NINEFOLD_BENCH_STEP": self.step,
             "NINEFOLD_BENCH_PRECISION": self.precision,
             "NINEFOLD_BENCH_PROCESSES": self.processes,
@@ -352,10 +363,19 @@ class Contestant:
     @property
     def correction(self) -> str:
         """What helps where it has ended with an error."""
-        memory = any(words in tail(self.log, TAIL) for words in NO_MEMORY)
-        if memory and self._beside:
-            return f"where all do not fit together, --apart has one alive at a time; see {self.log}"
+        killed = self._process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        if killed or any(words in tail(self.log, TAIL) for words in NO_MEMORY):
+            do = "let it use less memory"
+            if self._beside:
+                do = "where all do not fit together, --apart has one alive at a time"
+            return f"{do}; see {self.log}"
         return f"correct it, see {self.log}"
+
+    @property
+    def last_words(self) -> str:
+        """The exception that it ended with, or the end of its output."""
+        error = raised(self.log, self.command.folder)
+        return error or f"its output ends: {last_line(self.log)}"
 
     def _stop(self) -> None:
         self.processes = guardian.stop(self._process.pid)
@@ -418,16 +438,13 @@ class Contestant:
             ) from error
         return answers
 
-    def _no_step(self, code: int | None) -> ConfigError:
+    def _no_step(self, code: int | None) -> Failure:
         """Why it has taken no step. code: that it ended with; None: it runs."""
         command, copy, said = self.command, self.command.copy, last_line(self.log)
         if code:
             lacking = missing_data(copy, said) if copy else None
-            return lacking or command.failure(
-                f"it ended with code {code} before its first step",
-                raised(self.log, command.folder) or f"its output ends: {said}",
-                self.correction,
-            )
+            wrong = f"it ended with code {code} before its first step"
+            return lacking or command.ended(code, wrong, self.last_words, self.correction)
         if not (self._scratch / "loaded").exists():
             return command.failure(
                 "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "

@@ -27,7 +27,6 @@ from ninefold.bench.contestant import (
     Hello,
     Precision,
     Taken,
-    last_line,
 )
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
@@ -308,10 +307,8 @@ class Alive:
         """Start it again when it has ended. Raises ConfigError where that helps nothing."""
         held, command = self.held, self.held.command
         if ended.code:
-            raise command.failure(
-                f"it ended with code {ended.code} after some {held.steps} steps; its output "
-                f"ends: {last_line(held.log)}; {held.correction}"
-            )
+            wrong = f"it ended with code {ended.code} after some {held.steps} steps"
+            raise command.ended(ended.code, wrong, held.last_words, held.correction)
         if not helps:
             raise command.failure(
                 f"it ends after {held.steps} steps; a turn takes "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,10 +26,12 @@ def git(folder: Path, *arguments: str, **variables: str) -> str:
     env = {**environment(), **variables}
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, errors="surrogateescape")
     if done.returncode:
+        needs = "each revision is a copy of all files; free some, or name another --keep"
         for full in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)):
             if full in done.stderr:
-                needs = "each revision is a copy of all files; free some, or name another --keep"
                 raise ResourceError("git", arguments[0], f"{full}; {needs}")
+        if written := re.search("unable to write .*", done.stderr):  # it does not say why
+            raise ResourceError("git", arguments[0], f"{written[0]}; {needs}")
         said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
         raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
     return done.stdout.removesuffix("\n")

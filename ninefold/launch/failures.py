@@ -71,6 +71,7 @@ class Known:
     words: one of them is in its text, or in the full name of one of its classes or of the module
         that raised it.
     value: of `field`; None: the environment variable of that name, or the rank.
+    of_launcher: whether it is one of the launcher's, in which no worker runs yet.
     """
 
     words: tuple[str, ...]
@@ -79,6 +80,7 @@ class Known:
     value: str | None
     wrong: str
     do: str
+    of_launcher: bool = False
 
     def failure(self, raised: Raised) -> Failure | None:
         names = [f"{kind.__module__}.{kind.__name__}" for kind in type(raised.error).__mro__]
@@ -101,6 +103,15 @@ class Known:
 
 
 KNOWN = (
+    Known(
+        ("DistError",),
+        ResourceError,
+        "interface",
+        "lo",
+        "the launcher does not reach its own store",
+        "give this host, or container, its loopback (ip link set lo up), or use parallel=none",
+        of_launcher=True,
+    ),
     Known(
         (NOT_DETERMINISTIC,),
         ConfigError,
@@ -205,7 +216,7 @@ def failure_of(raised: Raised) -> Failure:
         return raised.error
     in_worker = raised.rank is not None
     found = raised.details if in_worker else raised.line or "a run needs a few GB to import torch"
-    known = (row.failure(raised) for row in KNOWN if in_worker)
+    known = (row.failure(raised) for row in KNOWN if row.of_launcher != in_worker)
     failure = (
         (no_reader() if isinstance(raised.error, OutputClosed) else None)
         or memory_failure(raised.error, found)

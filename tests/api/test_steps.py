@@ -83,6 +83,22 @@ class Training:
         )
 
 
+def test_each_step_computes_with_the_threads_that_it_has_set_and_no_other_step_with_them() -> None:
+    threads, seen = torch.get_num_threads(), {"sets": set[int](), "as it is": set[int]()}
+
+    def sets() -> None:
+        if not seen["sets"]:
+            torch.set_num_threads(threads + 1)
+        seen["sets"].add(torch.get_num_threads())
+
+    def as_it_is() -> None:
+        seen["as it is"].add(torch.get_num_threads())
+
+    ninefold.time_steps({"sets": sets, "as it is": as_it_is}, **SHORT)
+    assert seen == {"sets": {threads + 1}, "as it is": {threads}}
+    assert torch.get_num_threads() == threads
+
+
 @pytest.mark.parametrize("trained", [0, 3])
 def test_what_steps_change_is_put_back_bitwise(trained: int) -> None:
     mine = Training()

@@ -18,7 +18,8 @@ from itertools import pairwise
 
 import pytest
 
-from ninefold.bench.contestant import MARKS, Marks, Taken
+from ninefold.bench.contestant import MARKS, Command, Marks, Taken
+from ninefold.errors import ConfigError
 from tests.conftest import ROOT, Shell, wait_until
 
 STEPS = "import sys, time\n\ndef step(seconds):\n    time.sleep(seconds)\n"
@@ -193,6 +194,25 @@ def test_a_command_that_is_refused_is_one_line_and_leaves_no_folder(
     before = sorted(scripts.folder.iterdir())
     assert words in refused_at_once(*options, FAST, FAST)
     assert sorted(scripts.folder.iterdir()) == before
+
+
+def test_a_bench_that_torchrun_starts_is_refused(refused_at_once, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert refused_at_once(FAST, FAST).startswith("error: launcher=torchrun: each of its processes")
+
+
+def test_a_command_whose_working_folder_has_gone_is_one_line(tmp_path):
+    command = Command("true", "A", folder=tmp_path / "gone")
+    with pytest.raises(ConfigError, match=r"its working folder, .*/gone, is gone; "):
+        command.start(1, tmp_path / "log", {})
+
+
+@pytest.mark.slow
+def test_a_command_that_is_killed_lacked_memory_as_of_a_run(scripts):
+    killed = f"{sys.executable} -c 'import os, torch; os.kill(os.getpid(), 9)'"
+    done = scripts.run(*QUICK, FAST, killed, code=5)
+    assert "before its first step" in done.stderr
+    assert "--apart has one alive at a time" in done.stderr
 
 
 BAD = """

@@ -201,7 +201,7 @@ class Steps:
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for count, each in self.first.values() if count == fit][-1]
             self.first, self.steps = {}, fit
-            self.end_watch()  # not before: the networks of other optimizers may come after the first
+            self.end_watch()  # not before: others' networks may come after the first step
             self.begin(self.goal, self.timed)
 
     def end_watch(self):

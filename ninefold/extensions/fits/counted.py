@@ -87,7 +87,7 @@ class Step:
             wrong = f"what its step allocates depends on values; {located(error)}"
         except Failure:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             wrong = f"its step cannot be taken without values; {located(error)}"
         do = "ninefold finders what=batch_size takes real steps"
         raise ConfigError("model", build.model_name(self.setup.job), f"{wrong}; {do}")

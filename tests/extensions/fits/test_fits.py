@@ -160,7 +160,7 @@ def test_a_strategy_that_spreads_parameters_is_not_counted():
         pass
 
 
-DATA_DEPENDENT = """
+UNCOUNTED = """
 import torch
 class Sparse(torch.nn.Module):
     def __init__(self, width=10):
@@ -168,16 +168,23 @@ class Sparse(torch.nn.Module):
         self.one = torch.nn.Linear(3072, width)
     def forward(self, x):
         out = self.one(x.flatten(1))
-        return out[out.sum(1) != 7.0]
+        DOES
 """
 
 
-def test_a_step_that_depends_on_values_is_one_line_and_names_the_finder(shell):
-    (shell.folder / "sparse.py").write_text(DATA_DEPENDENT)
+@pytest.mark.parametrize(
+    ("does", "line"),
+    [
+        ("return out[out.sum(1) != 7.0]", "what its step allocates depends on values"),
+        ("raise SystemExit(3)", "SystemExit: 3; "),
+    ],
+)
+def test_a_step_that_cannot_be_counted_is_one_line_and_names_the_finder(shell, does, line):
+    (shell.folder / "sparse.py").write_text(UNCOUNTED.replace("DOES", does))
     done = shell.run(
         "-m", "ninefold", "fits", *IMAGES, "model=convnet", "model.net._target_=sparse.Sparse",
         code=2,
     )  # fmt: skip
-    (line,) = done.stderr.splitlines()
-    assert "what its step allocates depends on values" in line
-    assert line.endswith("ninefold finders what=batch_size takes real steps")
+    (said,) = done.stderr.splitlines()
+    assert line in said
+    assert said.endswith("ninefold finders what=batch_size takes real steps")
