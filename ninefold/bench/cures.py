@@ -80,7 +80,8 @@ def of_machine(cores: int) -> list[Cure]:
         *found,
         Cure(
             "bf16", "bf16", "With autocast to bfloat16",
-            "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass",
+            "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass, whose outputs "
+            "go on in .float()",
             "network", _lacks_bfloat16, alters=True, in_framework=BF16,
         ),
         Cure(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch._prims_common import suggest_memory_format
@@ -22,10 +23,13 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
 )
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ninefold.config.job import Settled
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Batches
+from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, Failure, located
@@ -35,7 +39,6 @@ from ninefold.train.optimizer import trained_parameters
 from ninefold.train.trial import Batch, prepared, read
 from ninefold.tree import chunks, each, leaves
 
-STEPS = 2  # the second is the first that has the optimizer's state from its start
 UNKNOWN = (
     DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException,
 )  # fmt: skip
@@ -105,16 +108,20 @@ class Step:
         # DDP's buckets hold the gradients, or a copy of them, all the time.
         views = getattr(self.setup.parallel, "gradient_as_bucket_view", None)
         tracker = MemTracker()
-        tracker.track_external(net.objective, state.optimizer, *leaves(raw), *leaves(batch))
+
+        def step() -> None:
+            for inputs, targets in micro_batches[:2]:
+                tracker.reset_mod_stats()
+                net.forward(inputs, targets).backward()
+            state.optimizer.step()
+            state.average.update()
+            state.optimizer.zero_grad(set_to_none=views is not True)
+
         net.forward.train()
+        step()  # the second is the first that has the optimizer's state from its start
+        tracker.track_external(net.objective, state.optimizer, *leaves(raw), *leaves(batch))
         with tracker:
-            for _ in range(STEPS):
-                for inputs, targets in micro_batches[:2]:
-                    tracker.reset_mod_stats()
-                    net.forward(inputs, targets).backward()
-                state.optimizer.step()
-                state.average.update()
-                state.optimizer.zero_grad(set_to_none=views is not True)
+            step()
         peak = {
             getattr(kind, "name", kind): size
             for kind, size in tracker.get_tracker_snapshot("peak")[device].items()
@@ -137,14 +144,15 @@ def step_of(settled: Settled) -> Iterator[Step]:
     job = OmegaConf.create(settled.text)
     assert isinstance(job, DictConfig)
     strategy, amp = build.begin(job)
-    one = settled.processes == 1
-    with (strategy if one else Single(job.device)).join() as context:
-        if strategy.shards or strategy.one_batch or len(context.devices) > 1:
+    shards = strategy.shards and not strategy.one_batch
+    one = strategy if settled.processes == 1 else Single(job.device)
+    with joined_alone(job.device, settled.processes) if shards else one.join() as context:
+        if strategy.one_batch or len(context.devices) > 1:
             raise ConfigError(
                 "parallel",
                 job.choices.parallel,
-                "what it spreads, gathers or copies in a step is not counted; strategies with a "
-                "whole copy of the network in each process are allowed; choose none or ddp",
+                "what it copies or sends in a step is not counted; none, ddp and fsdp are allowed; "
+                "choose one of these",
             )
         if job.compile.mode is not None:
             wrong = "what a compiler fuses is not counted; null is allowed; leave it out"
@@ -156,7 +164,20 @@ def step_of(settled: Settled) -> Iterator[Step]:
         examples = prepared(data.train, data.augment, job.seed, some)
         network, fake = network_of(at, data.layout), FakeTensorMode(allow_non_fake_inputs=True)
         make_fake(network.objective, fake, context.device)
+        if shards:
+            network = replace(network, forward=strategy.wrap(network.objective, context))
         yield Step(at, fake, network, read(data.train, some), examples)
+
+
+@contextmanager
+def joined_alone(device: str, processes: int) -> Iterator[RankContext]:
+    """This process as the first of several that are not there: nothing is sent or awaited."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=processes)
+    try:
+        with Single(device).join() as context:
+            yield replace(context, world_size=processes, replicas=processes)
+    finally:
+        dist.destroy_process_group()
 
 
 def network_of(at: build.Setup, layout: str) -> build.Network:
@@ -199,5 +220,6 @@ def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
 
 
 def total(tensors: Iterable[Any]) -> int:
-    """The bytes of the tensors among these."""
-    return sum(each.nbytes for each in tensors if isinstance(each, Tensor))
+    """The bytes of the tensors among these, or of this process's part of each."""
+    held = (each.to_local() if isinstance(each, DTensor) else each for each in tensors)
+    return sum(each.nbytes for each in held if isinstance(each, Tensor))

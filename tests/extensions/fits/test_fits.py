@@ -1,16 +1,19 @@
 """A step holds what it is counted to hold, and the batch that fits is the largest."""
 
 import random
+from dataclasses import replace
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import WeakSet
 
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import ours
+from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.extensions.fits.__main__ import HEAD, largest_part, size_of
 from ninefold.extensions.fits.counted import like, network_of, step_of
@@ -30,28 +33,26 @@ OF_TIMM = (
 )  # fmt: skip
 
 
+FSDP = "parallel=fsdp", "parallel.least=1000", "launch.cpu_processes=2"
+TENSOR = "parallel=tensor", "parallel.colwise=[a]", "parallel.rowwise=[b]", "optimizer.fused=false"
+
+
 class Live(TorchDispatchMode):
     """Counts the bytes of all storages that are alive after each operation; `most` is the peak."""
 
     def __init__(self, *alive: Tensor) -> None:
         super().__init__()
         self.storages: WeakSet[Any] = WeakSet()
-        self.now = self.most = 0
+        self.most = 0
         self.take(alive)
 
     def take(self, result: Any) -> None:
         for leaf in tree_leaves(result):
-            if (
-                isinstance(leaf, Tensor)
-                and (storage := leaf.untyped_storage()) not in self.storages
-            ):
-                self.storages.add(storage)
-                self.now += storage.nbytes()
-                finalize(storage, self.give_back, storage.nbytes())
-        self.most = max(self.most, self.now)
-
-    def give_back(self, size: int) -> None:
-        self.now -= size
+            own = leaf.to_local() if isinstance(leaf, DTensor) else leaf
+            if isinstance(own, Tensor):
+                self.storages.add(own.untyped_storage())
+        # FSDP drops what it has gathered by making the storage empty.
+        self.most = max(self.most, sum(storage.nbytes() for storage in self.storages))
 
     def __torch_dispatch__(self, operation, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
         result = operation(*arguments, **(options or {}))
@@ -70,19 +71,24 @@ def counted_and_real(*overrides: str, examples: int = 4) -> tuple[int, int]:
             for pair in (step.read, step.examples)
         )
         batch[1] = torch.zeros_like(batch[1])
-        state = build.state_of(at, net, per_epoch=1)
+        forward = net.objective
+        if at.parallel.shards:
+            forward = at.parallel.wrap(net.objective, at.context)
+        state = build.state_of(replace(at, parallel=Single()), net, per_epoch=1)
         with Live(*net.objective.parameters(), *net.objective.buffers(), *raw, *batch) as live:
             for _ in range(2):
                 for parts in zip(*(part.chunk(at.job.accumulate) for part in batch), strict=True):
-                    net.forward(*parts).backward()
+                    forward(*parts).backward()
                 state.optimizer.step()
                 state.drop_gradients()
     return counted, live.most
 
 
-@pytest.mark.parametrize("how", ["amp=fp32", "amp=bf16", "accumulate=2"])
+@pytest.mark.parametrize(
+    "how", [["amp=fp32"], ["amp=bf16"], ["accumulate=2"], FSDP, [*FSDP, "amp=bf16"]]
+)
 def test_a_step_holds_what_it_is_counted_to_hold(how):
-    counted, real = counted_and_real(*IMAGES, "model=convnet", how)
+    counted, real = counted_and_real(*IMAGES, "model=convnet", *how)
     assert counted == pytest.approx(real, rel=0.05)
 
 
@@ -152,10 +158,19 @@ def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
     assert done.stderr.startswith("error: compile.mode=default: what a compiler fuses is not")
 
 
-def test_a_strategy_that_spreads_parameters_is_not_counted():
+def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state():
+    held = {}
+    for processes in (1, 4):
+        given = "model=convnet", "parallel=fsdp", f"launch.cpu_processes={processes}"
+        with step_of(ours.job(*IMAGES, *given)) as step:
+            held[processes] = step.memory(4)
+    assert held[4].optimizer == pytest.approx(held[1].optimizer / 4, rel=0.02)
+
+
+def test_a_strategy_whose_processes_compute_together_is_not_counted():
     with (
-        pytest.raises(ConfigError, match=r"parallel=fsdp: .*; choose none or ddp"),
-        step_of(ours.job(*IMAGES, "parallel=fsdp", "parallel.processes=1")),
+        pytest.raises(ConfigError, match=r"parallel=tensor: .*; choose one of these"),
+        step_of(ours.job(*IMAGES, *TENSOR)),
     ):
         pass
 
