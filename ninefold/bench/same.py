@@ -80,7 +80,7 @@ def same(commands: Sequence[Command], weights: Mapping[str, Mapping[int, Weights
 
 def sentences(first: str, found: Same) -> Iterator[str]:
     """Yield what is known of each command against the first."""
-    spread, said = found.spread, dict[str, list[str]]()
+    spread, said, unknown = found.spread, dict[str, list[str]](), dict[str, list[str]]()
     own = spread.share if spread is not None and spread.first is not None else 0.0
     for name, this in found.others.items():
         by = f"after {this.last} steps their weights differ by {_percent(this.share)} of what "
@@ -92,19 +92,21 @@ def sentences(first: str, found: Same) -> Iterator[str]:
         elif this.share < ROUNDING:
             yield f"{name} computes what {first} does, but for rounding: {by}."
         elif spread is None:
-            yield (
-                f"Whether {name} computes what {first} does is not known: {by}, and how two starts "
-                f"of {first} differ is not known."
-            )
+            unknown.setdefault(f"how two starts of {first} differ was not seen", []).append(name)
         elif this.share < ALIKE * own:
-            yield (
-                f"Whether {name} computes what {first} does is not known: {by}, and {starts}; "
-                "fixed seeds would show it."
-            )
+            why = f"after {spread.last} steps the weights of two starts of {first} differ by "
+            why += f"{_percent(own)} of what they have changed; fixed seeds would show it"
+            unknown.setdefault(why, []).append(name)
         else:
             yield f"{name} does not compute what {first} does: {by}, {starts}."
     for end, names in said.items():
-        yield f"{', '.join(names)} compute{'s' * (len(names) == 1)} {end}."
+        yield f"{_do(names)} {end}."
+    for why, names in unknown.items():
+        yield f"Whether {_do(names)} what {first} does is not known: {why}."
+
+
+def _do(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} compute{'s' * (len(names) == 1)}"
 
 
 def _percent(share: float) -> str:

@@ -104,7 +104,7 @@ class Known:
 
 KNOWN = (
     Known(
-        ("DistError",),
+        ("failed to connect to any network address of (127.0.0.1,",),
         ResourceError,
         "interface",
         "lo",

@@ -46,7 +46,7 @@ def said(own: list[Weights], other: Weights, text: str = "a") -> str:
         (
             [training(1)],
             training(1.2),
-            "Whether B computes what A does is not known: after 20 steps",
+            "Whether B computes what A does is not known: how two starts of A differ was not seen",
         ),
         ([training(1)] * 2, training(1.2), "B does not compute what A does: after 20 steps their"),
         ([training(1), training(1.1)], training(1.2), "Whether B computes what A does is not kno"),
