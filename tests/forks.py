@@ -5,6 +5,7 @@ held at that moment stays locked. So what starts a thread is started after the f
 """
 
 import faulthandler
+import gc
 import os
 import sys
 import traceback
@@ -26,6 +27,7 @@ def fork(child: Callable[[], object]) -> int:
         process = os.fork()
     if process:
         return process
+    gc.freeze()  # a store among its parent's garbage would join a thread that is not here
     status = 1
     try:
         faulthandler.dump_traceback_later(LONGEST, exit=True)

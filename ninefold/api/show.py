@@ -18,6 +18,9 @@ ARGUMENTS = [
     (re.compile(pattern), argument)
     for pattern, argument in (
         (r"\b(\w+)-[0-9a-f]{12}\b", r"\1"),  # the name of a task, made to be one of its own
+        (r"\breport\.margin sets that", "overrides=['report.margin=...'] sets it"),
+        (r"\bdataset\.resident makes", "overrides=['dataset.resident=false'] makes"),
+        (r"\bamp=default measures", 'amp="default" measures'),
         (r"\bstudy\.time_budget\b", "minutes"),
         (r"\bstudy\.ask\b", "ask"),
         (r"\blaunch\.cpu_processes\b", "processes"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ninefold.api.show import explained
+from ninefold.api.show import explained, in_arguments
 from ninefold.errors import ConfigError
 
 PICK = "set model.output to the key or index of the prediction in it"
@@ -45,3 +45,15 @@ def test_an_error_names_what_the_caller_wrote(said: tuple[str, object, str], tol
     failure = explained(ConfigError(*said))
     assert isinstance(failure, ConfigError)
     assert str(failure) == f"error: {told}"
+
+
+@pytest.mark.parametrize(
+    ("caveat", "told"),
+    [
+        ("No margin. report.margin sets that.", "overrides=['report.margin=...'] sets it."),
+        ("Others not: dataset.resident makes them agree.", "overrides=['dataset.resident=false']"),
+        ("Between. amp=default measures it.", 'amp="default" measures it.'),
+    ],
+)
+def test_a_caveat_names_what_the_caller_can_pass(caveat: str, told: str) -> None:
+    assert told in in_arguments(caveat)
