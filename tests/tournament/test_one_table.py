@@ -86,5 +86,6 @@ def test_a_configuration_a_function_and_a_foreign_script_are_compared_in_one_tab
     assert "the fastest" in sentence
     assert {row.split()[0] for row in rows} == {"configuration", "function", "script"}
     by_name = {row.split()[0]: float(row.split()[1]) for row in rows}
-    assert by_name["function"] == 20
+    # Where plain means contradict the speedups, the seconds follow these.
+    assert by_name["function"] == pytest.approx(20, rel=0.25)
     assert not shell.survivors()
