@@ -106,7 +106,10 @@ def take_turns(session: Session, calls: Mapping[str, Callable[[], Any]]) -> bool
 
 @contextmanager
 def own_threads(name: str, threads: dict[str, int]) -> Iterator[None]:
-    """Compute with the threads that a step has set, which are the process's: others keep theirs."""
+    """Give a step the number of threads at which it left torch, which has one for all steps.
+
+    threads: these numbers, by step.
+    """
     before = torch.get_num_threads()
     if threads[name] != before:
         torch.set_num_threads(threads[name])

@@ -44,6 +44,10 @@ TRACEBACK = "Traceback (most recent call last)"
 EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
+KILLED = (
+    -signal.SIGKILL,
+    128 + signal.SIGKILL,
+)  # codes of a killed process, and of a shell whose child was
 HELLO_SECONDS = 5.0  # that a rank may take to say who it is once it has connected
 LARGEST = 1 << 26  # bytes that it says at a time
 LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts
@@ -83,8 +87,8 @@ class Command:
 
     def ended(self, code: int, *sentence: str) -> Failure:
         """The failure of one that has ended. code: its own, or the number of a signal, below 0."""
-        killed = code in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        return (ResourceError if killed else ConfigError)("command", self.text, *sentence)
+        kind = ResourceError if code in KILLED else ConfigError
+        return kind("command", self.text, *sentence)
 
     def start(
         self, number: int, log: Path, variables: Mapping[str, str]
@@ -363,7 +367,7 @@ class Contestant:
     @property
     def correction(self) -> str:
         """What helps where it has ended with an error."""
-        killed = self._process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        killed = self._process.returncode in KILLED
         if killed or any(words in tail(self.log, TAIL) for words in NO_MEMORY):
             do = "let it use less memory"
             if self._beside:

@@ -227,13 +227,17 @@ def test_a_cell_that_misses_rounds_is_compared_all_the_same() -> None:
 def test_an_early_look_asks_more() -> None:
     seconds, accuracy = one(PLANTED)
     whole = compare(seconds, accuracy, Settings())
-    part = compare(seconds, accuracy, Settings(shares=(0.4,), looks=5))
+    early = Settings(shares=(0.4,), looks=5)
+    part = compare(seconds, accuracy, early)
 
     def both(found: Comparison) -> list[Pair | Difference]:
         return [*found.seconds, *found.accuracy]
 
-    for a, b in zip(both(whole), both(part), strict=True):
-        assert (b.adjusted or 0) > (a.adjusted or 0) or a.adjusted in (0, 1)
+    of_times = early.level / early.level_of_look(len(part.seconds))
+    assert of_times > 5
+    times = [of_times] * len(part.seconds) + [5] * len(part.accuracy)
+    for a, b, more in zip(both(whole), both(part), times, strict=True):
+        assert b.adjusted == pytest.approx(min(1, more * (a.adjusted or 0)))
         assert (b.high or 0) - (b.low or 0) > (a.high or 0) - (a.low or 0)
 
 

@@ -68,6 +68,7 @@ if __name__ == "__main__":
         tournament.run()
     found = times(Mixed.names, counted(tournament.log.turns), Settings())
     print(tournament.ended, mixed.done)
+    print({row["seconds"] for row in found.rows() if row["step"] == "function"})
     print(found)
 """
 
@@ -81,11 +82,9 @@ def test_a_configuration_a_function_and_a_foreign_script_are_compared_in_one_tab
     path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
     done = shell.run("mixed.py", env={"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
-    ended, sentence, _, *rows = done.stdout.splitlines()[-6:]
+    ended, turns, sentence, _, *rows = done.stdout.splitlines()[-7:]
     assert ended == "budget 3"
     assert "the fastest" in sentence
     assert {row.split()[0] for row in rows} == {"configuration", "function", "script"}
-    by_name = {row.split()[0]: float(row.split()[1]) for row in rows}
-    # Where plain means contradict the speedups, the seconds follow these.
-    assert by_name["function"] == pytest.approx(20, rel=0.25)
+    assert turns == "{0.02}"  # seconds of a step may follow the speedups, those of its turns do not
     assert not shell.survivors()
