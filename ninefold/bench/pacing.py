@@ -2,6 +2,9 @@
 
 A step that waits for a clock, or for data that are pushed in from outside, does not wait after a
 pause: the clock and the data went on. Each turn follows a pause.
+
+Where other programs take the CPU, the scheduler favors who has slept: later steps take longer then,
+and wait for no clock. So what they wait longer for a CPU is no part of them here.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.bench.contestant import Contestant
+from ninefold.tournament.neighbors import seconds_without_cpu
 from ninefold.tournament.plan import Turn, stretch_steps
 from ninefold.waits import poll_until
 
@@ -29,18 +33,20 @@ SHORT, SHARE = 4.0, 0.2
 @dataclass(frozen=True)
 class Look:
     """Steps after a pause. pause: its seconds. Seconds of a step, first: where a turn after it is
-    timed; later: in the quickest stretch of as many steps; alone: in all of these.
+    timed; later: in the quickest stretch of as many steps; alone: in all of these. without_cpu: how
+    much longer threads that could run had no CPU in later steps, as a share of their time.
     """
 
     pause: float
     first: float
     later: float
     alone: float
+    without_cpu: float = 0.0
 
     @property
     def ahead(self) -> float:
-        """How many times longer later steps take."""
-        return self.later / self.first
+        """How many times longer later steps take, without what they waited for a CPU."""
+        return self.later * max(1 - self.without_cpu, 0.0) / self.first
 
 
 def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
@@ -54,10 +60,19 @@ def look(contestant: Contestant, turn: Turn, each: float) -> Look:
     pause = PAUSE * turn.steps * each
     poll_until(lambda: False, pause)
     steps = _steps(turn, each, contestant.paused)
-    taken = contestant.turn(0, sum(steps), sum(steps) * each)
-    last = taken.each[-steps[-1] :]
-    first = fmean(taken.each[turn.lead : turn.steps])
-    return Look(pause, first, quickest(last, turn.timed), fmean(last))
+    after_it, without = _train(contestant, steps[0], each)
+    then, longer_without = _train(contestant, sum(steps[1:]), each)
+    first, last = fmean(after_it[turn.lead :]), then[-steps[-1] :]
+    later, alone = quickest(last, turn.timed), fmean(last)
+    return Look(pause, first, later, alone, max(longer_without - without, 0.0))
+
+
+def _train(contestant: Contestant, steps: int, each: float) -> tuple[list[float], float]:
+    """Seconds of each step, and of one second those in which threads could run and had no CPU."""
+    before = seconds_without_cpu(contestant.processes)
+    taken = contestant.turn(0, steps, steps * each)
+    without = seconds_without_cpu(contestant.processes) - before
+    return taken.each, without / (taken.end - taken.begin)
 
 
 def quickest(seconds: Sequence[float], steps: int) -> float:

@@ -66,6 +66,19 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
     return idle, own, len(cpus)
 
 
+def seconds_without_cpu(processes: Sequence[int]) -> float:
+    """Seconds in which threads of these processes could run and others had the CPU, in all so far.
+
+    0 where the kernel does not say so.
+    """
+    found = 0.0
+    for pid in processes:
+        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            with suppress(OSError, ValueError, IndexError):
+                found += int(thread.read_text().split()[1]) / 1e9
+    return found
+
+
 def others_on_gpus(since: float, is_ours: Callable[[int], bool]) -> bool:
     """Return whether processes that are not ours computed since then on a GPU where ours did.
 
