@@ -21,6 +21,7 @@ NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size o
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
+AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
 ONE_THREAD = "So all are timed with threads=1."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {

@@ -106,6 +106,11 @@ class Dataset:
     cache_dir: str = "~/.cache/ninefold"
 
     @property
+    def narrowed(self) -> bool:
+        """Whether float64 numbers of what was loaded became float32."""
+        return False
+
+    @property
     def splits(self) -> Sequence[Split]:
         """The splits that there are."""
         return ("train", "test")

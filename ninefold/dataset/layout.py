@@ -40,6 +40,7 @@ class Layout:
     unlabeled: whether an item is its input alone, which is then the target too.
     masked: whether the target is a mask of class numbers.
     plain: type, shape and dtype of an input beside a class that is taken as it is.
+    float64: whether it has such numbers, which become float32.
     """
 
     field: str
@@ -53,6 +54,7 @@ class Layout:
     unlabeled: bool = False
     masked: bool = False
     plain: tuple[Any, ...] | None = None
+    float64: bool = False
 
     def of_first(self, item: Any) -> Layout:
         """Return the layout that item 0 has. Raises DataError, and ConfigError for masks that have
@@ -68,6 +70,10 @@ class Layout:
             unlabeled=target is NOTHING,
             masked=isinstance(target, np.ndarray) and is_mask(inputs, target),
             plain=(type(value), value.shape, value.dtype) if plain else None,
+            float64=any(
+                str(getattr(leaf, "dtype", "")).endswith("float64")
+                for leaf in leaves(self.pair(0, item))
+            ),
         )
 
     def arrays(self, number: int, item: Any) -> Sequence[Any]:

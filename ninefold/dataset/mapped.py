@@ -48,6 +48,7 @@ class Mapped(Dataset):
     class_names: Sequence[str] | None = None
     # What was built for each split: a class may read all of its files when it is built.
     _built: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _float64: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     _loaders: list[ItemLoader] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def prepare(self) -> None:
@@ -82,11 +83,16 @@ class Mapped(Dataset):
         self._loaders.append(ItemLoader(self._to_read, count, patience))
 
     def load(self, split: Split) -> Examples:
-        columns, names = self._items(split).columns(), tuple(self.class_names or ())
-        examples = Examples(*columns, names, self._reader(split))
+        items, names = self._items(split), tuple(self.class_names or ())
+        self._float64[split] = items.layout.float64
+        examples = Examples(*items.columns(), names, self._reader(split))
         return examples.first(self.limit_of(split))
 
     def count_classes(self) -> int | None:
+    @property
+    def narrowed(self) -> bool:
+        return any(self._float64.values())
+
         """As the class says by `classes`, `targets` or `labels`, where targets are classes; of a
         target of several labels 0 and 1, or numbers, as many as it has.
         """

@@ -47,7 +47,7 @@ from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
 from ninefold.model import Output
 from ninefold.places import option_files
-from ninefold.result import option_name
+from ninefold.result import AS_FLOAT32, option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
 from ninefold.task.loss import require_untrained
@@ -353,7 +353,7 @@ def training(
         random_inputs=data.dataset.random_inputs,
         mean_loss=net.mean_loss,
         counted=counted,
-        notes=[*state.origin, *net.notes],
+        notes=[*state.origin, *net.notes, *([AS_FLOAT32] if data.dataset.narrowed else [])],
     )
 
 

@@ -15,6 +15,7 @@ from ninefold.checkpoint.store import read
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.model.convnet import ConvNet
+from ninefold.result import AS_FLOAT32
 from tests.conftest import ROOT, Shell
 from tests.faults.refusals import refused
 
@@ -146,6 +147,20 @@ def by_number(model: nn.Module, batch: Any) -> torch.Tensor:
 
 def test_numbers_in_a_tuple_are_several_values_for_forward(shell):
     assert first_loss(shell, nn.Linear(1, 3), Numbers(), None, forward=by_number) > 0
+
+
+class Doubles(Dataset[tuple[torch.Tensor, int]]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        return torch.full((4,), float(number), dtype=torch.float64), number % 3
+
+
+def test_float64_items_of_a_dataset_are_said_to_become_float32(shell):
+    assert first_loss(shell, nn.Linear(4, 3), Doubles(), LOSS) > 0
+    (file,) = shell.folder.rglob("result.json")
+    assert AS_FLOAT32 in json.loads(file.read_text())["notes"]
 
 
 def test_an_input_alone_is_its_own_target(shell):

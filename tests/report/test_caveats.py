@@ -8,7 +8,7 @@ import pytest
 
 from ninefold.report.answer.caveats import CAVEATS
 from ninefold.report.answer.evidence import Evidence
-from ninefold.result import ON_GPU, ONE_THREAD
+from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.study_record import Round
 from ninefold.tournament.taken import ALONE, Counted, TakenTurn
 from tests.report.studies import DDP, DP, NONE
@@ -75,6 +75,7 @@ EXAMPLES = [
     of_study(timing=[Round(0, others=0.4)]),
     lambda: replace(of_runs()(), seconds={NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}}),
     of_runs(notes=[f"It was tried. {ONE_THREAD}"]),
+    of_runs(notes=[AS_FLOAT32]),
     of_study(untimed={"dp-fp32": "none-fp32"}),
     of_numerics(by_design=False),
     of_numerics(by_design=True),

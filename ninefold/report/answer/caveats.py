@@ -14,7 +14,7 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import listed_and, plural, three_digits, times_as_fast
-from ninefold.result import ON_GPU, ONE_THREAD
+from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.stats.verdicts import FAILED
 from ninefold.tournament.taken import ALONE, AROUND, OTHERS
 
@@ -294,6 +294,7 @@ CAVEATS = (
         lambda evidence: [note for note in _notes(evidence) if note.endswith(ONE_THREAD)],
         lambda notes, _: notes[0],
     ),
+    Caveat(lambda evidence: AS_FLOAT32 in _notes(evidence), AS_FLOAT32),
     # What is not compared with the rest
     Caveat(
         lambda evidence: sorted(evidence.sweep.untimed),
