@@ -402,6 +402,8 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         found.helps = trial.helps()
     else:
         Bench(found, keep).run()
+    if asked.price:
+        commands = [replace(command, epoch=True) for command in commands]
     print(summary.text(found, keep), file=shown(asked))
     said, verdict = summary.ending(found, found.times()), None
     failed: Failure | None = summary.no_verdict(found)

@@ -67,7 +67,8 @@ class Command:
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
     compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
     out. cure: what it changes, "none" only to look. fixed: sources of chance that the hook fixes,
-    "none" only to look. copy: the revision that it is of.
+    "none" only to look. epoch: whether the hook tells the steps of one. copy: the revision that it
+    is of.
     """
 
     text: str
@@ -80,6 +81,7 @@ class Command:
     twin: str | None = None
     cure: str | None = None
     fixed: str | None = None
+    epoch: bool = False
     copy: Copy | None = None
 
     def failure(self, *sentence: str) -> ConfigError:
@@ -141,6 +143,7 @@ class Command:
             "NINEFOLD_BENCH_FIXED": self.fixed,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
+            "NINEFOLD_BENCH_EPOCH": "1" if self.epoch else None,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
 
@@ -234,6 +237,7 @@ class Answer(TypedDict):
     weights: str | None
     inputs: int | None
 
+    epoch: int | None  # steps, where that was asked for and is known
 
 class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.

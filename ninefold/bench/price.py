@@ -65,6 +65,10 @@ def sentences(times: Times, told: Told, price: Price) -> Iterator[str]:
     each = ", ".join(f"{cost} in {name}" for name, cost in known.items())
     per = "a GPU" if any(told[name].get("cuda") for name in known) else "this machine"
     yield f"At {price.hour:g} for an hour of {per}, {price.steps:,} steps cost {each}."
+    if epoch := told[times.baseline].get("epoch"):
+        of_epoch = costs(times, told, price._replace(steps=epoch))
+        each = ", ".join(f"{cost} in {name}" for name, cost in of_epoch.items())
+        yield f"An epoch of {times.baseline} has {epoch:,} steps and costs {each}."
     cheapest, best = min(known, key=lambda name: known[name].money), times.best
     pair = times.pair(best, cheapest)
     if best is None or not times.settled or pair is None or pair.verdict in UNDECIDED:

@@ -24,12 +24,14 @@ FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
+EPOCH = "NINEFOLD_BENCH_EPOCH"  # that the steps of an epoch are to be told
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
+KNOWN = 8  # steps after which it is known how many batches each takes
 LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
@@ -153,7 +155,7 @@ class Steps:
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
-        self.seen_inputs = None
+        self.seen_inputs = self.epoch = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -239,9 +241,30 @@ class Steps:
                 "workers": self.workers,
                 "weights": weights([*self.known.values()] or [self.lead]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
+                "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
             }
         )
         self.wait()
+
+    def steps_of_epoch(self):
+        """Steps of an epoch, by the DataLoader that is in its first one; None: not known.
+
+        Frameworks fetch a batch ahead, and a step may take several: so the first steps tell less.
+        """
+        module = sys.modules.get("torch.utils.data.dataloader")
+        if self.epoch is not None or module is None or self.steps < KNOWN:
+            return self.epoch
+        import gc
+
+        for each in gc.get_objects():
+            if issubclass(type(each), module._BaseDataLoaderIter):
+                try:
+                    batches, taken = len(each), round(each._num_yielded / self.steps)
+                except (TypeError, AttributeError):  # an iterable dataset has no length
+                    continue
+                if taken:
+                    self.epoch = min(batches // taken, self.epoch or batches)
+        return self.epoch
 
     def wait(self):
         """Wait for the next turn; the process ends with `ninefold bench`."""
