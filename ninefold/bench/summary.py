@@ -45,7 +45,9 @@ def sentence(found: Found, times: Times) -> str:
 
 
 def is_early(found: Found, times: Times) -> bool:
-    """Whether there were too few rounds to say anything."""
+    """Whether there were too few rounds to say anything, and there is something left to say."""
+    if found.helps is not None and len(found.names) == 1 and found.rounds:
+        return False
     verdicts = {pair.verdict for pair in times.against_baseline}
     few = found.rounds < LEAST_ROUNDS
     return found.rounds == 0 or (few and (verdicts <= {*UNDECIDED} or found.counted().busy))
@@ -83,7 +85,8 @@ def ending(found: Found, times: Times) -> str:
     if found.helps is not None:
         open_ = [*found.helps.open]
         names = ", ".join(str(pair.second) for pair in open_)
-        head = f"Not decided for {names}" if open_ else "Decided"
+        done = "Decided" if found.helps.cures else "Nothing left to try"
+        head = f"Not decided for {names}" if open_ else done
         return f"{head} {after}: {best_of(found.helps)}{next_for(found, open_)}"
     if not open_:
         said = "; ".join(compared(pair, found.same, found.what) for pair in pairs)

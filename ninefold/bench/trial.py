@@ -30,6 +30,7 @@ from ninefold.bench.cures import (
 from ninefold.bench.engine import Alive, Bench, Found, Helps
 from ninefold.errors import Failure
 from ninefold.machine import cores
+from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tournament import rule
 from ninefold.tournament.budget import LEAST_ROUNDS
@@ -238,6 +239,8 @@ class Trial(Bench):
         for name, pair in pairs.items():
             if name in self._tried and name not in names:
                 yield f"{clause(pair, self.found.settings)}."
+        if not pairs:
+            yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
 
     def _together(self, named: Sequence[str]) -> Iterator[str]:
         """How fast it is with all that helps, or with as much of it as was tried in one command."""
@@ -275,14 +278,14 @@ class Trial(Bench):
         return cure.in_framework.get(framework, cure.line)
 
     def _costs(self, name: str, pair: Pair) -> Iterator[str]:
-        """From which step on compiling pays; that numbers change."""
+        """From which step on compiling saves time; that numbers change."""
         cure = self._tried[name]
         if cure.name == "compile":
             first, seconds = self._first_steps, self.found.times().seconds[name]
             beside = [first[each] for each in first if each not in (name, AS_IT_IS)]
             spent = max(first[name] - median(beside or [first[AS_IT_IS]]), 0.0)
             won = seconds * ((pair.speedup or 1.0) - 1)
-            from_step = f"it pays from step {spent / won:,.0f} on"
+            from_step = f"it breaks even at step {spent / won:,.0f}"
             yield f"Its first step took {spent:.0f} s longer: {from_step}."
         if cure.alters:
             yield f"{cure.name} changes rounding: --score tests whether the final score is as good."

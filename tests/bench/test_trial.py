@@ -189,6 +189,20 @@ def test_what_one_round_shows_is_said_after_it(trial):
     assert re.match(r"Loading with \d workers? it is 2\.000 times as fast", said)
 
 
+def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_asked_for(trial):
+    while len(trial.found.names) > 1:
+        play(trial, lambda _: 0.1)
+    trial.found.helps = trial.helps()
+    times, rounds = trial.found.times(), trial.found.rounds
+    assert summary.first_lines(trial.found, times) == [
+        f"No change looked faster after {rounds} rounds."
+    ]
+    assert "bf16 (1.000 times as fast)" in trial.found.helps.notes[0]
+    assert summary.ending(trial.found, times) == (
+        f"Nothing left to try after {rounds} rounds in 0.0 min: nothing is shown to help."
+    )
+
+
 @pytest.mark.slow
 def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     (shell.folder / "train.py").write_text(SLOW_ITEMS)
