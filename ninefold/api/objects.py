@@ -306,7 +306,7 @@ def _dataset(
             return found, {}
         notes.append(
             "Of the DataLoader given as dataset, dataset, batch_size, collate_fn, num_workers and "
-            "pin_memory are used: each epoch is shuffled by the seed, alike in all "
+            "pin_memory are used: each epoch is shuffled by the seed, the same in all "
             "configurations, and its last incomplete batch is dropped."
         )
         pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU

@@ -138,7 +138,7 @@ def parser() -> Parser:
     add(
         "--twice",
         action="store_true",
-        help="say whether two starts of one command train alike; if not, from which step on, and "
+        help="say whether two starts of one command are identical; if not, from which step on, and "
         "what would make them: seeds, PYTHONHASHSEED, no loader workers, one thread, determinism",
     )
     add(
@@ -378,7 +378,7 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 
 
 def repeated(command: Command, asked: Namespace, keep: Path) -> None:
-    """Say whether two starts of a command train alike."""
+    """Say whether two starts of a command are identical."""
     found = twice(command, keep, lambda said: print(said, file=sys.stderr))
     print(found, file=shown(asked))
     if asked.json:

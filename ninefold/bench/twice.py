@@ -1,4 +1,4 @@
-"""Whether two starts of a command train alike; if not, from where on, and what would make them."""
+"""Whether two starts of a command are identical; if not, from where on, and what makes them so."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Twice:
     def __str__(self) -> str:
         pair = self.found
         if pair.first is None:
-            return f"Two starts train alike: equal weights, bit for bit, up to step {pair.steps}."
+            return f"Two starts are identical: equal weights, bit for bit, up to step {pair.steps}."
         since = "the first steps" if pair.first == pair.begin else f"step {pair.first}"
         seen = {True: ", from equal inputs", False: ", and so do their inputs", None: ""}
         lines = [f"Two starts differ from {since} on{seen[pair.inputs]}."]

@@ -1,4 +1,4 @@
-"""`ninefold bench --twice` says whether two starts train alike, and what would make them."""
+"""`ninefold bench --twice` says whether two starts are identical, and what would make them."""
 
 import json
 import sys
@@ -66,7 +66,7 @@ def test_two_starts_train_alike_or_the_source_of_chance_is_named(shell, chance, 
     found = json.loads((shell.folder / "found.json").read_text())
     assert (found["equal"], found["needed"]) == (equal, needed)
     if equal:
-        assert done.stdout.startswith("Two starts train alike: ")
+        assert done.stdout.startswith("Two starts are identical: ")
     else:
         inputs = "from equal inputs" if chance == "file" else "and so do their inputs"
         assert f"from the first steps on, {inputs}" in done.stdout

@@ -58,7 +58,7 @@ def test_what_cudnn_tried_is_said_to_be_lost_where_each_step_starts_threads():
 
     dp = replace(ALONE, replicas=2)
     assert [len(noted(context)) for context in (ALONE, replace(dp, world_size=2))] == [0, 0]
-    assert noted(dp)[0].startswith("cudnn_benchmark may search anew in each step here")
+    assert noted(dp)[0].startswith("cudnn_benchmark may search again in each step here")
 
 
 def test_the_models_of_conf_have_the_layout_that_auto_means_in_inputs_and_weights():
