@@ -81,7 +81,7 @@ def none_of_them(word: str) -> int:
     from ninefold.errors import ConfigError, nearest
 
     allowed = f"{', '.join(commands)} are allowed"
-    failure = ConfigError("command", word, f"no such command; {allowed}; {nearest(word, commands)}")
+    failure = ConfigError("command", word, "no such command", allowed, nearest(word, commands))
     print(failure, file=sys.stderr)
     return failure.code
 

@@ -66,16 +66,11 @@ class Failure(Exception):
     code: ClassVar[int] = 1
     status: ClassVar[str] = "failed"
 
-    def __init__(self, field: str, value: object, *sentence: str) -> None:
-        """sentence: `<wrong>; <allowed>; <do>`, in one text, or in three if a part is chosen.
-
-        Of a text with fewer parts, what is missing is said to be: an error must not fail itself.
-        """
+    def __init__(self, field: str, value: object, wrong: str, allowed: str, do: str) -> None:
         # Every error line is made here, so this is where secrets are removed. Before and after the
         # text is put on one line: a secret may be known with its line breaks or without them.
-        said = redact("; ".join(sentence)).rsplit("; ", 2)
-        said += ["nothing is known of what is allowed", "see the documentation"][len(said) - 1 :]
-        parts = [short(redact(one_line(redact(text_of(p))))) for p in (field, value, *said)]
+        given = (field, value, wrong, allowed, do)
+        parts = [short(redact(one_line(redact(text_of(part))))) for part in given]
         super().__init__(*parts)
         self.field, self.value, self.wrong, self.allowed, self.do = parts
 
@@ -89,7 +84,7 @@ class Failure(Exception):
 
     def repeated(self, where: str) -> Failure:
         """This failure in short, for a line below the whole one. where: the run that it ended."""
-        return type(self)(self.field, self.value, f"the same as above; in {where}; see above")
+        return type(self)(self.field, self.value, "the same as above", f"in {where}", "see above")
 
     @property
     def parts(self) -> list[str]:
@@ -186,7 +181,11 @@ class Refused(Exception):
 def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
     """The failure for what the system refused: full disk, missing permission, closed pipe."""
     return ResourceError(
-        "file", error.filename or "?", f"{error.strerror or type(error).__name__}; {found}; {do}"
+        "file",
+        error.filename or "?",
+        error.strerror or type(error).__name__,
+        found,
+        do,
     )
 
 
@@ -245,8 +244,9 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
             return ResourceError(
                 "memory",
                 "exhausted",
-                f"{(said or lines or ['out of memory'])[0]}; {found}; lower batch_size, choose a "
-                "smaller model or free some (see also ulimit -v)",
+                (said or lines or ["out of memory"])[0],
+                found,
+                "lower batch_size, choose a smaller model or free some (see also ulimit -v)",
             )
     return None
 
@@ -312,7 +312,7 @@ def construction_error(field: str, target: object, error: Exception, group: str)
     """The failure of a `target` that Hydra could not build: its own arguments, or its code."""
     do = see(group) if users_line(error) is None else "correct it there"
     found = located(error, text_of(error.__cause__ or error))
-    return ConfigError(field, target, f"it cannot be built so; {found}; {do}")
+    return ConfigError(field, target, "it cannot be built so", found, do)
 
 
 def error_of_exit(error: BaseException) -> ConfigError | None:
@@ -322,8 +322,8 @@ def error_of_exit(error: BaseException) -> ConfigError | None:
     line = users_line(error)
     if line is None or isinstance(error, Exception) or by_signal(error):
         return None
-    do = "that ends the process; raise an Exception instead"
-    return ConfigError("code", line, f"it raised {error_text(error)}; {do}")
+    wrong, do = f"it raised {error_text(error)}", "raise an Exception instead"
+    return ConfigError("code", line, wrong, "that ends the process", do)
 
 
 # What is wrong where the kernel, or a person, has killed a process of a run.
@@ -384,12 +384,11 @@ def require_configuration() -> None:
             raise ConfigError(
                 "ninefold",
                 path,
-                "its configuration is missing; it is in each wheel and clone; "
-                + (
-                    "install it again: pip install --force-reinstall --no-deps WHEEL"
-                    if INSTALLED
-                    else "restore it: git checkout conf experiments"
-                ),
+                "its configuration is missing",
+                "it is in each wheel and clone",
+                "install it again: pip install --force-reinstall --no-deps WHEEL"
+                if INSTALLED
+                else "restore it: git checkout conf experiments",
             )
 
 
@@ -405,8 +404,9 @@ def not_installed(field: str, value: object, package: str, extra: str) -> Config
     return ConfigError(
         field,
         value,
-        f"{package} is not installed; the extra {extra} has it; pip install '.[{extra}]' in a "
-        f"clone, or pip install 'WHEEL[{extra}]'",
+        f"{package} is not installed",
+        f"the extra {extra} has it",
+        f"pip install '.[{extra}]' in a clone, or pip install 'WHEEL[{extra}]'",
     )
 
 

@@ -94,8 +94,8 @@ def bug(error: BaseException) -> Failure:
         return error
     if isinstance(error, OSError):
         return resource_failure(error, "a command needs it", "see that it is there and has room")
-    do = "HYDRA_FULL_ERROR=1 shows where; please report it"
-    failure = Failure("ninefold", "bug", f"{error_text(error)}; {do}")
+    shows = "HYDRA_FULL_ERROR=1 shows where"
+    failure = Failure("ninefold", "bug", error_text(error), shows, "please report it")
     failure.__cause__ = error
     return failure
 
@@ -180,8 +180,9 @@ def not_ended(field: str, value: object, seconds: float) -> ProcessNotEnded:
         field,
         value,
         f"it did not end in {seconds:g} s after its work was done; it waits for "
-        f"{', '.join(_left()) or 'something that it does at its exit'}; end that in the code "
-        "which started it, or make it a daemon; launch.timeout is the limit",
+        f"{', '.join(_left()) or 'something that it does at its exit'}",
+        "end that in the code which started it, or make it a daemon",
+        "launch.timeout is the limit",
     )
 
 

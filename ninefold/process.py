@@ -93,8 +93,9 @@ def scratch() -> Path:
             raise ResourceError(
                 "TMPDIR",
                 folder.parent,
-                f"its path is too long for the sockets of a command; {MAX_PATH_BYTES - 18} bytes "
-                "are allowed; name a shorter one",
+                "its path is too long for the sockets of a command",
+                f"{MAX_PATH_BYTES - 18} bytes are allowed",
+                "name a shorter one",
             )
         _scratch = os.getpid(), folder
         atexit.register(remove_scratch)

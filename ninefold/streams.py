@@ -83,4 +83,6 @@ def no_reader() -> NoReader:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-    return NoReader("stdout", "closed", "its reader has ended; the command ends with it; resume it")
+    return NoReader(
+        "stdout", "closed", "its reader has ended", "the command ends with it", "resume it"
+    )

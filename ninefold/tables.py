@@ -30,6 +30,6 @@ def data_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
         import pandas as pd
     except ImportError:
         raise ConfigError(
-            "pandas", "missing", "to_frame() needs it; rows() does not; pip install pandas"
+            "pandas", "missing", "to_frame() needs it", "rows() does not", "pip install pandas"
         ) from None
     return pd.DataFrame(rows)

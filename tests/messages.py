@@ -40,30 +40,17 @@ def sites(tree: ast.AST) -> Iterator[str]:
             value, sentence = (more[0], "; ".join(more[1:])) if more else ("", "")
             yield f"{kind}: {field}={value}: {sentence}"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Combination":
-            field, sentence = text(node.args[0]), text(node.args[2])
-            yield f"ConfigError: {field}={{{field.strip('{}')}}}: {sentence}"
+            field, _, *sentence = map(text, node.args[:5])
+            yield f"ConfigError: {field}={{{field.strip('{}')}}}: {'; '.join(sentence)}"
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "Known":
             kind, field, value, wrong, do = map(text, node.args[1:])
             yield f"{kind.strip('{}')}: {field}={value}: {wrong}; {do}"
 
 
-def sentences(tree: ast.AST) -> Iterator[str]:
-    """What each failure that is made in a module says, after its field and value."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
-            kind = ast.unparse(node.func)
-            if kind in KINDS or kind.endswith(".failure"):
-                yield "; ".join(map(text, node.args[2 if kind in KINDS else 0 :]))
-
-
-def modules() -> list[Path]:
-    return sorted(ROOT.glob("ninefold/**/*.py"))
-
-
 def catalog() -> str:
     """What tests/messages.txt is to hold."""
     lines: list[str] = []
-    for path in modules():
+    for path in sorted(ROOT.glob("ninefold/**/*.py")):
         if found := sorted(sites(ast.parse(path.read_text()))):
             lines += [
                 path.relative_to(ROOT).as_posix().removeprefix("ninefold/"),

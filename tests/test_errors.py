@@ -152,7 +152,7 @@ def test_a_limit_on_files_processes_or_memory_is_a_resource_whatever_raises_it(e
 
 
 def test_a_failure_is_one_line_whatever_it_was_told():
-    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2; \ttabs\t; end here\n")
+    failure = ConfigError("a\nb", "x\r\ny", "line 1\n\n  line 2", "\ttabs\t", "end here\n")
     assert str(failure) == "error: a b=x y: line 1 line 2; tabs; end here"
     assert len(str(failure).splitlines()) == 1
 
@@ -235,7 +235,7 @@ def test_a_relayed_failure_keeps_its_class_line_code_and_status(kind):
 
 
 def test_a_failure_survives_pickling_as_hydras_launchers_do_it():
-    failure = ConfigError("seed", -1, "not allowed; 0 or more; correct seed")
+    failure = ConfigError("seed", -1, "not allowed", "0 or more", "correct seed")
     copied = pickle.loads(pickle.dumps(failure))
     assert (type(copied), str(copied), copied.field) == (ConfigError, str(failure), "seed")
 

@@ -132,7 +132,7 @@ def test_several_tasks_for_a_strategy_of_one_process_are_one_line(monkeypatch):
 def test_torchrun_reports_the_line_of_the_rank_that_failed_first(tmp_path, monkeypatch):
     file = tmp_path / "error.json"
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
-    tell_agent(ConfigError("seed", "x", "not allowed; a number; correct it"))
+    tell_agent(ConfigError("seed", "x", "not allowed", "a number", "correct it"))
     failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
     said = str(ChildFailedError("train.py", {0: failure}))
     assert "traceback : error: seed=x: not allowed; a number; correct it" in said

@@ -82,8 +82,9 @@ class Split(Parallel):
             raise ConfigError(
                 AT,
                 listed(self.cuts),
-                f"it cuts the network into {len(self.cuts) + 1} parts; {gpus} GPUs found; name "
-                f"{gpus - 1} modules, or the devices in parallel.devices",
+                f"it cuts the network into {len(self.cuts) + 1} parts",
+                f"{gpus} GPUs found",
+                f"name {gpus - 1} modules, or the devices in parallel.devices",
             )
         most = gpus if self.cuts is None else len(self.cuts) + 1
         return [f"cuda:{number}" for number in range(min(most, gpus))]
@@ -132,9 +133,11 @@ class Chunks(nn.Module):
             raise ConfigError(
                 AT,
                 self._cuts,
-                f"the network computes with values of two devices ({error}); what a module gets "
+                f"the network computes with values of two devices ({error})",
+                "what a module gets "
                 "is moved to its device, what is computed outside of the modules that are cut is "
-                "not; cut elsewhere (parallel.at), or choose another strategy",
+                "not",
+                "cut elsewhere (parallel.at), or choose another strategy",
             ) from error
         if self._task_at != output.device and isinstance(objective.task, nn.Module):
             objective.task.to(output.device)
@@ -199,8 +202,9 @@ def require_none_shared(parts: Sequence[Sequence[Part]]) -> None:
                 raise ConfigError(
                     AT,
                     name,
-                    "it has a parameter that another part has as well; a parameter is on one "
-                    "device; cut elsewhere (parallel.at)",
+                    "it has a parameter that another part has as well",
+                    "a parameter is on one device",
+                    "cut elsewhere (parallel.at)",
                 )
             here |= identities(module)
         before |= here
@@ -313,8 +317,9 @@ def balanced(parts: Sequence[Part], count: int) -> list[list[Part]]:
         raise ConfigError(
             AT,
             "auto",
-            f"more devices than parts; the network has {len(parts)} modules to put on {count} "
-            "devices; name fewer devices in parallel.devices",
+            "more devices than parts",
+            f"the network has {len(parts)} modules to put on {count} devices",
+            "name fewer devices in parallel.devices",
         )
     sizes = list(accumulate(size(module) for _, module in parts))
     ends = [0]
@@ -339,8 +344,8 @@ def no_such_module(network: nn.Module, name: str) -> ConfigError:
     return ConfigError(
         AT,
         name,
-        f"the network ({type(network).__name__}) has no such module; {', '.join(children)} and "
-        "modules in them are allowed; "
+        f"the network ({type(network).__name__}) has no such module",
+        f"{', '.join(children)} and modules in them are allowed",
         f"{f'did you mean {near[0]}?' if near else 'name one of them'}",
     )
 

@@ -9,8 +9,8 @@ from ninefold.machine import gpu_number, numbers_of
 from ninefold.types import Allowed, Count, Filled, If, Section, Whole, different
 
 ONE_KIND = (
-    "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs; use "
-    "these, or GPUs alone"
+    "amp=fp32 and on_nonfinite=stop are allowed where parallel.devices has cpu and GPUs",
+    "use these, or GPUs alone",
 )
 
 
@@ -74,14 +74,17 @@ REFUSED = (
     Combination(
         "parallel.devices",
         cpu_is_not_first,
-        "cpu is not the first device; the loss goes to the first one, and values that a GPU sends "
-        "to the CPU are only there once that waits for them; name cpu first",
+        "cpu is not the first device",
+        "the loss goes to the first one, and values that a GPU sends "
+        "to the CPU are only there once that waits for them",
+        "name cpu first",
     ),
     Combination(
         "parallel.at",
         lambda job: cuts(job) and count(job) > 1 and count(job) != len(cuts(job)) + 1,
-        "it cuts the network into {parts} parts; parallel.devices={parallel.devices} are {count} "
-        "devices; name {modules} modules, or {parts} devices",
+        "it cuts the network into {parts} parts",
+        "parallel.devices={parallel.devices} are {count} devices",
+        "name {modules} modules, or {parts} devices",
         {
             "parts": lambda job: len(cuts(job)) + 1,
             "count": count,
@@ -91,19 +94,22 @@ REFUSED = (
     Combination(
         "compile.mode",
         lambda job: count(job) > 1 and job["compile.mode"] is not None,
-        "parallel.devices={parallel.devices} are {count} devices; a network on one device can be "
-        "compiled; leave one of them out",
+        "parallel.devices={parallel.devices} are {count} devices",
+        "a network on one device can be compiled",
+        "leave one of them out",
         {"count": count},
     ),
     Combination(
         "amp.dtype",
         lambda job: cpu_and_gpus(job) and not full_precision(job),
-        f"it is entered for one kind of device; {ONE_KIND}",
+        "it is entered for one kind of device",
+        *ONE_KIND,
     ),
     Combination(
         "amp.scaler",
         lambda job: cpu_and_gpus(job) and full_precision(job) and job["amp.scaler"],
-        f"a GradScaler is of one kind of device; {ONE_KIND}",
+        "a GradScaler is of one kind of device",
+        *ONE_KIND,
     ),
     Combination(
         "on_nonfinite",
@@ -113,6 +119,7 @@ REFUSED = (
             and not job["amp.scaler"]
             and job["on_nonfinite"] == "skip"
         ),
-        f"it takes a GradScaler, which is of one kind of device; {ONE_KIND}",
+        "it takes a GradScaler, which is of one kind of device",
+        *ONE_KIND,
     ),
 )

@@ -153,7 +153,11 @@ class Answer:
         """
         if self._read.picture is None:
             raise ConfigError(
-                "folder", self.folder, "no time is known; there is nothing to draw; run it again"
+                "folder",
+                self.folder,
+                "no time is known",
+                "there is nothing to draw",
+                "run it again",
             )
         if path is not None:
             write_text(Path(path), self._read.picture)

@@ -68,8 +68,10 @@ def _mapped(path: str) -> Array:
     try:
         return np.asarray(np.load(path, mmap_mode="c"))
     except (OSError, EOFError, ValueError) as error:
-        said = "a whole array file of NumPy's is needed; compare again"
-        raise DataError("objects", path, f"it is damaged ({error}); {said}") from error
+        needed = "a whole array file of NumPy's is needed"
+        raise DataError(
+            "objects", path, f"it is damaged ({error})", needed, "compare again"
+        ) from error
 
 
 def _storage(array: Array, dtype: str) -> TypedStorage:
@@ -110,8 +112,9 @@ def _pickled(value: Any, part: str, name: str, folder: Path) -> bytes:
         raise ConfigError(
             part,
             name,
-            f"it cannot be copied to a process ({error_text(error)}); files, locks, "
-            "generators and connections cannot; give a function that makes it in each process",
+            f"it cannot be copied to a process ({error_text(error)})",
+            "files, locks, generators and connections cannot",
+            "give a function that makes it in each process",
         ) from error
     return file.getvalue()
 
@@ -145,8 +148,9 @@ def load(file: str, sha256: str, part: str) -> Any:
         raise DataError(
             "objects",
             file,
-            f"it is not read; {said or error}; objects of a comparison are read by its own user, "
-            "as they were written: compare again",
+            "it is not read",
+            said or str(error),
+            "objects of a comparison are read by its own user, as they were written: compare again",
         ) from error
     # The writer's own folders stay before installed packages, whose names their modules may have.
     known = content["path"]
@@ -162,8 +166,9 @@ def load(file: str, sha256: str, part: str) -> Any:
         raise ConfigError(
             part,
             file,
-            f"it cannot be built again in another process; {located(error)}; modules are imported "
-            "there as files: see that these have what the notebook has",
+            "it cannot be built again in another process",
+            located(error),
+            "modules are imported there as files: see that these have what the notebook has",
         ) from error
 
 

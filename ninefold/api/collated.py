@@ -89,9 +89,9 @@ class Collated:
         raise ConfigError(
             field,
             "DataLoader",
-            f"of {self._count} items its collate_fn returns {found}; with loss(output, target) "
-            "inputs and targets with a row for each item are taken; pass "
-            "forward=function(model, batch), which gets what it returns, and gives the loss",
+            f"of {self._count} items its collate_fn returns {found}",
+            "with loss(output, target) inputs and targets with a row for each item are taken",
+            "pass forward=function(model, batch), which gets what it returns, and gives the loss",
         )
 
     def __len__(self) -> int:
@@ -150,8 +150,9 @@ class Collated:
         raise ConfigError(
             "dataset",
             "DataLoader",
-            f"its collate_fn makes one batch, which is asked for in {count} parts; each process "
-            "collates its own examples; leave out parallel=dp and accumulate, or the collate_fn",
+            f"its collate_fn makes one batch, which is asked for in {count} parts",
+            "each process collates its own examples",
+            "leave out parallel=dp and accumulate, or the collate_fn",
         )
 
     def _pickled(self) -> bytes:

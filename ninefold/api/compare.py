@@ -32,8 +32,9 @@ def suggesting(function: F) -> F:
     def called(*given: Any, **named: Any) -> Any:
         known = signature(function).parameters
         for name in sorted({*named} - {*known}):
-            wrong = f"{function.__name__} has no such argument; {suggestion(name, known)}"
-            raise ConfigError(name, named[name], f"{wrong}; correct its name")
+            wrong = f"{function.__name__} has no such argument"
+            near = suggestion(name, known)
+            raise ConfigError(name, named[name], wrong, near, "correct its name")
         return function(*given, **named)
 
     return called  # type: ignore[return-value]
@@ -160,15 +161,17 @@ def _require_possible() -> None:
         raise ConfigError(
             "platform",
             sys.platform,
-            "ninefold.compare starts its processes as only Linux can; Linux is needed; "
+            "ninefold.compare starts its processes as only Linux can",
+            "Linux is needed",
             "ninefold.time_steps runs anywhere",
         )
     if launcher := started_by():
         raise ConfigError(
             "launcher",
             launcher,
-            "ninefold.compare starts the processes by itself; one process is to call it; leave the "
-            "launcher out",
+            "ninefold.compare starts the processes by itself",
+            "one process is to call it",
+            "leave the launcher out",
         )
 
 
@@ -183,7 +186,8 @@ def _new_folder(folder: str | Path | None) -> Path:
         raise ConfigError(
             "folder",
             place,
-            "it holds a comparison already; a new folder is needed; name another, or read that "
-            "one with ninefold.Answer(FOLDER)",
+            "it holds a comparison already",
+            "a new folder is needed",
+            "name another, or read that one with ninefold.Answer(FOLDER)",
         )
     return place

@@ -76,8 +76,9 @@ class CallersDataset(Mapped):
             raise ConfigError(
                 "dataset.cache",
                 self.cache,
-                "a collate_fn returns no arrays to keep; a dataset without one has some; leave it "
-                "out, or keep items in the dataset",
+                "a collate_fn returns no arrays to keep",
+                "a dataset without one has some",
+                "leave it out, or keep items in the dataset",
             )
         for split in self.splits:
             if split not in collating:
@@ -102,8 +103,9 @@ class CallersDataset(Mapped):
             raise DataError(
                 "dataset",
                 self._node("train")["_target_"],
-                "item 0 is a PIL image; tensors, arrays and numbers are taken, as DataLoader takes "
-                "them; convert it in the dataset (torchvision.transforms.PILToTensor)",
+                "item 0 is a PIL image",
+                "tensors, arrays and numbers are taken, as DataLoader takes them",
+                "convert it in the dataset (torchvision.transforms.PILToTensor)",
             )
         if isinstance(items.layout.shape, dict | tuple):
             return items.layout.shape
@@ -124,8 +126,9 @@ class CallersDataset(Mapped):
                 raise ConfigError(
                     f"dataset.{key}",
                     value,
-                    "what a dataset object returns is not changed; only a dataset of ninefold's "
-                    "own is; do it in the dataset",
+                    "what a dataset object returns is not changed",
+                    "only a dataset of ninefold's own is",
+                    "do it in the dataset",
                 )
         return AsItIs(layout, self.whole)
 
@@ -171,8 +174,9 @@ class CallersDataset(Mapped):
             raise DataError(
                 field,
                 name,
-                f"it returns a {type(data).__name__}; an object with __len__ and __getitem__ is "
-                "needed; give items by number",
+                f"it returns a {type(data).__name__}",
+                "an object with __len__ and __getitem__ is needed",
+                "give items by number",
             )
         return data
 

@@ -73,9 +73,9 @@ def fits(
         failures = [*map(explained, ended.failures)]
         if not rows:
             said = running.last_line(log)
-            wrong = f"the count ended without a figure; {said}; count a smaller network"
             kind = ResourceError if ended.code == -signal.SIGKILL else Failure
-            raise failures[0] if failures else kind("ninefold", ended.code, wrong)
+            wrong, do = "the count ended without a figure", "count a smaller network"
+            raise failures[0] if failures else kind("ninefold", ended.code, wrong, said, do)
         return Fits(rows, [*map(str, failures)])
 
 

@@ -159,7 +159,9 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
         raise ConfigError(
             "loss",
             "None",
-            "there is no forward= that returns it; one of the two is needed; pass "
+            "there is no forward= that returns it",
+            "one of the two is needed",
+            "pass "
             "forward=lambda model, batch: model(**batch).loss, or of a LightningModule "
             "model.training_step(batch, 0)",
         )
@@ -167,7 +169,9 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
         raise ConfigError(
             "loss",
             loss.__name__,
-            f"it is a class; loss(output, target) is allowed; pass {loss.__name__}()",
+            "it is a class",
+            "loss(output, target) is allowed",
+            f"pass {loss.__name__}()",
         )
     if forward is None:
         _require_callable("loss", loss, "loss(output, target)")
@@ -175,7 +179,9 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
         raise ConfigError(
             "loss",
             name_of(loss),
-            "there is a forward=, which returns the loss; one of the two is allowed; pass None",
+            "there is a forward=, which returns the loss",
+            "one of the two is allowed",
+            "pass None",
         )
     for name, given in (("forward", forward), ("metric", metric)):
         if given is not None:
@@ -186,8 +192,9 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
         raise ConfigError(
             "metric",
             name_of(metric),
-            "with forward= there is no output to measure; the loss is the score there; leave it "
-            "out",
+            "with forward= there is no output to measure",
+            "the loss is the score there",
+            "leave it out",
         )
 
 
@@ -197,8 +204,9 @@ def _measured(ask: Sequence[str], test: Any, metric: Any, forward: Any) -> str |
         raise ConfigError(
             "ask",
             "accuracy",
-            "there is no test set to measure it on; test=DATASET is needed; pass one, or ask for "
-            "time alone",
+            "there is no test set to measure it on",
+            "test=DATASET is needed",
+            "pass one, or ask for time alone",
         )
     if metric is not None:
         return _option_name("metric", name_of(metric))
@@ -212,8 +220,9 @@ def _require_model(model: Any) -> None:
             raise ConfigError(
                 "model",
                 name,
-                "it has items, as a dataset; the model comes first, then the dataset, then the "
-                "loss; give them in this order",
+                "it has items, as a dataset",
+                "the model comes first, then the dataset, then the loss",
+                "give them in this order",
             )
         _require_callable(
             "model", model, "a function that returns one, first in compare(model, dataset, loss),"
@@ -231,16 +240,18 @@ def _require_model(model: Any) -> None:
             raise ConfigError(
                 "model",
                 name,
-                f"it has a {kind} in it; what is compared wraps the plain module by itself; "
-                f"{wrapped[kind]}",
+                f"it has a {kind} in it",
+                "what is compared wraps the plain module by itself",
+                wrapped[kind],
             )
     places = {str(value.device) for value in (*model.parameters(), *model.buffers())} - {"cpu"}
     if places:
         raise ConfigError(
             "model",
             name,
-            f"it is on {', '.join(sorted(places))}; a module on the CPU is allowed, which each "
-            "process moves by itself; give a function that makes it, or model.cpu()",
+            f"it is on {', '.join(sorted(places))}",
+            "a module on the CPU is allowed, which each process moves by itself",
+            "give a function that makes it, or model.cpu()",
         )
 
 
@@ -249,7 +260,9 @@ def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that")
         raise ConfigError(
             name,
             type(given).__name__,
-            f"it cannot be called; {wanted} is allowed; {do}",
+            "it cannot be called",
+            f"{wanted} is allowed",
+            do,
         )
 
 
@@ -259,8 +272,9 @@ def _require_named(optimizer: str) -> None:
         raise ConfigError(
             "optimizer",
             optimizer,
-            "there is no such option; adamw, sgd, or a function of parameters is allowed; pass "
-            f"lambda parameters: torch.optim.{(*names, 'SGD')[0]}(parameters, lr=...)",
+            "there is no such option",
+            "adamw, sgd, or a function of parameters is allowed",
+            f"pass lambda parameters: torch.optim.{(*names, 'SGD')[0]}(parameters, lr=...)",
         )
 
 
@@ -269,8 +283,9 @@ def _require_optimizer(optimizer: Any) -> None:
         raise ConfigError(
             "optimizer",
             type(optimizer).__name__,
-            "it holds the parameters of another model; a function of parameters is allowed; pass "
-            f"lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)",
+            "it holds the parameters of another model",
+            "a function of parameters is allowed",
+            f"pass lambda parameters: torch.optim.{type(optimizer).__name__}(parameters, ...)",
         )
     _require_callable(
         "optimizer",
@@ -291,7 +306,9 @@ def _dataset(
         raise ConfigError(
             name,
             name_of(data),
-            "it is a model; compare(model, dataset, loss) is the order; swap the two",
+            "it is a model",
+            "compare(model, dataset, loss) is the order",
+            "swap the two",
         )
     if isinstance(data, DataLoader):
         own = data.collate_fn is not default_collate
@@ -323,8 +340,10 @@ def _dataset(
         raise ConfigError(
             name,
             type(data).__name__,
-            "it cannot be shuffled by a seed; a dataset with __len__ and __getitem__, a pair of "
-            "arrays, or a function that returns one is allowed; give its items as a list, if they "
+            "it cannot be shuffled by a seed",
+            "a dataset with __len__ and __getitem__, a pair of "
+            "arrays, or a function that returns one is allowed",
+            "give its items as a list, if they "
             "fit into memory, or compare your script as it is: ninefold bench --precisions "
             "fp32,bf16",
         )
@@ -342,28 +361,31 @@ def _collated_too(test: Any, train: Collating) -> Collating:
 
 def _require_plain(name: str, loader: Any) -> None:
     """Raise ConfigError if a DataLoader has a part of its own, which no cell would use."""
-    for part, plain, instead in (
+    for part, plain, allowed, do in (
         (
             "batch_sampler",
             loader.batch_size is not None,
-            "each epoch is shuffled by the seed; give the dataset, and batch_size, or compare "
-            "your script as it is: ninefold bench --precisions fp32,bf16",
+            "each epoch is shuffled by the seed",
+            "give the dataset, and batch_size, or compare your script as it is: ninefold bench "
+            "--precisions fp32,bf16",
         ),
         (
             "sampler",
             _permutes(loader.sampler, len(loader.dataset)),
-            "each epoch has every item once, shuffled by the seed; give the dataset, or compare "
-            "your script as it is: ninefold bench --precisions fp32,bf16",
+            "each epoch has every item once, shuffled by the seed",
+            "give the dataset, or compare your script as it is: ninefold bench --precisions "
+            "fp32,bf16",
         ),
         (
             "worker_init_fn",
             loader.worker_init_fn is None,
-            "workers call none; do it where the dataset reads its first item",
+            "workers call none",
+            "do it where the dataset reads its first item",
         ),
     ):
         if not plain:
             own = name_of(getattr(loader, part))
-            raise ConfigError(name, "DataLoader", f"its {part} is its own ({own}); {instead}")
+            raise ConfigError(name, "DataLoader", f"its {part} is its own ({own})", allowed, do)
 
 
 def _permutes(sampler: Any, count: int) -> bool:
@@ -382,15 +404,17 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
             raise ConfigError(
                 name,
                 f"tensors on {array.device}",
-                "other processes cannot read them there; tensors on the CPU are allowed, which are "
-                "stored once for all processes; pass tensor.cpu()",
+                "other processes cannot read them there",
+                "tensors on the CPU are allowed, which are stored once for all processes",
+                "pass tensor.cpu()",
             )
     if len(inputs) != len(targets) or not len(inputs):
         raise ConfigError(
             name,
             f"{len(inputs)} inputs",
-            f"there are {len(targets)} targets; as many of both, at least one, are needed; correct "
-            "them",
+            f"there are {len(targets)} targets",
+            "as many of both, at least one, are needed",
+            "correct them",
         )
     try:
         plain = [
@@ -401,7 +425,9 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
         raise ConfigError(
             name,
             "tensors",
-            f"NumPy cannot hold them ({error}); plain tensors of numbers are allowed; convert them",
+            f"NumPy cannot hold them ({error})",
+            "plain tensors of numbers are allowed",
+            "convert them",
         ) from error
     return Pair(*plain)
 

@@ -34,8 +34,8 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     try:
         found = given if isinstance(given, nn.Module) else given()
     except Exception as error:
-        wrong = "the function that makes it fails; " + located(error)
-        raise ConfigError("model", name, f"{wrong}; correct it there") from error
+        wrong, found = "the function that makes it fails", located(error)
+        raise ConfigError("model", name, wrong, found, "correct it there") from error
     if isinstance(given, nn.Module):  # its buffers are of a file: torch cannot resize these
         for buffer in given.buffers():
             buffer.data = buffer.data.clone()
@@ -43,14 +43,17 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
         raise ConfigError(
             "model",
             name,
-            f"it returns an object of type {type(found).__name__}; a torch.nn.Module is needed; "
+            f"it returns an object of type {type(found).__name__}",
+            "a torch.nn.Module is needed",
             "return the network",
         )
     if any(weight.dtype == torch.float64 for weight in found.parameters()):
         raise ConfigError(
             "model",
             name,
-            "its weights are float64; float32 is allowed, which inputs become; call .float() on it",
+            "its weights are float64",
+            "float32 is allowed, which inputs become",
+            "call .float() on it",
         )
     return found if forward is None else WithForward(found, forward)
 
@@ -73,8 +76,9 @@ class WithForward(nn.Module):
             raise ConfigError(
                 "forward",
                 type(loss).__name__,
-                "it returns no tensor; the loss of the batch is needed, as "
-                "model(**batch).loss; return that",
+                "it returns no tensor",
+                "the loss of the batch is needed, as model(**batch).loss",
+                "return that",
             )
         return loss.expand(count) if loss.ndim == 0 else loss
 
@@ -125,8 +129,9 @@ class CallersTask(nn.Module):
         raise ConfigError(
             "metric",
             found,
-            f"it has no number for each example; a tensor of {count} values is needed; return "
-            "one for each, and none of their means",
+            "it has no number for each example",
+            f"a tensor of {count} values is needed",
+            "return one for each, and none of their means",
         )
 
     def _hits(self, output: Any, target: Any) -> Tensor:
@@ -135,8 +140,9 @@ class CallersTask(nn.Module):
             raise ConfigError(
                 "ask",
                 "accuracy",
-                "it is known only for outputs [n, classes] and targets [n]; this model's are "
-                "different; give metric=function(output, target) with a value for each example",
+                "it is known only for outputs [n, classes] and targets [n]",
+                "this model's are different",
+                "give metric=function(output, target) with a value for each example",
             )
         hits: Tensor = (output.argmax(dim=1) == target).sum()
         return hits
@@ -152,8 +158,8 @@ def optimizer(parameters: list[Any], file: str, sha256: str, name: str) -> Any:
     try:
         return make(parameters)
     except Exception as error:
-        wrong = "the function that makes it fails; " + located(error)
-        raise ConfigError("optimizer", name, f"{wrong}; correct it there") from error
+        wrong, found = "the function that makes it fails", located(error)
+        raise ConfigError("optimizer", name, wrong, found, "correct it there") from error
 
 
 @dataclass(frozen=True)

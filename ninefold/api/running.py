@@ -57,15 +57,18 @@ def failure(
         return ConfigError(
             "at_most",
             at_most,
-            "no configuration has a time after so many minutes; two rounds take longer; raise "
-            f"it, or continue in a shell: {_go_on(command, place)}",
+            "no configuration has a time after so many minutes",
+            "two rounds take longer",
+            f"raise it, or continue in a shell: {_go_on(command, place)}",
         )
     for each in ended.failures:
         return shown.explained(each)
     return Failure(
         "ninefold",
         ended.code,
-        f"the comparison ended without an answer; {last_line(place / LOG)}; see {place / LOG}",
+        "the comparison ended without an answer",
+        last_line(place / LOG),
+        f"see {place / LOG}",
     )
 
 
@@ -81,8 +84,9 @@ def resuming(folder: Path, minutes: float) -> list[str]:
         raise ConfigError(
             "folder",
             folder,
-            f"no comparison of yours can be resumed there; {error_text(error)}; one that "
-            "ninefold.compare began is needed; compare again",
+            f"no comparison of yours can be resumed there; {error_text(error)}",
+            "one that ninefold.compare began is needed",
+            "compare again",
         ) from error
     return _resuming(command, folder, f"study.time_budget={spent + minutes:g}")
 

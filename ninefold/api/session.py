@@ -77,7 +77,9 @@ class Session(Entries):
             raise ConfigError(
                 "baseline",
                 baseline,
-                f"there is no such step; there are {', '.join(names)}; name one of these",
+                "there is no such step",
+                f"there are {', '.join(names)}",
+                "name one of these",
             )
         self._given, self._clock, self._accelerator = tuple(names), clock, accelerator
         self._used, self._since = list[int](), 0.0  # of this turn: accelerators, its timed steps
@@ -321,7 +323,7 @@ def check_number(field: str, value: object, below: float) -> None:
     if not (number and 0 < value < below):  # type: ignore[operator]
         allowed = f"a number above 0 and below {below:g}"
         said = repr(value) if isinstance(value, str) else value  # of a long number it may fail
-        raise ConfigError(field, said, f"it cannot be that; {allowed}; correct it")
+        raise ConfigError(field, said, "it cannot be that", allowed, "correct it")
 
 
 class RankSync:
@@ -355,8 +357,9 @@ class RankSync:
             raise ConfigError(
                 "steps",
                 ", ".join(steps),
-                f"other ranks have steps of other names; rank {self.rank} has these; give all "
-                "ranks the same",
+                "other ranks have steps of other names",
+                f"rank {self.rank} has these",
+                "give all ranks the same",
             )
 
     def neighbors(self) -> list[int]:

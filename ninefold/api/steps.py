@@ -146,16 +146,18 @@ def check_names(field: str, given: object, kind: str) -> None:
     """Raise ConfigError unless `given` is a mapping from two names or more."""
     if not isinstance(given, Mapping):
         raise ConfigError(
-            field, type(given).__name__, f"it is no mapping; a dict of names, with {kind} each; "
+            field, type(given).__name__, "it is no mapping", f"a dict of names, with {kind} each",
             "give one"
         )  # fmt: skip
     if wrong := [name for name in given if not isinstance(name, str)]:
-        raise ConfigError(field, repr(wrong[0]), "it is no name; strings are; rename it")
+        raise ConfigError(field, repr(wrong[0]), "it is no name", "strings are", "rename it")
     if len(given) < 2:
         raise ConfigError(
             field,
             ", ".join(given) or "empty",
-            "there is nothing to compare it with; two or more are needed; add one",
+            "there is nothing to compare it with",
+            "two or more are needed",
+            "add one",
         )
 
 
@@ -168,15 +170,17 @@ def as_function(name: str, step: object) -> Callable[[], Any]:
         raise ConfigError(
             field,
             type(step).__name__,
-            "a module is no training step; a function without arguments that takes one, or a "
-            "generator that yields after each; write a function that calls it",
+            "a module is no training step",
+            "a function without arguments that takes one, or a generator that yields after each",
+            "write a function that calls it",
         )
     if inspect.isgeneratorfunction(step) or not callable(step):
         raise ConfigError(
             field,
             getattr(step, "__name__", type(step).__name__),
-            "it is neither a function that takes a step nor a generator that yields after each; "
-            "a generator function has to be called; write NAME() for NAME",
+            "it is neither a function that takes a step nor a generator that yields after each",
+            "a generator function has to be called",
+            "write NAME() for NAME",
         )
     function: Callable[[], Any] = step
     checked = False
@@ -198,7 +202,9 @@ def advance(field: str, step: Iterator[Any]) -> None:
     raise ConfigError(
         field,
         "generator",
-        "it has ended; steps alternate until the time is up; let it loop without an end",
+        "it has ended",
+        "steps alternate until the time is up",
+        "let it loop without an end",
     )
 
 
@@ -209,8 +215,9 @@ def check_returned(field: str, found: object) -> None:
         raise ConfigError(
             field,
             type(found).__name__,
-            "calling it takes no step, but makes something that would; a function that takes one, "
-            "or the generator itself; call it first",
+            "calling it takes no step, but makes something that would",
+            "a function that takes one, or the generator itself",
+            "call it first",
         )
 
 
@@ -280,7 +287,8 @@ def as_restorable(things: object) -> tuple[Any, ...]:
             raise ConfigError(
                 "restore",
                 type(thing).__name__,
-                "it has no state_dict to put back; modules, optimizers, schedulers and scalers "
-                "have one; leave it out",
+                "it has no state_dict to put back",
+                "modules, optimizers, schedulers and scalers have one",
+                "leave it out",
             )
     return several

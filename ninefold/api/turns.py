@@ -50,8 +50,9 @@ def turns(
             raise ConfigError(
                 f"contexts[{name!r}]",
                 type(context).__name__,
-                "it cannot be called; a function that makes a context manager for each step; put "
-                "lambda: before it",
+                "it cannot be called",
+                "a function that makes a context manager for each step",
+                "put lambda: before it",
             )
     session = Session(
         list(contexts),

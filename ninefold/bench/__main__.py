@@ -58,7 +58,8 @@ EXAMPLES = """examples:
 def parser() -> Parser:
     """All options."""
     found = Parser(
-        "see its options; --help",
+        "see its options",
+        "--help",
         prog=typed_as("bench"),
         description="Which of these commands that train with torch takes less time per step? They "
         "alternate in short turns, unedited.",
@@ -279,11 +280,14 @@ def run(words: Sequence[str]) -> None:
         raise ConfigError(
             "platform",
             sys.platform,
-            "it holds commands by SIGSTOP and /proc; Linux has these; use it, or WSL",
+            "it holds commands by SIGSTOP and /proc",
+            "Linux has these",
+            "use it, or WSL",
         )
     if (launcher := started_by()) == "torchrun":
-        wrong = "each of its processes would compare all commands; one process does"
-        raise ConfigError("launcher", launcher, f"{wrong}; have torchrun in the commands")
+        wrong = "each of its processes would compare all commands"
+        do = "have torchrun in the commands"
+        raise ConfigError("launcher", launcher, wrong, "one process does", do)
     require_possible(asked)
     given = with_values(asked)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
@@ -323,19 +327,23 @@ def require_possible(asked: Namespace) -> None:
         for other in others:
             if getattr(asked, option) and getattr(asked, other) not in (None, False, []):
                 one, two = (f"--{name.replace('_', '-')}" for name in (option, other))
-                raise ConfigError(one, other, f"{two} does not go with it; one of them; leave one")
+                raise ConfigError(
+                    one, other, f"{two} does not go with it", "one of them", "leave one"
+                )
     if asked.by == "cpu" and asked.whole:
-        raise ConfigError("--by", "cpu", "full runs have no CPU time per step; time; leave it out")
+        raise ConfigError(
+            "--by", "cpu", "full runs have no CPU time per step", "time", "leave it out"
+        )
     if asked.by == "cpu" and asked.strategies:
         wrong = "the CPU time of several processes is not that of their examples"
-        raise ConfigError(
-            "--by", "cpu", f"{wrong}; time is allowed with --strategies; leave it out"
-        )
+        raise ConfigError("--by", "cpu", wrong, "time is allowed with --strategies", "leave it out")
     if asked.steps and not asked.price:
-        wrong = "without --price it says nothing; both are allowed; add it, or leave --steps out"
-        raise ConfigError("--steps", asked.steps, wrong)
+        wrong, do = "without --price it says nothing", "add it, or leave --steps out"
+        raise ConfigError("--steps", asked.steps, wrong, "both are allowed", do)
     if asked.json and asked.json == asked.markdown:
-        raise ConfigError("--markdown", asked.json, "--json is it, too; two are needed; name two")
+        raise ConfigError(
+            "--markdown", asked.json, "--json is it, too", "two are needed", "name two"
+        )
     for option, file in (("--json", asked.json), ("--markdown", asked.markdown)):
         if file:
             output.require_writable(option, file)
@@ -364,7 +372,9 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         raise ConfigError(
             "--score",
             asked.score.pattern,
-            "what a gain is worth is not said; --better and --margin are needed; add them",
+            "what a gain is worth is not said",
+            "--better and --margin are needed",
+            "add them",
         )
     rule = score.Rule(asked.score, asked.better, asked.margin)
     found = score.compare(commands, rule, keep)
@@ -373,8 +383,8 @@ def judged(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         output.write("--json", asked.json, output.as_json(vars(found)))
     kind = {score.DISCARD: Slower, score.MORE: Undecided}.get(found.verdict)
     if kind is not None:
-        said = f"{found.verdict}; {found.seeds} seeds were run; see above"
-        raise kind("--score", asked.score.pattern, said)
+        run = f"{found.seeds} seeds were run"
+        raise kind("--score", asked.score.pattern, found.verdict, run, "see above")
 
 
 def repeated(command: Command, asked: Namespace, keep: Path) -> None:
@@ -390,8 +400,10 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     allowed = asked.max_slowdown
     if allowed is not None and len(commands) != 2:
         raise ConfigError(
-            "--max-slowdown", len(commands), "commands were given; it takes two; give these"
+            "--max-slowdown", len(commands), "commands were given", "it takes two", "give these"
         )
+    if asked.price:
+        commands = [replace(command, epoch=True) for command in commands]
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
     found.price = asked.price and Price(asked.price, asked.steps or STEPS)
     if asked.whole:
@@ -402,8 +414,6 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         found.helps = trial.helps()
     else:
         Bench(found, keep).run()
-    if asked.price:
-        commands = [replace(command, epoch=True) for command in commands]
     print(summary.text(found, keep), file=shown(asked))
     said, verdict = summary.ending(found, found.times()), None
     failed: Failure | None = summary.no_verdict(found)
@@ -432,18 +442,22 @@ def with_values(asked: Namespace) -> list[Command]:
         raise ConfigError(
             "arguments",
             "none",
-            "no command was given; two, or one and an option that makes more; add --help",
+            "no command was given",
+            "two, or one and an option that makes more",
+            "add --help",
         )
     if not all(map(str.strip, texts)):
-        wrong = "there is nothing in it; a line for /bin/sh is needed; write one"
-        raise ConfigError("command", "''", wrong)
+        wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
+        raise ConfigError("command", "''", wrong, needed, "write one")
     for each in asked.each:
         key, _, values = each.partition("=")
         if not values or any(f"{{{key}}}" not in text for text in texts):
             raise ConfigError(
                 "--each",
                 each,
-                f"it changes nothing; K=V,V and {{{key}}} in the command do; write both",
+                "it changes nothing",
+                f"K=V,V and {{{key}}} in the command do",
+                "write both",
             )
         texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
     for option in ("revisions", "try", "twice", "precisions", "strategies"):
@@ -451,7 +465,9 @@ def with_values(asked: Namespace) -> list[Command]:
             raise ConfigError(
                 f"--{option}",
                 len(texts),
-                "so many commands were given; it takes one; give one",
+                "so many commands were given",
+                "it takes one",
+                "give one",
             )
     return [Command(text, step=asked.step) for text in texts]
 
@@ -478,14 +494,18 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
             raise ConfigError(
                 f"--{option}",
                 ", ".join(values),
-                f"{len(values)} for {count} commands; one for each is allowed; give these",
+                f"{len(values)} for {count} commands",
+                "one for each is allowed",
+                "give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
     if count < 2 and not (getattr(asked, "try") or asked.twice):
         raise ConfigError(
             "arguments",
             given[0].text,
-            "there is nothing to compare it with; two or more are needed; add one",
+            "there is nothing to compare it with",
+            "two or more are needed",
+            "add one",
         )
     found: list[Command] = []
     for number, (command, cwd, env, name) in enumerate(zip(given, *options.values(), strict=True)):
@@ -498,7 +518,9 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
             raise ConfigError(
                 "--cwd",
                 folder,
-                "there is no such folder; one that is there is needed; make it, or correct it",
+                "there is no such folder",
+                "one that is there is needed",
+                "make it, or correct it",
             )
         variables = {**command.variables, **(environment(env) if env else {})}
         found.append(replace(command, name=name, folder=folder, variables=variables))
@@ -510,7 +532,7 @@ def environment(venv: str) -> dict[str, str]:
     folder = Path(venv).absolute()
     if not (folder / "bin" / "python").exists():
         raise ConfigError(
-            "--env", venv, "it has no bin/python; a virtual environment has; name one"
+            "--env", venv, "it has no bin/python", "a virtual environment has", "name one"
         )
     path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}

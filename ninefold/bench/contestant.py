@@ -84,13 +84,13 @@ class Command:
     epoch: bool = False
     copy: Copy | None = None
 
-    def failure(self, *sentence: str) -> ConfigError:
-        return ConfigError("command", self.text, *sentence)
+    def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
+        return ConfigError("command", self.text, wrong, allowed, do)
 
-    def ended(self, code: int, *sentence: str) -> Failure:
+    def ended(self, code: int, wrong: str, allowed: str, do: str) -> Failure:
         """The failure of one that has ended. code: its own, or the number of a signal, below 0."""
         kind = ResourceError if code in KILLED else ConfigError
-        return kind("command", self.text, *sentence)
+        return kind("command", self.text, wrong, allowed, do)
 
     def start(
         self, number: int, log: Path, variables: Mapping[str, str]
@@ -98,8 +98,9 @@ class Command:
         """Start it with its output in a file. number: of the round. variables: besides its own."""
         if not self.folder.is_dir():
             raise self.failure(
-                f"its working folder, {self.folder}, is gone; a command is started in it in each "
-                "round; let none remove it"
+                f"its working folder, {self.folder}, is gone",
+                "a command is started in it in each round",
+                "let none remove it",
             )
         text = self.text.replace("{seed}", str(number))
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -142,8 +143,8 @@ class Command:
             "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_FIXED": self.fixed,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
-            "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
             "NINEFOLD_BENCH_EPOCH": "1" if self.epoch else None,
+            "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
 
@@ -236,8 +237,8 @@ class Answer(TypedDict):
     workers: int
     weights: str | None
     inputs: int | None
-
     epoch: int | None  # steps, where that was asked for and is known
+
 
 class Contestant:
     """A command whose processes wait, stopped, and train only in `turn`.
@@ -315,7 +316,9 @@ class Contestant:
         if world is not None and now - self._first > RANKS_SECONDS:
             raise self.command.failure(
                 f"{len(self._ranks)} of {world} ranks were seen; the others are on another host or "
-                "have lost PYTHONPATH; one host is supported; start fewer"
+                "have lost PYTHONPATH",
+                "one host is supported",
+                "start fewer",
             )
         return False
 
@@ -412,8 +415,9 @@ class Contestant:
                     rank = len(self._ranks)  # the rank of a copy: `strategies` tells of it
                 elif rank in self._ranks:
                     raise self.command.failure(
-                        "2 of its processes take steps and no group joins them; commands that "
-                        "train one model are compared; start one training"
+                        "2 of its processes take steps and no group joins them",
+                        "commands that train one model are compared",
+                        "start one training",
                     )
                 self._ranks[rank], self._hellos[rank] = connection, hello
                 self._first = self._first or time.monotonic()
@@ -428,21 +432,25 @@ class Contestant:
             raise PeerError(
                 "command",
                 self.command.text,
-                f"it did not take {order['steps']} steps in {limit:.0f} s; its output ends: "
-                f"{last_line(self.log)}; see {self.log}",
+                f"it did not take {order['steps']} steps in {limit:.0f} s",
+                f"its output ends: {last_line(self.log)}",
+                f"see {self.log}",
             ) from None
         except (EOFError, OSError):
             poll_until(lambda: self._process.poll() is not None, OTHERS_SECONDS, LOOK_SECONDS)
             if self._process.returncode is None:
                 raise self.command.failure(
                     "one of its processes has ended, or replaced itself by exec, and others train "
-                    f"on; all ranks of a training end together; see {self.log}"
+                    "on",
+                    "all ranks of a training end together",
+                    f"see {self.log}",
                 ) from None
             raise Ended(self._process.returncode) from None
         except msgspec.DecodeError as error:
             raise self.command.failure(
-                f"what it says of its steps cannot be used ({error}); steps take time, by "
-                "time.perf_counter; leave that and the socket of NINEFOLD_BENCH as they are"
+                f"what it says of its steps cannot be used ({error})",
+                "steps take time, by time.perf_counter",
+                "leave that and the socket of NINEFOLD_BENCH as they are",
             ) from error
         return answers
 
@@ -455,21 +463,25 @@ class Contestant:
             return lacking or command.ended(code, wrong, self.last_words, self.correction)
         if not (self._scratch / "loaded").exists():
             return command.failure(
-                "no Python of it loaded the hook; -I, -E, -S, sudo and containers drop PYTHONPATH; "
-                "leave that out, or --whole"
+                "no Python of it loaded the hook",
+                "-I, -E, -S, sudo and containers drop PYTHONPATH",
+                "leave that out, or --whole",
             )
         torch = (self._scratch / "torch").exists()
         seen = f"torch was {'' if torch else 'not '}imported"
         if code is None:
             return command.failure(
-                f"it took no step in {START_SECONDS:.0f} s; {seen}; let it start faster, or --whole"
+                f"it took no step in {START_SECONDS:.0f} s",
+                seen,
+                "let it start faster, or --whole",
             )
-        seen = f"it ended after {time.monotonic() - self._began:.0f} s without a step; {seen}"
+        ended = f"it ended after {time.monotonic() - self._began:.0f} s without a step"
         if not torch:
-            return command.failure(f"{seen}; --whole times its runs")
+            return command.failure(ended, seen, "--whole times its runs")
         return command.failure(
-            f"{seen} and no {command.step or 'Optimizer.step'} was called; name its step with "
-            "--step MODULE:FUNCTION, or --whole"
+            ended,
+            f"{seen} and no {command.step or 'Optimizer.step'} was called",
+            "name its step with --step MODULE:FUNCTION, or --whole",
         )
 
 

@@ -32,8 +32,9 @@ def foreign_code(copy: Copy, files: Sequence[str]) -> ConfigError | None:
             return ConfigError(
                 "revisions",
                 copy.name,
-                f"{package} was imported from the checkout, not from the revision's copy; both "
-                "sides would run the same code; --env with an installation of each",
+                f"{package} was imported from the checkout, not from the revision's copy",
+                "both sides would run the same code",
+                "--env with an installation of each",
             )
     return None
 
@@ -52,8 +53,9 @@ def missing_data(copy: Copy, output: str) -> ConfigError | None:
             return ConfigError(
                 "revisions",
                 copy.name,
-                f"{below} is not in git and the command looks for it; a revision's copy has what "
-                f"git has; --link {link}, or an absolute path",
+                f"{below} is not in git and the command looks for it",
+                "a revision's copy has what git has",
+                f"--link {link}, or an absolute path",
             )
     return None
 

@@ -311,9 +311,10 @@ class Alive:
             raise command.ended(ended.code, wrong, held.last_words, held.correction)
         if not helps:
             raise command.failure(
-                f"it ends after {held.steps} steps; a turn takes "
-                f"{turn.steps if turn else 'more'}, and it is started again when it ends; let it "
-                "train longer, or --whole"
+                f"it ends after {held.steps} steps",
+                "a turn takes "
+                f"{turn.steps if turn else 'more'}, and it is started again when it ends",
+                "let it train longer, or --whole",
             )
         self._bench.found.restarts[command.name] += 1
         held.restart()
@@ -538,6 +539,7 @@ def require_own_cpu(contestant: Contestant) -> None:
     }
     if found := [what for what, there in costs.items() if there]:
         raise contestant.command.failure(
-            f"it has {found[0]}, whose work is not in its CPU time; --by time is allowed; leave "
-            "--by cpu out"
+            f"it has {found[0]}, whose work is not in its CPU time",
+            "--by time is allowed",
+            "leave --by cpu out",
         )

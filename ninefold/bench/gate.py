@@ -52,16 +52,18 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
         return Slower(
             "max-slowdown",
             share,
-            f"{_is(pair, what)}; at least {shown(least_speedup(allowed))} is allowed, and the "
-            f"interval is {found}; see what changed, or allow more",
+            f"{_is(pair, what)}",
+            f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {found}",
+            "see what changed, or allow more",
         )
     rounds = rounds_needed(pair, least_speedup(allowed))
     more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
     return Undecided(
         "max-slowdown",
         share,
-        f"not decided after {counted(pair.rounds, 'round')}; the interval is {found}; {more}a "
-        "quieter runner, or more to be allowed",
+        f"not decided after {counted(pair.rounds, 'round')}",
+        f"the interval is {found}",
+        f"{more}a quieter runner, or more to be allowed",
     )
 
 

@@ -26,14 +26,14 @@ def git(folder: Path, *arguments: str, **variables: str) -> str:
     env = {**environment(), **variables}
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, errors="surrogateescape")
     if done.returncode:
-        needs = "each revision is a copy of all files; free some, or name another --keep"
+        needs, do = "each revision is a copy of all files", "free some, or name another --keep"
         for full in map(os.strerror, (errno.ENOSPC, errno.EDQUOT)):
             if full in done.stderr:
-                raise ResourceError("git", arguments[0], f"{full}; {needs}")
+                raise ResourceError("git", arguments[0], full, needs, do)
         if written := re.search("unable to write .*", done.stderr):  # it does not say why
-            raise ResourceError("git", arguments[0], f"{written[0]}; {needs}")
+            raise ResourceError("git", arguments[0], written[0], needs, do)
         said = done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}"
-        raise ConfigError("git", arguments[0], f"{said}; it must succeed; run it to see more")
+        raise ConfigError("git", arguments[0], said, "it must succeed", "run it to see more")
     return done.stdout.removesuffix("\n")
 
 
@@ -54,7 +54,7 @@ def commit_of(original: Path, name: str) -> str:
         if git(original, "rev-parse", "--is-shallow-repository") == "true":
             do = "this clone is shallow: git fetch --unshallow, or fetch-depth: 0 of the checkout"
         few = f"{', '.join([*known[:8], 'HEAD', '.'])} are allowed"
-        raise ConfigError("revisions", name, f"no such revision; {few}; {do}") from error
+        raise ConfigError("revisions", name, "no such revision", few, do) from error
 
 
 def working_tree(original: Path, folder: Path, **variables: str) -> str:

@@ -35,8 +35,9 @@ def require_writable(option: str, path: Path) -> None:
         raise ConfigError(
             option,
             path,
-            f"{wrong}; a regular file, a new one in a folder that is there, and - for stdout are "
-            "allowed; name one",
+            wrong,
+            "a regular file, a new one in a folder that is there, and - for stdout are allowed",
+            "name one",
         )
 
 
@@ -72,7 +73,7 @@ def own_folder(named: Path | None) -> Iterator[Path]:
         ours = locked(descriptor)
         if not ours or any(keep.iterdir()):
             wrong = "it is not empty" if ours else "another bench writes into it"
-            raise ConfigError("--keep", keep, f"{wrong}; a new folder is needed; name another")
+            raise ConfigError("--keep", keep, wrong, "a new folder is needed", "name another")
         try:
             yield keep
         finally:

@@ -46,7 +46,7 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
     """
     here, typed, found = Path.cwd(), " ".join(revisions), list[Copy]()
     if shutil.which("git") is None:
-        raise ConfigError("revisions", typed, "git is missing; it checks them out; install it")
+        raise ConfigError("revisions", typed, "git is missing", "it checks them out", "install it")
     try:
         top, below = (git(here, "rev-parse", f"--show-{what}") for what in ("toplevel", "prefix"))
     except ConfigError as error:
@@ -66,7 +66,7 @@ def planned(revisions: Sequence[str], folder: Path) -> list[Copy]:
         root = folder.resolve() / f"{number}-{commit[:12]}"  # as long as that of the others
         if os.path.lexists(root):
             raise ConfigError(
-                "keep", root, "another bench has made it; a new folder is allowed; name one"
+                "keep", root, "another bench has made it", "a new folder is allowed", "name one"
             )
         variables = {"PYTHONPATH": _python_path(original, root, below)}
         found.append(Copy(name, commit, root / below, variables, original, root))
@@ -116,14 +116,15 @@ def _complete(copy: Copy, links: Sequence[str], setup: str | None) -> None:
         raise ConfigError(
             "revisions",
             copy.name,
-            f"it has no folder {below}; the command runs in the one that bench is started in; "
+            f"it has no folder {below}",
+            "the command runs in the one that bench is started in",
             "start it in one that all revisions have",
         )
     for link in links:
         source = Path(os.path.normpath(copy.original / below / link))
         if copy.original not in source.parents or not source.exists():
             allowed = f"files and folders in {copy.original} are allowed"
-            raise ConfigError("link", link, f"there is no such thing; {allowed}; correct it")
+            raise ConfigError("link", link, "there is no such thing", allowed, "correct it")
         _link(source, copy.root / source.relative_to(copy.original))
     if setup is not None:
         _set_up(copy, setup)
@@ -157,4 +158,4 @@ def _set_up(copy: Copy, setup: str) -> None:
         )
     if done.returncode:
         ended = f"it ended with code {done.returncode} in the copy of {copy.name}"
-        raise ConfigError("setup", setup, f"{ended}; it must succeed; see {log}")
+        raise ConfigError("setup", setup, ended, "it must succeed", f"see {log}")

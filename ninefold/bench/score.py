@@ -107,9 +107,9 @@ def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
         score = math.nan
     if not abs(score) <= LARGEST:
         raise command.failure(
-            f"its score is {said}; the last match of {pattern.pattern} has to be a number of at "
-            f"most {LARGEST:g}; "
-            f"correct the pattern, see {log}"
+            f"its score is {said}",
+            f"the last match of {pattern.pattern} has to be a number of at most {LARGEST:g}",
+            f"correct the pattern, see {log}",
         )
     return score
 
@@ -117,11 +117,15 @@ def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:
 def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
     """Run both commands with one seed after another until it is decided. Raises Failure."""
     if len(commands) != 2:
-        raise ConfigError("--score", len(commands), "commands were given; it takes two; give these")
+        raise ConfigError(
+            "--score", len(commands), "commands were given", "it takes two", "give these"
+        )
     for command in commands:
         if "{seed}" not in command.text:
             raise command.failure(
-                "it has no {seed}; runs of one seed show nothing; write --seed {seed} or the like"
+                "it has no {seed}",
+                "runs of one seed show nothing",
+                "write --seed {seed} or the like",
             )
     names = [command.name for command in commands]
     scores = list[tuple[float, float]]()

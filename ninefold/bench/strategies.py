@@ -38,8 +38,9 @@ def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
         raise ConfigError(
             OPTION,
             ",".join(names),
-            "there is one GPU here; ddp takes a process for each of several, or "
-            f"{ON_CPU} on a CPU; CUDA_VISIBLE_DEVICES= hides the GPU",
+            "there is one GPU here",
+            f"ddp takes a process for each of several, or {ON_CPU} on a CPU",
+            "CUDA_VISIBLE_DEVICES= hides the GPU",
         )
     return [in_strategy(command, name, gpus) for name in dict.fromkeys(names)]
 
@@ -75,8 +76,9 @@ def by_torchrun(command: Command, processes: int) -> str:
     launchers = ("torch.distributed", "accelerate.commands", "deepspeed")
     if len(found) != 1 or any(launcher in command.text for launcher in launchers):
         raise command.failure(
-            "torchrun is put before its script for ddp, and no one script is seen; python FILE and "
-            "python -m MODULE are allowed, once; write it so, without a launcher"
+            "torchrun is put before its script for ddp, and no one script is seen",
+            "python FILE and python -m MODULE are allowed, once",
+            "write it so, without a launcher",
         )
     end = found[0].end()
     return f"{command.text[:end]} {LAUNCHER} {processes}{command.text[end:]}"

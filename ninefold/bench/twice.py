@@ -190,13 +190,13 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
                 each.turn(0, 1, weights=True)
         except Ended as ended:
             if ended.code:
-                raise command.failure(
-                    f"it ended with code {ended.code} after {each.steps} steps; {each.correction}"
-                ) from None
+                wrong = f"it ended with code {ended.code} after {each.steps} steps"
+                said, do = each.last_words, each.correction
+                raise command.ended(ended.code, wrong, said, do) from None
             break
         if not one.weights or not other.weights:
             raise command.failure(
-                "its weights cannot be read; an optimizer of PyTorch's kind has them; use one"
+                "its weights cannot be read", "an optimizer of PyTorch's kind has them", "use one"
             )
         known = None not in (one.said["inputs"], other.said["inputs"])
         inputs = one.said["inputs"] == other.said["inputs"] if known else None
@@ -207,11 +207,15 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
         if late and one.steps >= least and len(one.weights) >= LEAST:
             break
     if apart(one.weights, other.weights) is None:
-        nan = any(not np.isfinite(shown).all() for shown in one.weights.values())
+        if all(np.isfinite(shown).all() for shown in one.weights.values()):
+            raise command.failure(
+                "no weights changed in the steps that it took",
+                "18 steps are needed",
+                "let it train longer",
+            )
         raise command.failure(
-            "its weights are no finite numbers; those of two starts are compared; see its loss"
-            if nan
-            else "no weights changed in the steps that it took; 18 steps are needed; let it train "
-            "longer"
+            "its weights are no finite numbers",
+            "those of two starts are compared",
+            "see its loss",
         )
     return Pair(max(one.weights), None, min(one.weights), inputs, one.optimizers)

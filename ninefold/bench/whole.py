@@ -37,7 +37,9 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
         kill(token, process)
     if code:
         raise command.failure(
-            f"it ended with code {code}; its output ends: {last_line(log)}; correct it, see {log}"
+            f"it ended with code {code}",
+            f"its output ends: {last_line(log)}",
+            f"correct it, see {log}",
         )
     return seconds
 

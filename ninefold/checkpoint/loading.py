@@ -33,8 +33,9 @@ def reader_of(path: Path, field: str) -> Callable[[Path, str], dict[str, Any]]:
         raise CheckpointError(
             field,
             path,
-            "it is a folder that an extension wrote, which is not here to read it; files NAME.pt "
-            "are read without one; put the extension back",
+            "it is a folder that an extension wrote, which is not here to read it",
+            "files NAME.pt are read without one",
+            "put the extension back",
         ) from error
     return read
 
@@ -50,7 +51,9 @@ def load(path: Path, field: str) -> Any:
         raise CheckpointError(
             field,
             path,
-            f"it cannot be read; {_reason(error)}; only tensors and plain containers are loaded",
+            "it cannot be read",
+            _reason(error),
+            "only tensors and plain containers are loaded",
         ) from error
     return content
 
@@ -99,16 +102,18 @@ def require_honest(path: Path, field: str) -> None:
         raise CheckpointError(
             field,
             path,
-            f"it cannot be read; {getattr(error, 'strerror', None) or str(error)}; only files as "
-            "torch.save writes them are loaded",
+            "it cannot be read",
+            getattr(error, "strerror", None) or str(error),
+            "only files as torch.save writes them are loaded",
         ) from error
     free = available_memory()
     if free is not None and size > free:
         raise ResourceError(
             field,
             path,
-            f"it has {amount(size)}, and is read as a whole; {amount(free)} of memory are "
-            "available; free some, or use a larger machine",
+            f"it has {amount(size)}, and is read as a whole",
+            f"{amount(free)} of memory are available",
+            "free some, or use a larger machine",
         )
 
 

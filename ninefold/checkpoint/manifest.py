@@ -62,7 +62,7 @@ def required(field: str, given: object) -> Path:
     file = named(Path(str(given)).expanduser().absolute())
     if not is_checkpoint(file):
         raise CheckpointError(
-            field, given, f"no such checkpoint; looked for {file}; name a run folder or a file"
+            field, given, "no such checkpoint", f"looked for {file}", "name a run folder or a file"
         )
     return file
 

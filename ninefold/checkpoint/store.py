@@ -142,8 +142,9 @@ class Checkpoints:
                 "resume",
                 self.folder.parent,
                 f"{manifest.FILE} is missing, damaged or of a newer format version, and without "
-                f"it nothing can be verified; found {there}; put {self.folder / manifest.FILE} "
-                "back or start the run afresh in a new folder",
+                "it nothing can be verified",
+                f"found {there}",
+                f"put {self.folder / manifest.FILE} back or start the run afresh in a new folder",
             )
         digests: dict[object, str | None] = {}
         for name, sha256 in manifest.newest_first(files):
@@ -160,7 +161,9 @@ class Checkpoints:
         raise CheckpointError(
             "resume",
             self.folder.parent,
-            f"no checkpoint in it can be used; found {there}; start the run afresh in a new folder",
+            "no checkpoint in it can be used",
+            f"found {there}",
+            "start the run afresh in a new folder",
         )
 
     def refused(self, error: OSError, size: int) -> ResourceError:
@@ -266,8 +269,9 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         raise CheckpointError(
             field,
             path,
-            "it is damaged; its sha256 is not the one in the manifest; use another checkpoint of "
-            "the folder",
+            "it is damaged",
+            "its sha256 is not the one in the manifest",
+            "use another checkpoint of the folder",
         )
     if path.suffix == SAFETENSORS:
         return dict(read_safetensors(path, field))
@@ -276,22 +280,26 @@ def read(path: Path, field: str = "ckpt") -> dict[str, Any]:
         raise CheckpointError(
             field,
             path,
-            f"it is damaged; the checksum of {part} in it is another; fetch or copy the file again",
+            "it is damaged",
+            f"the checksum of {part} in it is another",
+            "fetch or copy the file again",
         )
     content = load(path, field)
     if not isinstance(content, dict):
         raise CheckpointError(
             field,
             path,
-            f"it holds a {type(content).__name__}; a dictionary is expected; save "
-            "model.state_dict()",
+            f"it holds a {type(content).__name__}",
+            "a dictionary is expected",
+            "save model.state_dict()",
         )
     found = content.get("format")  # a foreign file's need not be a number
     if isinstance(found, int) and found > FORMAT:
         raise CheckpointError(
             field,
             path,
-            f"it is of a newer format version, {found}; this one reads up to {FORMAT}; use the "
-            "version of ninefold that wrote it",
+            f"it is of a newer format version, {found}",
+            f"this one reads up to {FORMAT}",
+            "use the version of ninefold that wrote it",
         )
     return content

@@ -43,7 +43,9 @@ def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Ten
         raise CheckpointError(
             "weights",
             AVERAGE,
-            "this checkpoint has none; it was trained without ema; use weights=raw",
+            "this checkpoint has none",
+            "it was trained without ema",
+            "use weights=raw",
         )
     return found | averages, AVERAGE
 

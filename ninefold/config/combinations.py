@@ -37,15 +37,17 @@ class Combination:
 
     field: the key that the error line begins with, and its value.
     when: whether a job has the combination.
-    sentence: the rest of the line, `what is wrong; what is allowed; what to do`. A key in braces
-        stands for its value, a name of `WORDS` or `words` in braces for what its function returns.
-    words: further functions of the job for `sentence`, by name, for a row outside of this module.
+    wrong, allowed, do: the rest of the line: what is wrong, what is allowed, what to do. A key in
+        braces stands for its value, a name of `WORDS` or `words` for what its function returns.
+    words: further functions of the job for these, by name, for a row outside of this module.
     example: the values, by key, of a job that has this combination and no other, for the tests.
     """
 
     field: str
     when: Callable[[Job], object]
-    sentence: str
+    wrong: str
+    allowed: str
+    do: str
     words: Mapping[str, Callable[[Job], object]] = dataclasses.field(default_factory=dict)
     example: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -94,8 +96,9 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str, example: Job) -> Co
     return Combination(
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
-        f"{wrong}; configurations alternate, in processes that are alive at the same time; leave "
-        "it out, or set study.ask=[accuracy]",
+        f"{wrong}",
+        "configurations alternate, in processes that are alive at the same time",
+        "leave it out, or set study.ask=[accuracy]",
         example={"study.ask": ["time"], **example},
     )
 
@@ -104,8 +107,9 @@ def _without_init(key: str, value: object) -> Combination:
     return Combination(
         key,
         lambda job: job[key] and null(job, "init"),
-        "there is nothing to load, as init=null; a weights file or a run folder is allowed as "
-        f"init; set init, or leave {key} out",
+        "there is nothing to load, as init=null",
+        "a weights file or a run folder is allowed as init",
+        f"set init, or leave {key} out",
         example={key: value, "init": None},
     )
 
@@ -114,8 +118,9 @@ def _length_of(key: str) -> Combination:
     return Combination(
         key,
         lambda job: wrong_length(job, key),
-        f"{{{key.partition('.')[2]}}} numbers, {{channels}} channels; a number for each channel of "
-        f"dataset.shape, or one for all, is allowed; correct {key}",
+        f"{{{key.partition('.')[2]}}} numbers, {{channels}} channels",
+        "a number for each channel of dataset.shape, or one for all, is allowed",
+        f"correct {key}",
         example={key: [0.1, 0.2], "dataset.shape": [3, 8, 8]},
     )
 
@@ -124,7 +129,9 @@ def _one_of_two_given(key: str, other: str) -> Combination:
     return Combination(
         key,
         lambda job: null(job, key) and isinstance(job[other], list),
-        f"{other} is given; both or none are allowed; set {key}, or {other}=null",
+        f"{other} is given",
+        "both or none are allowed",
+        f"set {key}, or {other}=null",
         example={key: None, other: [0.1]},
     )
 
@@ -133,8 +140,9 @@ def _mixes_targets(key: str) -> Combination:
     return Combination(
         key,
         lambda job: job[key] and job["task"] and "task.label_smoothing" not in job,
-        "the task takes no mixed targets; one with the key label_smoothing does, as "
-        f"task=classification; leave {key} out",
+        "the task takes no mixed targets",
+        "one with the key label_smoothing does, as task=classification",
+        f"leave {key} out",
         example={key: 0.2, "task": {"classes": 3}},
     )
 
@@ -147,7 +155,8 @@ REFUSED = (
     Combination(
         "model.input_channels",
         wrong_channels,
-        "the images have {channels} channels; {channels} is allowed, or gray images for any model; "
+        "the images have {channels} channels",
+        "{channels} is allowed, or gray images for any model",
         "choose another model or dataset",
         example={"dataset.shape": [3, 8, 8], "model.input_channels": 1},
     ),
@@ -160,14 +169,17 @@ REFUSED = (
         lambda job: (
             axes(job) in (3, 4) and axes(job) != LAYOUTS.get(job["model.memory_format"], axes(job))
         ),
-        "dataset.shape={dataset.shape} has no such layout; channels_last is of images and "
-        "channels_last_3d of volumes; set model.memory_format=auto",
+        "dataset.shape={dataset.shape} has no such layout",
+        "channels_last is of images and channels_last_3d of volumes",
+        "set model.memory_format=auto",
         example={"dataset.shape": [1, 8, 8, 8], "model.memory_format": "channels_last"},
     ),
     Combination(
         "dataset.cache_dir",
         lambda job: job["dataset.cache"] == "disk" and null(job, "dataset.cache_dir"),
-        "cache=disk keeps decoded examples in it; a folder is allowed; name one, or leave it out",
+        "cache=disk keeps decoded examples in it",
+        "a folder is allowed",
+        "name one, or leave it out",
         example={"dataset.cache": "disk", "dataset.cache_dir": None},
     ),
     # The task
@@ -176,8 +188,9 @@ REFUSED = (
         lambda job: (
             null(job, "task.classes") and job["dataset"] and not null(job, "dataset.classes")
         ),
-        "dataset.classes is {dataset.classes}; a whole number of at least 1 is allowed; leave "
-        "task.classes out",
+        "dataset.classes is {dataset.classes}",
+        "a whole number of at least 1 is allowed",
+        "leave task.classes out",
         example={"dataset": {"classes": 10}, "task.classes": None},
     ),
     Combination(
@@ -186,8 +199,9 @@ REFUSED = (
             "task.ignore" in job and job["dataset.ignore"] not in (None, job["task.ignore"])
         ),
         "masks have the number {dataset.ignore} where pixels do not count, as "
-        "dataset.ignore={dataset.ignore}; the same number is allowed; leave task.ignore out, and "
-        "set dataset.ignore",
+        "dataset.ignore={dataset.ignore}",
+        "the same number is allowed",
+        "leave task.ignore out, and set dataset.ignore",
         example={"dataset.ignore": 11, "task.ignore": 0},
     ),
     _mixes_targets("augment.mixup"),
@@ -195,22 +209,26 @@ REFUSED = (
     Combination(
         "task.label_smoothing",
         lambda job: job["task.label_smoothing"] and job["task.loss"] is not None,
-        "task.loss names another loss, and this is of the task's own; 0 is allowed with it; give "
-        "label_smoothing to that loss, if it has such an argument",
+        "task.loss names another loss, and this is of the task's own",
+        "0 is allowed with it",
+        "give label_smoothing to that loss, if it has such an argument",
         example={"task.label_smoothing": 0.1, "task.loss": {"_target_": "a.b"}},
     ),
     # Devices
     Combination(
         "device",
         lambda job: "parallel.devices" in job and ":" in str(job["device"]),
-        "this strategy takes several GPUs; auto, cpu and cuda are allowed with it; set "
-        "parallel.devices=[{gpu}], or parallel=none",
+        "this strategy takes several GPUs",
+        "auto, cpu and cuda are allowed with it",
+        "set parallel.devices=[{gpu}], or parallel=none",
         example={"device": "cuda:1", **DDP},
     ),
     Combination(
         "parallel.devices",
         lambda job: job["device"] == "cpu" and numbers_of(job["parallel.devices"]),
-        "these are GPUs, device is cpu; null is allowed on a CPU; leave one of them out",
+        "these are GPUs, device is cpu",
+        "null is allowed on a CPU",
+        "leave one of them out",
         example={"device": "cpu", "parallel.devices": [0]},
     ),
     # CUDA graphs
@@ -218,14 +236,17 @@ REFUSED = (
         "compile.mode",  # wrong gradients, or an error
         lambda job: job["compile.mode"] in GRAPH_MODES and job["accumulate"] not in (None, 1),
         "accumulate={accumulate} adds gradients over micro-batches; a CUDA graph overwrites those "
-        f"of the previous micro-batch; {OTHER_MODES}; choose one, or accumulate=1",
+        "of the previous micro-batch",
+        f"{OTHER_MODES}",
+        "choose one, or accumulate=1",
         example={"compile.mode": "max-autotune", "accumulate": 4},
     ),
     Combination(
         "parallel.static_graph",  # torch: "INTERNAL ASSERT FAILED", issue 143580
         lambda job: job["parallel.static_graph"] and job["accumulate"] not in (None, 1),
-        "accumulate={accumulate} begins with a backward pass that sends no gradients; DDP takes "
-        "none first with a static graph; set parallel.static_graph=false, or accumulate=1",
+        "accumulate={accumulate} begins with a backward pass that sends no gradients",
+        "DDP takes none first with a static graph",
+        "set parallel.static_graph=false, or accumulate=1",
         example={"parallel.static_graph": True, "accumulate": 2},
     ),
     # Training
@@ -235,20 +256,25 @@ REFUSED = (
         "cudnn_benchmark",
         lambda job: job["cudnn_benchmark"] is True and job["deterministic"] is True,
         "deterministic=true is given; the algorithm that is fastest when it is tried need not be "
-        "the same each time; one of the two is allowed; leave one of them out",
+        "the same each time",
+        "one of the two is allowed",
+        "leave one of them out",
         example={"cudnn_benchmark": True, "deterministic": True},
     ),
     Combination(
         "scheduler.T_max",
         lambda job: job["scheduler.T_max"] == 0 and job["epochs"],
-        "the cosine has no end in {epochs} epochs; a whole number of at least 1 is allowed, epochs "
-        "by default; leave it out",
+        "the cosine has no end in {epochs} epochs",
+        "a whole number of at least 1 is allowed, epochs by default",
+        "leave it out",
         example={"scheduler.T_max": 0, "epochs": 3},
     ),
     Combination(
         "clip_grad_value",
         lambda job: None not in (job["clip_grad_value"], job["clip_grad_norm"]),
-        "clip_grad_norm is given; one of the two is allowed; set one of them to null",
+        "clip_grad_norm is given",
+        "one of the two is allowed",
+        "set one of them to null",
         example={"clip_grad_norm": 1, "clip_grad_value": 0.5},
     ),
     Combination(
@@ -257,16 +283,17 @@ REFUSED = (
             job["amp.weights"] == "bfloat16"
             and (job["amp.dtype"] != "bfloat16" or job["amp.scaler"] or not null(job, "ema"))
         ),
-        "amp.dtype={amp.dtype}, amp.scaler={amp.scaler} and ema={ema} are given; bfloat16 weights "
-        "are computed with in bfloat16, and neither scaled nor averaged; use amp=bf16_weights with "
-        "ema=null, or amp=bf16",
+        "amp.dtype={amp.dtype}, amp.scaler={amp.scaler} and ema={ema} are given",
+        "bfloat16 weights are computed with in bfloat16, and neither scaled nor averaged",
+        "use amp=bf16_weights with ema=null, or amp=bf16",
         example={"amp.weights": "bfloat16", "amp.dtype": "auto", "amp.scaler": False, "ema": None},
     ),
     Combination(
         "ema_warmup",
         lambda job: job["ema_warmup"] and null(job, "ema"),
-        "there is no average to warm up, as ema=null; a decay such as ema=0.999 is allowed with "
-        "it; set ema, or leave ema_warmup out",
+        "there is no average to warm up, as ema=null",
+        "a decay such as ema=0.999 is allowed with it",
+        "set ema, or leave ema_warmup out",
         example={"ema_warmup": True, "ema": None},
     ),
 )
@@ -277,13 +304,17 @@ REFUSED_COMMANDS = (
     Combination(
         "hydra.mode",
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["started_by"],
-        "a sweep starts processes of its own; {started_by} starts one run; leave {started_by} out",
+        "a sweep starts processes of its own",
+        "{started_by} starts one run",
+        "leave {started_by} out",
         example={"hydra.mode": "MULTIRUN", "started_by": "srun"},
     ),
     Combination(
         "resume",
         lambda job: job["hydra.mode"] == "MULTIRUN" and job["resume"],
-        "a sweep makes new runs; one run can be resumed; leave out -m",
+        "a sweep makes new runs",
+        "one run can be resumed",
+        "leave out -m",
         example={"hydra.mode": "MULTIRUN", "resume": "auto"},
     ),
     _not_in_turns(
@@ -311,7 +342,7 @@ def problems(job: Mapping[str, Any], refused: Sequence[Combination] = REFUSED) -
     """A failure for each combination in `job`, a resolved configuration, that is refused."""
     values = by_key(job)
     return [
-        ConfigError(row.field, spelled(values[row.field]), _filled(row, values))
+        ConfigError(row.field, spelled(values[row.field]), *_filled(row, values))
         for row in refused
         if row.when(values)
     ]
@@ -330,7 +361,8 @@ def by_key(job: Mapping[str, Any]) -> Job:
     return Job({k: v for k, v in values.items() if not (isinstance(v, str) and "${" in v)})
 
 
-def _filled(row: Combination, job: Job) -> str:
+def _filled(row: Combination, job: Job) -> tuple[str, str, str]:
+    """What is wrong, what is allowed and what to do."""
     words = {**WORDS, **row.words}
 
     def text(match: re.Match[str]) -> str:
@@ -338,4 +370,7 @@ def _filled(row: Combination, job: Job) -> str:
         value = words[word](job) if word in words else job.get(word, "not given")
         return str(spelled(value))
 
-    return re.sub(r"{([\w./]+)}", text, row.sentence)
+    wrong, allowed, do = (
+        re.sub(r"{([\w./]+)}", text, part) for part in (row.wrong, row.allowed, row.do)
+    )
+    return wrong, allowed, do

@@ -73,7 +73,9 @@ def prepare(
                     raise ConfigError(
                         "dataset.shape",
                         "null",
-                        f"dataset={option} cannot say it; mapped can; set dataset.shape",
+                        f"dataset={option} cannot say it",
+                        "mapped can",
+                        "set dataset.shape",
                     )
                 if files is None:
                     built.prepare()
@@ -84,8 +86,9 @@ def prepare(
                 raise ConfigError(
                     "dataset.classes",
                     "null",
-                    f"dataset={option} cannot count them, and {asking} asks for them; folder, hf "
-                    "and classes with `classes` or `targets` can; set dataset.classes",
+                    f"dataset={option} cannot count them, and {asking} asks for them",
+                    "folder, hf and classes with `classes` or `targets` can",
+                    "set dataset.classes",
                 )
         except HydraException as error:
             if exhausted := memory_failure(error, "the dataset was being imported"):
@@ -182,7 +185,8 @@ def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
             raise ConfigError(
                 "init",
                 init,
-                f"model.net.{asked[0]}={asked[1]} names weights too; one of the two is allowed; "
+                f"model.net.{asked[0]}={asked[1]} names weights too",
+                "one of the two is allowed",
                 "leave one of them out",
             )
         file = manifest.required("init", init)
@@ -199,8 +203,9 @@ def _fetch(net: Mapping[str, Any], module: str, key: str, value: Any) -> None:
         raise ConfigError(
             f"model.net.{key}",
             value,
-            "each process would download it; model=torchvision and model=timm fetch it once, "
-            f"before the run; use one of them, or model.net.{key}=null with init=FILE",
+            "each process would download it",
+            "model=torchvision and model=timm fetch it once, before the run",
+            f"use one of them, or model.net.{key}=null with init=FILE",
         )
     fetch(**{name: each for name, each in net.items() if name != "_target_"})
 

@@ -338,7 +338,9 @@ def _checkpoint(given: Any) -> Path:
         raise ConfigError(
             "ckpt",
             spelled(given),
-            "nothing is given to evaluate; a run folder or a file is allowed; set ckpt=PATH",
+            "nothing is given to evaluate",
+            "a run folder or a file is allowed",
+            "set ckpt=PATH",
         )
     return manifest.required("ckpt", given)
 
@@ -376,7 +378,9 @@ def not_a_name(group: str, option: object) -> ConfigError:
     return ConfigError(
         group,
         option,
-        f"not the name of an option; letters, digits and . _ - are allowed; {see(group)}",
+        "not the name of an option",
+        "letters, digits and . _ - are allowed",
+        see(group),
     )
 
 

@@ -110,8 +110,9 @@ def expanded(arguments: Sequence[str]) -> list[str]:
         raise ConfigError(
             KEY,
             folder,
-            f"it has {odd}, which is yours or a stranger's; only what conf/ names is "
-            "used, with no address and no path; add trust=true if you made it, or name another",
+            f"it has {odd}, which is yours or a stranger's",
+            "only what conf/ names is used, with no address and no path",
+            "add trust=true if you made it, or name another",
         )
     keys = {_key(each) for each in given}
     words = [word.input_line or "" for word in kept if _key(word) not in relocated]
@@ -144,8 +145,9 @@ def read(folder: Path) -> Stored:
         raise ConfigError(
             KEY,
             folder,
-            f"{wrong}{'' if nothing else f' ({error_text(error)})'}; the folder of a study or a "
-            "run, below outputs/, is allowed; correct it",
+            f"{wrong}{'' if nothing else f' ({error_text(error)})'}",
+            "the folder of a study or a run, below outputs/, is allowed",
+            "correct it",
         ) from error
 
 

@@ -156,7 +156,9 @@ def _printed(
         require_configuration()
         if len(arguments) > 1:
             said = " ".join(arguments)
-            raise ConfigError("arguments", said, f"too many; {allowed} is allowed; leave some out")
+            raise ConfigError(
+                "arguments", said, "too many", f"{allowed} is allowed", "leave some out"
+            )
         sys.stdout.write(text("".join(arguments)))
 
     return exit_code_of(show, "it was stopped", "nothing was written")
@@ -182,14 +184,12 @@ def _conf(name: str) -> str:
     group, _, option = name.removesuffix(".yaml").partition("/")
     if group not in groups:
         known = f"{', '.join(groups)} are groups"
-        raise ConfigError("conf", name, f"no such group; {known}; {nearest(group, groups)}")
+        raise ConfigError("conf", name, "no such group", known, nearest(group, groups))
     if not option:
         return "\n".join(entry(path.stem, about(path)) for path in files_of(group)) + "\n"
     if option not in groups[group]:
         known = f"{', '.join(groups[group])} are options"
-        raise ConfigError(
-            "conf", name, f"no such option; {known}; {nearest(option, groups[group])}"
-        )
+        raise ConfigError("conf", name, "no such option", known, nearest(option, groups[group]))
     return read_text(option_file(group, option))
 
 
@@ -208,7 +208,7 @@ def _keys(pattern: str) -> str:
         ends = {name.rpartition(".")[2] for name in known}
         near = nearest(pattern, known) if "." in pattern else nearest(pattern, ends)
         allowed = f"{typed_as('keys')} lists all"
-        raise ConfigError("keys", pattern, f"no key has such a name; {allowed}; {near}")
+        raise ConfigError("keys", pattern, "no key has such a name", allowed, near)
     return "\n".join(lines) + "\n"
 
 

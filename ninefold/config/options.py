@@ -122,7 +122,9 @@ def _beside(target: str) -> ModuleType | None:
         raise ConfigError(
             "_target_",
             target,
-            f"its keys, and what it refuses, cannot be read; {wrong}; correct {file}",
+            "its keys, and what it refuses, cannot be read",
+            wrong,
+            f"correct {file}",
         ) from error
     return found
 

@@ -99,17 +99,20 @@ def of_hydra(error: Exception, given: Sequence[str]) -> Failure | None:
         return (ConfigError if given_wrong else ResourceError)(
             "hydra",
             plugins[-1],
-            f"{error_text(error)}; this Hydra plugin failed; correct what it was "
-            "given; HYDRA_FULL_ERROR=1 shows where",
+            error_text(error),
+            "this Hydra plugin failed",
+            "correct what it was given (HYDRA_FULL_ERROR=1 shows where)",
         )
     if isinstance(error, ValueError) and modules[-1].startswith("hydra."):
         field, value = "arguments", " ".join(given)
-        do = "Hydra does not accept them; correct them; --hydra-help lists all flags"
+        allowed = "--hydra-help lists all flags of Hydra"
+        do = "correct them"
         for key, null in map(key_and_value, given):
             if null == "null" and key in groups_of("train"):
                 field, value = key, null
-                do = f"a yaml takes `override /{key}: null` beside a section {key}; name an option"
-        return ConfigError(field, value, f"{error!s}; {do}")
+                allowed = f"a yaml takes `override /{key}: null` beside a section {key}"
+                do = "name an option"
+        return ConfigError(field, value, str(error), allowed, do)
     return None
 
 
@@ -118,7 +121,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
     if isinstance(error, yaml.YAMLError):
         file = getattr(getattr(error, "problem_mark", None), "name", "?")
         what = " ".join(str(error).split())
-        return ConfigError("config", file, f"it is not YAML; {what}; correct the file")
+        return ConfigError("config", file, "it is not YAML", what, "correct the file")
     if isinstance(error, OverrideParseException):
         return _not_an_override(error.override)
     text = " ".join(str(error).split())
@@ -130,8 +133,9 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         return ConfigError(
             group or "config",
             option,
-            f"no such option; {', '.join(options)} are allowed; "
-            f"{nearest(option, options) if options else see()}",
+            "no such option",
+            f"{', '.join(options)} are allowed",
+            nearest(option, options) if options else see(),
         )
     if match := re.search(r"Could not (?:override|delete[^']*) '([^']+)'", text):
         key = match.group(1).partition("=")[0]
@@ -140,15 +144,17 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
             return ConfigError(
                 key,
                 value,
-                f"{group} is taken from the checkpoint as a whole; a command that changes a key of "
-                f"it names its option too; add {group}=OPTION",
+                f"{group} is taken from the checkpoint as a whole",
+                "a command that changes a key of it names its option too",
+                f"add {group}=OPTION",
             )
         adds = "++" if value.startswith("{") else "+"
         return ConfigError(
             key,
             value,
-            f"the chosen options have no such key; {_near(key)}; correct its name, or "
-            f"{adds}{key}=... if the target takes it",
+            "the chosen options have no such key",
+            _near(key),
+            f"correct its name, or {adds}{key}=... if the target takes it",
         )
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     key = getattr(cause, "full_key", None)
@@ -157,7 +163,7 @@ def _of_composition(error: Exception, given: Sequence[str]) -> ConfigError:
         key = next((word for word in known if word and word in text), "config")
     # Behind that Hydra lists folders, and OmegaConf types.
     what = re.split(r" Config search path:| full_key:", " ".join(str(cause).split()))[0]
-    return ConfigError(key, _given(key, given), f"{what}; {see()}; correct the command")
+    return ConfigError(key, _given(key, given), what, see(), "correct the command")
 
 
 def _not_an_override(text: str) -> ConfigError:
@@ -166,8 +172,9 @@ def _not_an_override(text: str) -> ConfigError:
     return ConfigError(
         key.strip() if is_key else "override",
         value if is_key else repr(text),
-        "not an override; key=value is allowed, the value in quotes where it holds , "
-        f": = or brackets{'' if text.isascii() else ', or letters such as é'}; "
+        "not an override",
+        "key=value is allowed, the value in quotes where it holds , "
+        f": = or brackets{'' if text.isascii() else ', or letters such as é'}",
         "correct it, and quote it for your shell",
     )
 

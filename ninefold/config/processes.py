@@ -37,7 +37,11 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         gpus = len(named)
     if device == "cuda" and not gpus:
         raise ConfigError(
-            "device", "cuda", "no usable GPU; this machine has a CPU; use device=cpu or device=auto"
+            "device",
+            "cuda",
+            "no usable GPU",
+            "this machine has a CPU",
+            "use device=cpu or device=auto",
         )
     started = found(os.environ).world_size if started_by() else None
     if wanted == "auto":
@@ -48,15 +52,17 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"{started_by()} started {started} processes; parallel={strategy} wants {wanted}; have "
-            f"it start {wanted}, or choose parallel=ddp with parallel.processes=auto",
+            f"{started_by()} started {started} processes",
+            f"parallel={strategy} wants {wanted}",
+            f"have it start {wanted}, or choose parallel=ddp with parallel.processes=auto",
         )
     if started is None and gpus and wanted > gpus:
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"more processes than GPUs; {gpus} {'found' if named is None else 'named'}; use "
-            f"parallel.processes={gpus} or device=cpu",
+            "more processes than GPUs",
+            f"{gpus} {'found' if named is None else 'named'}",
+            f"use parallel.processes={gpus} or device=cpu",
         )
     return int(wanted)
 
@@ -76,7 +82,9 @@ def _require_fitting(
         raise ConfigError(
             "parallel.processes",
             wanted,
-            f"parallel={strategy} runs in {most} process; ddp takes any number; use parallel=ddp",
+            f"parallel={strategy} runs in {most} process",
+            "ddp takes any number",
+            "use parallel=ddp",
         )
     target = str(job["parallel"].get("_target_"))
     asked = {**job, "parallel": {**job["parallel"], "processes": wanted}}
@@ -86,7 +94,9 @@ def _require_fitting(
         raise ConfigError(
             "launch.inline",
             "true",
-            f"the job has {wanted} processes; one process can run inline; set parallel.processes=1",
+            f"the job has {wanted} processes",
+            "one process can run inline",
+            "set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
         parts = 1 if options.computes_one_batch(target) else wanted
@@ -103,8 +113,9 @@ def require_division(batch_size: int, processes: int, accumulate: int = 1) -> No
         raise ConfigError(
             "accumulate",
             accumulate,
-            f"the {each} examples of a process do not divide so; micro-batches are equal; choose "
-            f"a divisor of {each}",
+            f"the {each} examples of a process do not divide so",
+            "micro-batches are equal",
+            f"choose a divisor of {each}",
         )
     below, above = (batch_size // processes) * processes, -(-batch_size // processes) * processes
     raise ConfigError(
@@ -123,8 +134,9 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
         raise ConfigError(
             "batch_size",
             batch_size,
-            f"{processes} process(es) have {each} examples each; mixup and cutmix mix pairs, so an "
-            "even number is allowed; choose another batch_size",
+            f"{processes} process(es) have {each} examples each",
+            "mixup and cutmix mix pairs, so an even number is allowed",
+            "choose another batch_size",
         )
 
 

@@ -160,9 +160,10 @@ class Resume:
             if differ:
                 found.append(f"{key}={ours} (was {theirs})")
         if found:
-            allowed = f"cannot change in a resumed run; {', '.join(marked(MAY_CHANGE))} may"
+            wrong = f"{', '.join(found)} cannot change in a resumed run"
+            allowed = f"{', '.join(marked(MAY_CHANGE))} may"
             do = "leave the others out or start a new run"
-            raise ConfigError("resume", self.run.folder, f"{', '.join(found)} {allowed}; {do}")
+            raise ConfigError("resume", self.run.folder, wrong, allowed, do)
 
     def check_values(self) -> None:
         """Raise Failure if the job that comes of both has a wrong value."""

@@ -42,7 +42,11 @@ def problems(
             found += _unknown(job[section], set(keys), f"{section}.")
     found += [
         ConfigError(
-            key, spelled(job[key]), f"not a section; {key}.NAME=value is allowed; leave {key} whole"
+            key,
+            spelled(job[key]),
+            "not a section",
+            f"{key}.NAME=value is allowed",
+            f"leave {key} whole",
         )
         for key in SECTIONS
         if key in job and not isinstance(job[key], Mapping)
@@ -55,7 +59,9 @@ def problems(
                 ConfigError(
                     f"logger.{name}",
                     spelled(node),
-                    f"not allowed; {allowed(Call)}; take it away with ~logger.{name}",
+                    "not allowed",
+                    allowed(Call),
+                    f"take it away with ~logger.{name}",
                 )
             )
     keys, refused = {**KEYS}, [*combinations.REFUSED]
@@ -86,7 +92,9 @@ def _breach(field: str, key: Key, value: Any) -> list[Failure]:
         ConfigError(
             field,
             spelled(value),
-            f"not allowed; {allowed(key.kind)}; correct {field}",
+            "not allowed",
+            allowed(key.kind),
+            f"correct {field}",
         )
     ]
 
@@ -105,7 +113,9 @@ def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list
         ConfigError(
             f"{prefix}{key}",
             spelled(node[key]),
-            f"no such key; {suggestion(key, known)}; remove it or correct its name",
+            "no such key",
+            suggestion(key, known),
+            "remove it or correct its name",
         )
         for key in node
         if key not in known
@@ -115,13 +125,16 @@ def _unknown(node: Mapping[str, Any], known: set[str], prefix: str = "") -> list
 def _missing(key: str) -> ConfigError:
     """The failure of a job without a key, or without a section for a group of options."""
     if key not in GROUPS:
-        return ConfigError(key, "nothing", f"it is missing; a run needs it; do not take {key} away")
+        return ConfigError(
+            key, "nothing", "it is missing", "a run needs it", f"do not take {key} away"
+        )
     ours = [path.stem for path in option_files(key)]
     return ConfigError(
         key,
         "nothing",
-        f"it has neither an option nor a section of its own; {', '.join(ours)} are allowed, or "
-        f"null beside a section {key}; name one, in a yaml as override /{key}: {ours[0]}",
+        "it has neither an option nor a section of its own",
+        f"{', '.join(ours)} are allowed, or null beside a section {key}",
+        f"name one, in a yaml as override /{key}: {ours[0]}",
     )
 
 

@@ -83,8 +83,9 @@ def problems(flags: Namespace) -> list[Failure]:
         ConfigError(
             "option",
             own,
-            f"it is not used, as a built-in one has its name; Hydra takes {ours}; give it another "
-            "name",
+            "it is not used, as a built-in one has its name",
+            f"Hydra takes {ours}",
+            "give it another name",
         )
         for root in map(_root_of, of_users(flags))
         for own, ours in _both(root)

@@ -184,7 +184,9 @@ def for_evaluation(
         raise CheckpointError(
             "ckpt",
             path,
-            f"its configuration cannot be read; {error!s}; see config.yaml of a run of ninefold",
+            "its configuration cannot be read",
+            f"{error!s}",
+            "see config.yaml of a run of ninefold",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
     others = {group: node for group, node in tree.items() if group not in replaced}
@@ -204,8 +206,9 @@ def for_evaluation(
         raise CheckpointError(
             "ckpt",
             path,
-            f"its configuration is not used as it is; {wrong}; name that group on the command "
-            "line, as in model=convnet",
+            "its configuration is not used as it is",
+            str(wrong),
+            "name that group on the command line, as in model=convnet",
         )
     if "dataset" in taken and "download" in taken["dataset"]:
         taken["dataset"]["download"] = False  # only a command may download

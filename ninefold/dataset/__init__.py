@@ -202,8 +202,9 @@ def train_and_val(
             raise DataError(
                 "dataset.val",
                 dataset.val,
-                "the dataset has a validation split; a share is drawn from the training examples "
-                "only where there is none; set dataset.val=0 to use the one it has",
+                "the dataset has a validation split",
+                "a share is drawn from the training examples only where there is none",
+                "set dataset.val=0 to use the one it has",
             )
         return train, load("val")
     count = val_count(dataset, len(train))
@@ -213,8 +214,9 @@ def train_and_val(
         raise DataError(
             "dataset.val",
             dataset.val,
-            f"no training examples are left; {len(train)} examples found, {count} taken for "
-            "validation; lower dataset.val",
+            "no training examples are left",
+            f"{len(train)} examples found, {count} taken for validation",
+            "lower dataset.val",
         )
     # Three numbers, as two of them, seed and epoch, give the order of an epoch.
     order = np.random.default_rng([seed, 0, 1]).permutation(len(train))
@@ -234,7 +236,9 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
         raise DataError(
             "dataset.shape",
             list(dataset.shape),
-            f"{name} holds other images; found {shape}; set dataset.shape to what was found",
+            f"{name} holds other images",
+            f"found {shape}",
+            "set dataset.shape to what was found",
         )
     targets = np.asarray(examples.targets)
     low, high = int(targets.min()), int(targets.max())
@@ -243,7 +247,8 @@ def checked(name: str, dataset: Dataset, examples: Examples) -> Examples:
         raise DataError(
             "dataset.classes",
             classes,
-            f"{name} has labels from {low} to {high}; labels below {classes} are allowed; set "
-            f"dataset.classes={high + 1}",
+            f"{name} has labels from {low} to {high}",
+            f"labels below {classes} are allowed",
+            f"set dataset.classes={high + 1}",
         )
     return examples

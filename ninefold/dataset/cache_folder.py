@@ -46,8 +46,9 @@ def write(folder: Path, arrays: Mapping[str, Array], meta: Mapping[str, Any], th
         raise ResourceError(
             "dataset.cache_dir",
             above,
-            f"{error.strerror or type(error).__name__}; decoded examples are written there; free "
-            "some room, choose another dataset.cache_dir, or leave dataset.cache out",
+            error.strerror or type(error).__name__,
+            "decoded examples are written there",
+            "free some room, choose another dataset.cache_dir, or leave dataset.cache out",
         ) from error
 
 
@@ -150,16 +151,17 @@ def _write_rows(
         raise memory_failure(error, "examples were being decoded") or DataError(
             "dataset.cache",
             path.name,
-            f"{error_text(error)}; the dataset raised it for one of the "
-            f"{len(rows)} examples from {rows[0]} on; correct the dataset",
+            error_text(error),
+            f"the dataset raised it for one of the {len(rows)} examples from {rows[0]} on",
+            "correct the dataset",
         ) from error
     if values.shape != (len(rows), *file.shape[1:]) or values.dtype != file.dtype:
         raise DataError(
             "dataset.cache",
             path.name,
-            f"examples from {rows[0]} on are {values.dtype} {list(values.shape[1:])}; the others "
-            f"are {file.dtype} {list(file.shape[1:])}; see that the dataset gives all of them the "
-            "same shape and dtype",
+            f"examples from {rows[0]} on are {values.dtype} {list(values.shape[1:])}",
+            f"the others are {file.dtype} {list(file.shape[1:])}",
+            "see that the dataset gives all of them the same shape and dtype",
         )
     view = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
     offset = file.offset + int(rows[0]) * _row_bytes(array, file.dtype)

@@ -48,17 +48,17 @@ class CIFAR10(Dataset):
                 raise DataError(
                     "dataset.download",
                     "true",
-                    f"CIFAR-10 could not be fetched ({error}); nothing usable in "
-                    f"{Path(self.root).expanduser()}; fetch it by other means and put {BINARY} or "
-                    f"{PYTHON} there",
+                    f"CIFAR-10 could not be fetched ({error})",
+                    f"nothing usable in {Path(self.root).expanduser()}",
+                    f"fetch it by other means and put {BINARY} or {PYTHON} there",
                 ) from error
         if self._folder() is None:
             raise DataError(
                 "dataset.root",
                 self.root,
-                f"CIFAR-10 is not there; looked for {BINARY} and {PYTHON} in "
-                f"{Path(self.root).expanduser().absolute()}; set dataset.root to the folder that "
-                "holds one of them, or dataset.download=true",
+                "CIFAR-10 is not there",
+                f"looked for {BINARY} and {PYTHON} in {Path(self.root).expanduser().absolute()}",
+                "set dataset.root to the folder that holds one of them, or dataset.download=true",
             )
 
     def load(self, split: Split) -> Examples:
@@ -100,15 +100,17 @@ class CIFAR10(Dataset):
             raise DataError(
                 "dataset.root",
                 self.root,
-                f"{path} cannot be read ({error}); records of {RECORD} bytes, or the official "
-                "pickle, are expected; fetch the set again",
+                f"{path} cannot be read ({error})",
+                f"records of {RECORD} bytes, or the official pickle, are expected",
+                "fetch the set again",
             ) from error
         if records.shape != (10_000, RECORD):
             raise DataError(
                 "dataset.root",
                 self.root,
-                f"{path} is not whole; {len(records)} records found, 10000 expected; fetch the "
-                "set again",
+                f"{path} is not whole",
+                f"{len(records)} records found, 10000 expected",
+                "fetch the set again",
             )
         return records
 

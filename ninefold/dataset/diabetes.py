@@ -41,8 +41,9 @@ class Diabetes(Dataset):
             raise DataError(
                 f"dataset.{key}",
                 wrong,
-                f"diabetes has {COLUMNS} numbers and one target a patient; classes 1 and shape "
-                f"[{COLUMNS}] are allowed; leave dataset.{key} out",
+                f"diabetes has {COLUMNS} numbers and one target a patient",
+                f"classes 1 and shape [{COLUMNS}] are allowed",
+                f"leave dataset.{key} out",
             )
         inputs, targets = tables()
         test = np.arange(len(inputs)) % 5 == 0

@@ -52,7 +52,7 @@ def packaged(name: str, option: str) -> Path:
     raise DataError(
         "dataset",
         option,
-        f"the file {name} of scikit-learn is not there; looked in "
-        f"{', '.join(folders) or 'no installation of scikit-learn'}; run pip install "
-        "--force-reinstall scikit-learn",
+        f"the file {name} of scikit-learn is not there",
+        f"looked in {', '.join(folders) or 'no installation of scikit-learn'}",
+        "run pip install --force-reinstall scikit-learn",
     )

@@ -52,7 +52,9 @@ class FashionMNIST(Dataset):
         raise DataError(
             "dataset.root",
             self.root,
-            f"Fashion-MNIST is not there; looked for {name}.gz in {folder.absolute()}; run apt-get "
+            "Fashion-MNIST is not there",
+            f"looked for {name}.gz in {folder.absolute()}",
+            "run apt-get "
             "install dataset-fashion-mnist, or set dataset.root to a folder with its four files",
         )
 
@@ -68,14 +70,16 @@ class FashionMNIST(Dataset):
             raise DataError(
                 "dataset.root",
                 self.root,
-                f"{path} cannot be read ({error}); an IDX file, packed by gzip or not, is "
-                "expected; install or fetch it again",
+                f"{path} cannot be read ({error})",
+                "an IDX file, packed by gzip or not, is expected",
+                "install or fetch it again",
             ) from error
         if not data.startswith(head) or len(data) != len(head) + np.prod(shape):
             raise DataError(
                 "dataset.root",
                 self.root,
-                f"{path} is not whole, or another set's; bytes of shape {list(shape)} in an IDX "
-                "file are expected; install or fetch it again",
+                f"{path} is not whole, or another set's",
+                f"bytes of shape {list(shape)} in an IDX file are expected",
+                "install or fetch it again",
             )
         return np.frombuffer(data, np.uint8, offset=len(head)).reshape(shape)

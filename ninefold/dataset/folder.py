@@ -107,8 +107,9 @@ class Folder(Dataset):
             raise DataError(
                 "dataset.classes",
                 self.classes,
-                f"{folder} has {len(classes)} class folders; found {listed(classes)}; set "
-                f"dataset.classes={len(classes)}",
+                f"{folder} has {len(classes)} class folders",
+                f"found {listed(classes)}",
+                f"set dataset.classes={len(classes)}",
             )
         files = {name: self._tree.images(classes[name]) for name in sorted(classes)}
         empty = [name for name, found in files.items() if not found]

@@ -45,7 +45,11 @@ class ImageTree:
 
     def wrong(self, wrong: str, found: str, do: str) -> DataError:
         return DataError(
-            "dataset.root", "null" if self.root is None else self.root, f"{wrong}; {found}; {do}"
+            "dataset.root",
+            "null" if self.root is None else self.root,
+            wrong,
+            found,
+            do,
         )
 
     @property
@@ -157,8 +161,9 @@ def require_shape(shape: Sequence[int]) -> None:
         raise DataError(
             "dataset.shape",
             list(shape),
-            "images cannot be made so; [1 or 3 channels, height, width] is allowed; correct "
-            "dataset.shape",
+            "images cannot be made so",
+            "[1 or 3 channels, height, width] is allowed",
+            "correct dataset.shape",
         )
 
 
@@ -167,8 +172,9 @@ def bad_image(root: str, path: str, wrong: str, field: str = "dataset.root") -> 
     return DataError(
         field,
         root,
-        f"{path} is no usable image ({wrong}); whole files of 8 bits per channel that Pillow "
-        "reads are; replace or remove it",
+        f"{path} is no usable image ({wrong})",
+        "whole files of 8 bits per channel that Pillow reads are",
+        "replace or remove it",
     )
 
 

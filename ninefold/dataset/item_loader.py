@@ -146,7 +146,9 @@ class ItemLoader:
                 "loader.workers",
                 workers,
                 f"no worker process can be started ({error}); each takes some memory and open "
-                "files; lower loader.workers; 0 starts none",
+                "files",
+                "lower loader.workers",
+                "0 starts none",
             ) from error
         # DataLoader's would raise an error anywhere, where `_next` looks for workers that ended: it
         # may be there already, for another DataLoader of this process.
@@ -200,8 +202,9 @@ class ItemLoader:
         raise ProcessNotEnded(
             "loader.workers",
             self._workers,
-            f"no batch has come for {self._patience:g} s; the dataset's class waits for something, "
-            "or is slow; see py-spy dump, or raise launch.timeout, the limit",
+            f"no batch has come for {self._patience:g} s",
+            "the dataset's class waits for something, or is slow",
+            "see py-spy dump, or raise launch.timeout, the limit",
         )
 
     def _ended(self, process: BaseProcess) -> Failure:
@@ -212,15 +215,17 @@ class ItemLoader:
             return ResourceError(
                 "loader.workers",
                 self._workers,
-                f"a worker process was killed ({signal.Signals(-code).name}); most often "
-                f"there is too little {SHORT[code]}; lower loader.workers or batch_size, see dmesg",
+                f"a worker process was killed ({signal.Signals(-code).name})",
+                f"most often there is too little {SHORT[code]}",
+                "lower loader.workers or batch_size, see dmesg",
             )
         died = f"died of {signals.name_of(-code)}" if code < 0 else f"left with exit code {code}"
         return DataError(
             "loader.workers",
             self._workers,
-            f"a worker process {died}; the log has its traceback if it left one; correct "
-            "that: code of a dataset may raise, not exit or crash",
+            f"a worker process {died}",
+            "the log has its traceback if it left one",
+            "correct that: code of a dataset may raise, not exit or crash",
         )
 
 

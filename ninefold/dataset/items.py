@@ -221,4 +221,4 @@ def raised(field: str, target: str, what: str, error: BaseException) -> Failure:
     if frame is not None:
         where = f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}"
     do = "correct it (the run's log, or HYDRA_FULL_ERROR=1 without one, has the traceback)"
-    return DataError(field, target, f"{what} raised {error_text(error)}; {where}; {do}")
+    return DataError(field, target, f"{what} raised {error_text(error)}", where, do)

@@ -305,7 +305,7 @@ class Layout:
         return array
 
     def wrong(self, wrong: str, found: str, do: str) -> DataError:
-        return DataError(self.field, self.data, f"{wrong}; {found}; {do}")
+        return DataError(self.field, self.data, wrong, found, do)
 
 
 def is_mask(inputs: Tree, target: npt.NDArray[Any]) -> bool:

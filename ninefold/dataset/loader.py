@@ -101,7 +101,9 @@ def gathered(
                     "loader.workers",
                     workers,
                     f"no loader thread can be started ({error}); each takes some memory and "
-                    "counts as a process; lower loader.workers; 0 starts none",
+                    "counts as a process",
+                    "lower loader.workers",
+                    "0 starts none",
                 ) from error
             if len(waiting) > AHEAD * workers:
                 yield waiting.popleft().result()

@@ -65,8 +65,9 @@ class Mapped(Dataset):
                 raise ConfigError(
                     "dataset.mean",
                     list(self.mean),
-                    f"an item's input is {parts_of(items.layout.inputs)}; one image or volume is "
-                    "normalized so; leave mean and std out and do it in the class",
+                    f"an item's input is {parts_of(items.layout.inputs)}",
+                    "one image or volume is normalized so",
+                    "leave mean and std out and do it in the class",
                 )
 
     def start_workers(self, count: int, splits: Sequence[Split], patience: float) -> None:
@@ -88,11 +89,11 @@ class Mapped(Dataset):
         examples = Examples(*items.columns(), names, self._reader(split))
         return examples.first(self.limit_of(split))
 
-    def count_classes(self) -> int | None:
     @property
     def narrowed(self) -> bool:
         return any(self._float64.values())
 
+    def count_classes(self) -> int | None:
         """As the class says by `classes`, `targets` or `labels`, where targets are classes; of a
         target of several labels 0 and 1, or numbers, as many as it has.
         """
@@ -129,8 +130,9 @@ class Mapped(Dataset):
             raise ConfigError(
                 f"dataset.{split}",
                 "null" if node is None else node,
-                "no class is named; a section with a _target_ and its arguments is allowed; set "
-                f"dataset.{split}={{_target_: module.Class, argument: value}} in quotes",
+                "no class is named",
+                "a section with a _target_ and its arguments is allowed",
+                f"set dataset.{split}={{_target_: module.Class, argument: value}} in quotes",
             )
         return dict(node)
 
@@ -172,8 +174,9 @@ class Mapped(Dataset):
         raise ConfigError(
             f"dataset.{'flip' if self.flip else 'crop'}",
             "true" if self.flip else self.crop,
-            "its items are not moved; images with a class or a mask are; leave it out and do it in "
-            "the class",
+            "its items are not moved",
+            "images with a class or a mask are",
+            "leave it out and do it in the class",
         )
 
     def _build(self, field: str, node: Mapping[str, Any]) -> Any:
@@ -189,8 +192,9 @@ class Mapped(Dataset):
                 raise ConfigError(
                     f"{field}._target_",
                     target,
-                    f"it cannot be imported ({cause}); the dotted name of a class in a module on "
-                    "PYTHONPATH is allowed; correct it, or PYTHONPATH=FOLDER of the module",
+                    f"it cannot be imported ({cause})",
+                    "the dotted name of a class in a module on PYTHONPATH is allowed",
+                    "correct it, or PYTHONPATH=FOLDER of the module",
                 ) from error
             what = "its construction" if located else "the import of its module"
             raise raised(field, target, what, cause) from error
@@ -199,7 +203,9 @@ class Mapped(Dataset):
             raise DataError(
                 field,
                 target,
-                f"{kind.__name__} is no map-style dataset; __len__ and __getitem__ are needed; an "
+                f"{kind.__name__} is no map-style dataset",
+                "__len__ and __getitem__ are needed",
+                "an "
                 "iterable one cannot be shuffled or resumed: give items by number, or compare "
                 "scripts of your own with ninefold bench",
             )

@@ -119,8 +119,9 @@ class ClassNumbers:
             raise ConfigError(
                 "dataset.classes",
                 self.classes,
-                f"masks hold numbers of 16 bits; {MAX_CLASSES} classes at most are allowed; lower "
-                "dataset.classes",
+                "masks hold numbers of 16 bits",
+                f"{MAX_CLASSES} classes at most are allowed",
+                "lower dataset.classes",
             )
         # Otherwise a class may be void on purpose, as the 0 of masks that count from 1.
         chosen = self.values is None and self.ignore != 255
@@ -128,9 +129,9 @@ class ClassNumbers:
             raise ConfigError(
                 "dataset.ignore",
                 self.ignore,
-                f"it is also one of {self.classes} classes; a number from {self.classes} to "
-                f"{MAX_CLASSES}, or null, is allowed; set dataset.ignore={self.classes} or "
-                "dataset.ignore=null",
+                f"it is also one of {self.classes} classes",
+                f"a number from {self.classes} to {MAX_CLASSES}, or null, is allowed",
+                f"set dataset.ignore={self.classes} or dataset.ignore=null",
             )
 
 
@@ -285,16 +286,18 @@ class Masks(Dataset):
             raise ConfigError(
                 "dataset.crop",
                 self.crop,
-                "pixels outside need a value; a crop moves the mask with its image; ignore=null "
-                "leaves it nothing to fill in; set dataset.ignore, or dataset.crop=0",
+                "pixels outside need a value; a crop moves the mask with its image",
+                "ignore=null leaves it nothing to fill in",
+                "set dataset.ignore, or dataset.crop=0",
             )
         for key, given in (("values", self.values), ("class_names", self.class_names)):
             if given is not None and len(given) != self.classes:
                 raise ConfigError(
                     f"dataset.{key}",
                     list(given),
-                    f"it lists {len(given)}, dataset.classes={self.classes}; one for each class, "
-                    f"in their order, is allowed; correct dataset.{key} or dataset.classes",
+                    f"it lists {len(given)}, dataset.classes={self.classes}",
+                    "one for each class, in their order, is allowed",
+                    f"correct dataset.{key} or dataset.classes",
                 )
         self._numbers.require_usable()
 

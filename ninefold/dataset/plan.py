@@ -121,8 +121,9 @@ def on_host(
         raise ConfigError(
             "loader.pinned",
             "true",
-            f"batches stay in main memory (device {context.device}); it speeds up copies to a GPU; "
-            "auto and false are allowed on a CPU; leave it out",
+            f"batches stay in main memory (device {context.device}); it speeds up copies to a GPU",
+            "auto and false are allowed on a CPU",
+            "leave it out",
         )
     allowed = None if free is None else int(share * free) // context.local_size
     fitting = MAX_PROCESSES if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
@@ -140,9 +141,10 @@ def on_host(
         raise ResourceError(
             "loader.workers",
             count,
-            f"{needed} slots of {amount(batch)} are {amount(needed * batch)}; "
+            f"{needed} slots of {amount(batch)} are {amount(needed * batch)}",
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
-            f"{context.local_size} process(es)); use {max(0, fitting)} at most, or a smaller batch",
+            f"{context.local_size} process(es))",
+            f"use {max(0, fitting)} at most, or a smaller batch",
         )
     inputs, targets = ("+".join(str(array.dtype) for array in arrays) for arrays in read)
     page_locked, processes = on_gpu and pinned is not False, examples.reader is not None
@@ -191,7 +193,7 @@ def resident_bytes(
     elif not fitting:
         wrong = "the examples are no arrays in memory, as those of dataset.cache=disk are"
     raise ConfigError(
-        "dataset.resident", "true", f"{wrong}; auto and false are allowed; leave it out"
+        "dataset.resident", "true", wrong, "auto and false are allowed", "leave it out"
     )
 
 

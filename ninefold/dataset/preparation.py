@@ -107,9 +107,9 @@ class ImagePreparation:
             raise ConfigError(
                 "model.input_size",
                 self.size,
-                f"{'volumes' if volume else 'images with points'} are not resized; dataset.shape "
-                f"is {list(inputs.shape[1:])}; set model.input_size=null, or resize them in the "
-                "class",
+                f"{'volumes' if volume else 'images with points'} are not resized",
+                f"dataset.shape is {list(inputs.shape[1:])}",
+                "set model.input_size=null, or resize them in the class",
             )
         if draw is not None and points and not (isinstance(targets, Tensor) and targets.ndim == 2):
             raise self._unmoved("images with targets that are neither labels nor masks")
@@ -122,7 +122,9 @@ class ImagePreparation:
         return ConfigError(
             f"dataset.{'flip' if self.flip else 'crop'}",
             "true" if self.flip else self.crop,
-            f"{what} are not moved; images with classes, labels or masks can be; leave it out",
+            f"{what} are not moved",
+            "images with classes, labels or masks can be",
+            "leave it out",
         )
 
     def augmented(self, images: Tensor, corners: Tensor | None, outside: int = 0) -> Tensor:

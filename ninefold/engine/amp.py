@@ -54,8 +54,9 @@ class Amp:
             raise ConfigError(
                 "amp.dtype",
                 "bfloat16",
-                f"this GPU does not compute in bfloat16; {torch.cuda.get_device_name(device)} has "
-                "float16; use amp.dtype=float16",
+                "this GPU does not compute in bfloat16",
+                f"{torch.cuda.get_device_name(device)} has float16",
+                "use amp.dtype=float16",
             )
         return settled
 
@@ -244,8 +245,9 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
         raise ConfigError(
             "amp.scaler",
             amp.scaler,
-            f"the GradScaler disabled itself; the device is {device.type}; use amp.scaler=false "
-            "here",
+            "the GradScaler disabled itself",
+            f"the device is {device.type}",
+            "use amp.scaler=false here",
         )
     probe = nn.Linear(8, 8, device=device)
     seen: list[torch.dtype] = []
@@ -256,6 +258,7 @@ def verify(amp: Amp, scaler: CountingScaler, device: torch.device) -> None:
         raise ConfigError(
             "amp.dtype",
             amp.dtype,
-            f"autocast did not compute in it; it computed in {seen[0]} and returned "
-            f"{output.dtype}; choose another dtype",
+            "autocast did not compute in it",
+            f"it computed in {seen[0]} and returned {output.dtype}",
+            "choose another dtype",
         )

@@ -79,8 +79,9 @@ class Batches:
             raise DataError(
                 "batch_size",
                 batch_size,
-                f"larger than the training set; {len(source)} examples found; choose a smaller "
-                "batch or a larger set",
+                "larger than the training set",
+                f"{len(source)} examples found",
+                "choose a smaller batch or a larger set",
             )
         self.steps_per_epoch = len(source) // batch_size  # the rest waits for another order
         self.source = source

@@ -49,8 +49,10 @@ def require_finite(run: Training, found: Losses) -> None:
     """Raise NumericsError for losses and scales that have diverged, ConfigError for a bad rate."""
     for group in run.state.optimizer.param_groups:
         if not 0 <= (rate := float(group["lr"])) < float("inf"):
-            wrong = f"it was set so by step {run.state.step}; a number of at least 0 is allowed"
-            raise ConfigError("learning rate", f"{rate:g}", f"{wrong}; correct the scheduler")
+            wrong = f"it was set so by step {run.state.step}"
+            allowed = "a number of at least 0 is allowed"
+            do = "correct the scheduler"
+            raise ConfigError("learning rate", f"{rate:g}", wrong, allowed, do)
     scaler = run.state.scaler
     if not run.state.losses.skip and found.since_bad.any():
         raise first_bad_loss(run, found)
@@ -106,5 +108,7 @@ def numerics_error(
     return NumericsError(
         name,
         value,
-        f"{wrong}; {where}; epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}; {do}",
+        f"{wrong}; {where}",
+        f"epoch {epoch:.4g}, learning rate {lr:g}, loss scale {scale:g}",
+        do,
     )

@@ -123,8 +123,9 @@ def schedule(
         raise ConfigError(
             "scheduler.per",
             per,
-            "ReduceLROnPlateau takes an epoch's mean loss; epoch is allowed with it; set "
-            "scheduler.per=epoch or choose another scheduler",
+            "ReduceLROnPlateau takes an epoch's mean loss",
+            "epoch is allowed with it",
+            "set scheduler.per=epoch or choose another scheduler",
         )
     if per == "epoch" and not warmup:
         return Schedule(scheduler)

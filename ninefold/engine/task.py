@@ -150,9 +150,9 @@ def user_errors_as_config(task: Task, method: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, Failure) or memory_failure(error, "") is not None:
             raise
-        wrong = f"its `{method}` failed in an evaluation; {located(error)}"
+        wrong, found = f"its `{method}` failed in an evaluation", located(error)
         do = "correct it; the traceback is in the run's log"
-        raise ConfigError("task", type(task).__name__, f"{wrong}; {do}") from error
+        raise ConfigError("task", type(task).__name__, wrong, found, do) from error
 
 
 def scoring(task: Task) -> Score:
@@ -163,8 +163,9 @@ def scoring(task: Task) -> Score:
         raise ConfigError(
             "task.score",
             one_line(repr(found)),
-            "its direction is none; more and less are allowed as the better; correct the attribute "
-            "`score` of the task",
+            "its direction is none",
+            "more and less are allowed as the better",
+            "correct the attribute `score` of the task",
         )
     return found
 
@@ -178,23 +179,29 @@ def require_possible(score: Score, found: Scores) -> None:
     for name, each in values.items():
         undefined = each is None and name != score.name
         if not undefined and (isinstance(each, bool) or not isinstance(each, int | float)):
-            wrong = f"the {name} is no number; scores are floats; convert it, as with .item()"
-            raise ConfigError("task.scores", one_line(repr(each)), wrong)
+            raise ConfigError(
+                "task.scores",
+                one_line(repr(each)),
+                f"the {name} is no number",
+                "scores are floats",
+                "convert it, as with .item()",
+            )
         # Another figure may be nan, or infinite, but no int that is more than any float.
         bounded = name == score.name or isinstance(each, int)
         if bounded and not abs(each) <= sys.float_info.max:
             raise NumericsError(
                 "task.scores",
                 each,
-                f"the {name} is not finite; any finite number is allowed; see what the task's "
-                "`scores` makes of its sums, or lower optimizer.lr",
+                f"the {name} is not finite",
+                "any finite number is allowed",
+                "see what the task's `scores` makes of its sums, or lower optimizer.lr",
             )
     value = found.score
     if score.unit == SHARE and not -1e-3 <= value <= 1 + 1e-3:
         raise ConfigError(
             "task.scores",
             f"{value:g}",
-            f"the {score.name} is no share; a share from 0 to 1 is allowed where a task gives the "
-            "name of its score alone; declare what it is, as with "
-            f'score = Score("{score.name}", unit="", better="less")',
+            f"the {score.name} is no share",
+            "a share from 0 to 1 is allowed where a task gives the name of its score alone",
+            f'declare what it is, as with score = Score("{score.name}", unit="", better="less")',
         )

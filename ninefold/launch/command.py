@@ -49,8 +49,9 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
         raise ConfigError(
             "arguments",
             odd[0],
-            f"no such option; --config-dir FOLDER and overrides of {command} are allowed; type "
-            f"{example}",
+            "no such option",
+            f"--config-dir FOLDER and overrides of {command} are allowed",
+            f"type {example}",
         )
     resolvers.register()
     return compose(command, flags_of(words)).config

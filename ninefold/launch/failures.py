@@ -254,7 +254,7 @@ def _of_code(raised: Raised) -> Failure:
                 do = "it fails in this precision; leave that out (amp=fp32), or report it"
             elif any(name in raised.text for name in SHORT):
                 do = "correct it there, or leave this precision out (amp=fp32)"
-        return Failure("rank", raised.rank, f"{what}; {raised.details}; {do}")
+        return Failure("rank", raised.rank, what, raised.details, do)
     if line is not None:
-        return Failure("code", line, f"{what}; HYDRA_FULL_ERROR=1 shows how; correct it there")
+        return Failure("code", line, what, "HYDRA_FULL_ERROR=1 shows how", "correct it there")
     return bug(raised.error)

@@ -88,12 +88,13 @@ def require_few_processes(jobs: Sequence[Settled]) -> None:
     most = of_host if several else MAX_PROCESSES
     most = most if files == resource.RLIM_INFINITY else min(most, files // 6)
     if (count := sum(counts)) > most and not launcher:
-        wrong = f"too many for one command; it starts {most} here at most"
+        wrong, allowed = "too many for one command", f"it starts {most} here at most"
         do = "lower it, raise ulimit -n, or start the ranks with torchrun or srun"
-        raise kind("parallel.processes", count, f"{wrong}; {do}")
+        raise kind("parallel.processes", count, wrong, allowed, do)
     if readers > of_host:
-        wrong = f"{count} process(es) have {readers} together; {of_host} are allowed on these cores"
-        raise kind("loader.workers", given[-1], f"{wrong}; lower it")
+        wrong = f"{count} process(es) have {readers} together"
+        allowed = f"{of_host} are allowed on these cores"
+        raise kind("loader.workers", given[-1], wrong, allowed, "lower it")
 
 
 def _occupied(job: Asked, folder: Path) -> list[Failure]:

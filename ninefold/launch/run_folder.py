@@ -116,8 +116,9 @@ def exclusive(
             raise FolderInUse(
                 field,
                 folder,
-                f"another process is writing to this {what}; one writer at a time; wait for it or "
-                "stop it",
+                f"another process is writing to this {what}",
+                "one writer at a time",
+                "wait for it or stop it",
             )
         try:
             if fresh and holds_a_run(folder):
@@ -130,8 +131,8 @@ def exclusive(
 def occupied(folder: Path, do: str = "") -> FolderInUse:
     """The failure of a run whose folder has another run. do: what else to do than to choose one."""
     choose = f"choose another, or resume it with resume={folder}"
-    wrong = f"there is a run in it; each has a folder of its own; {do or choose}"
-    return FolderInUse("hydra.run.dir", folder, wrong)
+    wrong, allowed = "there is a run in it", "each has a folder of its own"
+    return FolderInUse("hydra.run.dir", folder, wrong, allowed, do or choose)
 
 
 def stopped(number: int, folder: Path) -> Failure:

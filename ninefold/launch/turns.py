@@ -155,8 +155,9 @@ class TurnTaker:
         return PeerError(
             "study.ask",
             "time",
-            f"{self.spec.folder.name} did not answer in {seconds:.0f} s; its log is in "
-            f"{self.spec.folder}; see what it was doing, and resume the study",
+            f"{self.spec.folder.name} did not answer in {seconds:.0f} s",
+            f"its log is in {self.spec.folder}",
+            "see what it was doing, and resume the study",
         )
 
 

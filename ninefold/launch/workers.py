@@ -275,35 +275,40 @@ def first_failure(
             "rank",
             rank,
             "its process hung: the others have ended, or timed out; launch.timeout is how long "
-            f"they wait; logs are in {spec.folder}; see what it was doing, and resume",
+            "they wait",
+            f"logs are in {spec.folder}",
+            "see what it was doing, and resume",
         )
     for rank, code in exits.items():
         if code == -signal.SIGKILL:
             return ResourceError(
                 "rank",
                 rank,
-                f"{KILLED}; most often the kernel was short of memory; lower batch_size, see dmesg",
+                KILLED,
+                "most often the kernel was short of memory",
+                "lower batch_size, see dmesg",
             )
         if code == LOST:
             return ResourceError(
                 "forkserver",
                 "killed",
-                "the process that workers are forked from was killed; the workers end with it; "
+                "the process that workers are forked from was killed",
+                "the workers end with it",
                 "see dmesg, then resume",
             )
         if code == -signal.SIGABRT:
             return PeerError(
                 "rank",
                 rank,
-                "its process aborted; as NCCL does when a peer does not answer; see the logs in "
-                f"{spec.folder}; launch.timeout is how long one waits",
+                "its process aborted; as NCCL does when a peer does not answer",
+                f"see the logs in {spec.folder}",
+                "launch.timeout is how long one waits",
             )
         if -code in SIGNALS:
             return stopped(-code, spec.folder)
         if code < 0:
             name, logs = signals.name_of(-code), f"see the logs in {spec.folder}"
-            wrong = f"its process died of {name}; no report was left; {logs}"
-            return Failure("rank", rank, wrong)
+            return Failure("rank", rank, f"its process died of {name}", "no report was left", logs)
         if rank not in {report.rank for report in reports}:
             return ended_by_itself(rank, code)
     return reports[0].failure
@@ -314,6 +319,7 @@ def ended_by_itself(rank: int, code: int) -> Failure:
     return Failure(
         "rank",
         rank,
-        f"its process left with exit code {code} before the run had ended; code that a run calls "
-        "may raise, not exit; see what calls exit or os._exit, or a library that does",
+        f"its process left with exit code {code} before the run had ended",
+        "code that a run calls may raise, not exit",
+        "see what calls exit or os._exit, or a library that does",
     )

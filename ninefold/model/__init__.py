@@ -53,8 +53,9 @@ def picked(output: Any, part: str | int | None, name: str) -> Any:
         raise ConfigError(
             "model.output",
             part,
-            f"model={name} returns no such part; it returns {found}; name a part of it, or null "
-            "for a model that returns a tensor",
+            f"model={name} returns no such part",
+            f"it returns {found}",
+            "name a part of it, or null for a model that returns a tensor",
         ) from error
     if not any(isinstance(leaf, Tensor) for leaf in leaves(output)):
         raise not_a_tensor(output, part, name)
@@ -70,8 +71,10 @@ def not_a_tensor(output: Any, part: str | int | None, name: str) -> ConfigError:
     return ConfigError(
         field,
         value,
-        f"the model's output is not a tensor; it returns {describe(output)}; set model.output to "
-        "the key or index of the prediction in it" + (f", as {first}" if first is not None else ""),
+        "the model's output is not a tensor",
+        f"it returns {describe(output)}",
+        "set model.output to the key or index of the prediction in it"
+        + (f", as {first}" if first is not None else ""),
     )
 
 

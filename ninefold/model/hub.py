@@ -43,7 +43,11 @@ def not_fetched(field: str, value: object, error: Exception, needed: str) -> Dat
     """The failure of weights that cannot be downloaded."""
     said = one_line(str(error)) or type(error).__name__
     return DataError(
-        field, value, f"it could not be fetched ({said}); {needed}; put it there, or give init=FILE"
+        field,
+        value,
+        f"it could not be fetched ({said})",
+        needed,
+        "put it there, or give init=FILE",
     )
 
 
@@ -64,11 +68,14 @@ def unusable(path: Path, field: str, value: object, error: Exception) -> DataErr
         return DataError(
             field,
             value,
-            "this host does not have the file; the launcher of a new run fetches it, here it "
-            f"would be {path}; copy it there, or let the hosts share that folder",
+            "this host does not have the file",
+            f"the launcher of a new run fetches it, here it would be {path}",
+            "copy it there, or let the hosts share that folder",
         )
     return DataError(
         field,
         value,
-        f"{path} cannot be read; {one_line(str(error))[:200]}; remove that file and start again",
+        f"{path} cannot be read",
+        one_line(str(error))[:200],
+        "remove that file and start again",
     )

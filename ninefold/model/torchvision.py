@@ -56,8 +56,9 @@ def known(name: str) -> str:
     raise ConfigError(
         "model.net.name",
         name,
-        f"torchvision has no such model; {suggestion(str(name), names)}; name one of its "
-        "classification models",
+        "torchvision has no such model",
+        suggestion(str(name), names),
+        "name one of its classification models",
     )
 
 
@@ -97,8 +98,9 @@ def entry(name: str, weights: str, field: str = FIELD) -> WeightsEnum:
         raise ConfigError(
             field,
             weights,
-            f"{name} has no such weights; torchvision has "
-            f"{', '.join(options.__members__) or 'none of it'}; name one of them, or null",
+            f"{name} has no such weights",
+            f"torchvision has {', '.join(options.__members__) or 'none of it'}",
+            "name one of them, or null",
         ) from error
     return chosen
 

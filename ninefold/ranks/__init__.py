@@ -85,8 +85,9 @@ def require_launcher(environment: Mapping[str, str]) -> None:
             raise ConfigError(
                 name,
                 environment[name],
-                "set, but torchrun did not start this process; a run starts its processes itself, "
-                f"or torchrun does; start it with torchrun, or unset {name}",
+                "set, but torchrun did not start this process",
+                "a run starts its processes itself, or torchrun does",
+                f"start it with torchrun, or unset {name}",
             )
     slurm.variables(environment)
 

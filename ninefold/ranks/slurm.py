@@ -31,8 +31,9 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
         raise ConfigError(
             "SLURM_STEP_ID",
             environment["SLURM_STEP_ID"],
-            f"not the environment of a task of srun ({error_text(error)}); it sets "
-            f"{', '.join(OF_A_TASK)} and others; start it with srun, or unset SLURM_STEP_ID",
+            f"not the environment of a task of srun ({error_text(error)})",
+            f"it sets {', '.join(OF_A_TASK)} and others",
+            "start it with srun, or unset SLURM_STEP_ID",
         ) from error
     job, step = environment.get("SLURM_JOB_ID", "0"), environment["SLURM_STEP_ID"]
     port = random.Random(f"{job}.{step}.{restarts(environment)}").choice(PORTS)

@@ -73,8 +73,9 @@ def write(folder: Path, own: bool = False) -> str:
             raise ResourceError(
                 "folder",
                 folder,
-                f"the report cannot be written ({problem.strerror or problem}); a folder that can "
-                "be written to; free space or copy the folder elsewhere",
+                f"the report cannot be written ({problem.strerror or problem})",
+                "a folder that can be written to",
+                "free space or copy the folder elsewhere",
             ) from problem
 
 
@@ -93,8 +94,9 @@ def _making_sense(folder: Path) -> Iterator[None]:
             "folder",
             folder,
             f"no report can be made of what it holds ({error_text(problem)}); files "
-            "as a run or a report wrote them; restore them; if nobody has changed them, please "
-            "report it with this folder",
+            "as a run or a report wrote them",
+            "restore them",
+            "if nobody has changed them, please report it with this folder",
         ) from problem
 
 
@@ -115,7 +117,7 @@ def settings(answer: Answer, framework: str, field: str) -> str:
         )
     if framework not in found:
         raise ConfigError(
-            field, framework, f"it has no words for this configuration; {', '.join(found)} have; "
+            field, framework, "it has no words for this configuration", f"{', '.join(found)} have",
             "choose one of these",
         )  # fmt: skip
     return str(found[framework])

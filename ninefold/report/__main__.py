@@ -16,14 +16,14 @@ from ninefold.report import read, settings, write
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line that ends with `end`, as the other commands do."""
+    """Reports a wrong command line in one line, as the other commands do. allowed, do: its end."""
 
-    def __init__(self, end: str, **options: Any) -> None:
+    def __init__(self, allowed: str, do: str, **options: Any) -> None:
         super().__init__(**options)
-        self._end = end
+        self._allowed, self._do = allowed, do
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError("arguments", " ".join(sys.argv[1:]), f"{message}; {self._end}")
+        raise ConfigError("arguments", " ".join(sys.argv[1:]), message, self._allowed, self._do)
 
 
 def _folder(text: str) -> Path:
@@ -35,7 +35,8 @@ def _folder(text: str) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the report; return the exit code."""
     parser = Parser(
-        f"one folder is allowed; type {typed_as('report')} FOLDER",
+        "one folder is allowed",
+        f"type {typed_as('report')} FOLDER",
         prog=typed_as("report"),
         description="Write report.html and the files it rests on, print the answer.",
     )

@@ -56,8 +56,9 @@ def of_a_sweep(composition: Composition) -> list[Failure]:
 
 
 def unnamed(field: str, folder: str) -> list[Failure]:
-    wrong = "it names nothing; a folder is allowed; leave it out"
-    return [] if folder else [ConfigError(field, "", wrong)]
+    if folder:
+        return []
+    return [ConfigError(field, "", "it names nothing", "a folder is allowed", "leave it out")]
 
 
 def _asked(composition: Composition) -> dict[str, Any]:
@@ -81,8 +82,9 @@ def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Fai
         ConfigError(
             "hydra.mode",
             "MULTIRUN",
-            "no key has several values; a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1; name "
-            "several, or leave out -m for a single run",
+            "no key has several values",
+            "a sweep such as optimizer.lr=1e-4,1e-3 or seed=0,1",
+            "name several, or leave out -m for a single run",
         )
     ]
 
@@ -153,8 +155,10 @@ def _count_of_values(override: Override) -> int:
 def _wrong_value(override: Override, wrong: str) -> ConfigError:
     return ConfigError(
         *key_and_value(override.input_line or ""),
-        f"{wrong}; values with commas are allowed, range(START,STOP[,STEP]) with START before "
-        "STOP, and glob(PATTERN) of a group's options; correct it",
+        wrong,
+        "values with commas are allowed, range(START,STOP[,STEP]) with START before STOP, and "
+        "glob(PATTERN) of a group's options",
+        "correct it",
     )
 
 
@@ -175,7 +179,9 @@ def not_honored(config: DictConfig, stored: Path) -> list[Failure]:
         ConfigError(
             f"study.{key}",
             spelled(value),
-            f"{wrong}; a sweep with hydra/sweeper={SWEEPER}, the default, has; {do}",
+            wrong,
+            f"a sweep with hydra/sweeper={SWEEPER}, the default, has",
+            do,
         )
         for key, value in changed_of_study(config, stored).items()
     ]

@@ -164,8 +164,9 @@ class Plan:
             raise ConfigError(
                 "hydra.sweep.subdir",
                 name,
-                "it names the folder of two runs; each has a folder of its own; put "
-                "${hydra.job.num} into it",
+                "it names the folder of two runs",
+                "each has a folder of its own",
+                "put ${hydra.job.num} into it",
             )
 
     def _cell(
@@ -207,7 +208,9 @@ def in_one_cell(key: str, values: str) -> ConfigError:
     return ConfigError(
         key,
         values,
-        "it has several values; its runs would be one configuration; sweep it in its own commands",
+        "it has several values",
+        "its runs would be one configuration",
+        "sweep it in its own commands",
     )
 
 
@@ -223,7 +226,9 @@ def _swept(jobs: Sequence[Sequence[str]]) -> dict[str, list[str]]:
             raise ConfigError(
                 key,
                 ",".join(texts),
-                "it has several values; it is one for the whole sweep; choose one",
+                "it has several values",
+                "it is one for the whole sweep",
+                "choose one",
             )
         if key in KEYS_NOT_IN_RESULT:
             raise in_one_cell(key, ",".join(texts))
@@ -248,9 +253,9 @@ def _possible(composed: dict[tuple[str, ...], DictConfig]) -> dict[tuple[str, ..
     raise ConfigError(
         PROCESSES,
         config.parallel.processes,
-        "none of these strategies takes so many processes; "
-        f"parallel.max_processes={config.parallel.max_processes} is the most; sweep parallel=ddp "
-        "too",
+        "none of these strategies takes so many processes",
+        f"parallel.max_processes={config.parallel.max_processes} is the most",
+        "sweep parallel=ddp too",
     )
 
 
@@ -273,8 +278,9 @@ def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], S
         raise ConfigError(
             "study.rounds",
             rounds,
-            f"the sweep names {len(seeds)} seeds; there is a round for each, and at most "
-            f"{most}; set study.rounds={len(seeds)} or more, or name fewer",
+            f"the sweep names {len(seeds)} seeds",
+            f"there is a round for each, and at most {most}",
+            f"set study.rounds={len(seeds)} or more, or name fewer",
         )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)

@@ -42,7 +42,9 @@ class StudyFolder(StudyRecord):
             raise ConfigError(
                 "study.resume",
                 folder,
-                f"its {FILE} is not that of a study; {error_text(error)}; start a new study",
+                f"its {FILE} is not that of a study",
+                error_text(error),
+                "start a new study",
             ) from error
         return cls(**vars(record), folder=folder, before=record.wall_seconds)
 

@@ -32,8 +32,9 @@ def require_reachable(target: float | None, result: Result) -> None:
         raise ConfigError(
             "report.target",
             target,
-            f"the {score.name} is a share and cannot be that; a number above 0 and below 1 is "
-            "allowed; correct it, or leave it out",
+            f"the {score.name} is a share and cannot be that",
+            "a number above 0 and below 1 is allowed",
+            "correct it, or leave it out",
         )
 
 

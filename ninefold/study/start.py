@@ -30,7 +30,9 @@ def occupied(folder: Path, do: str) -> list[Failure]:
         ConfigError(
             "hydra.sweep.dir",
             folder,
-            f"a sweep has been run into it; each has a folder of its own; {do}",
+            "a sweep has been run into it",
+            "each has a folder of its own",
+            do,
         )
     ]
 
@@ -72,15 +74,17 @@ def resume(
         raise ConfigError(
             "study.resume",
             folder,
-            "an earlier version of ninefold began it; a study of this version is allowed; resume "
-            "it with that version, or start a new study",
+            "an earlier version of ninefold began it",
+            "a study of this version is allowed",
+            "resume it with that version, or start a new study",
         )
     if wrong := _changes_of_plan(recording, plan, settings) or _changes_of_jobs(recording, plan):
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise ConfigError(
             "study.resume",
             folder,
-            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study; its runs are compared; "
+            f"{', '.join(wrong[:SHOWN])}{more} cannot change in a study",
+            "its runs are compared",
             "repeat the command that began it, or start a new study",
         )
     now = made_with(plan.targets(), launcher)
@@ -88,8 +92,9 @@ def resume(
         raise ConfigError(
             "study.resume",
             folder,
-            f"{', '.join(changed)} changed since; figures of before and after are not "
-            "comparable; put it back, or start a new study",
+            f"{', '.join(changed)} changed since",
+            "figures of before and after are not comparable",
+            "put it back, or start a new study",
         )
     # A command that adds rounds has seen the results, and looks at them once more.
     added = len(plan.seeds) > recording.planned_rounds
@@ -149,8 +154,9 @@ def _changes_of_jobs(recording: StudyFolder, plan: Plan) -> list[str]:
                 raise ConfigError(
                     "study.resume",
                     recording.folder,
-                    f"the config.yaml of {name} cannot be used; {failure.cause}; move {name} "
-                    "away: it is then run again from scratch",
+                    f"the config.yaml of {name} cannot be used",
+                    failure.cause,
+                    f"move {name} away: it is then run again from scratch",
                 ) from failure
             if wrong:
                 return wrong

@@ -54,8 +54,9 @@ class Classification(nn.Module):
                 "task",
                 "classification",
                 f"the targets are {str(target.dtype).removeprefix('torch.')} "
-                f"{list(target.shape[1:])}; a class number for each example is allowed; choose "
-                "another task, or return class numbers",
+                f"{list(target.shape[1:])}",
+                "a class number for each example is allowed",
+                "choose another task, or return class numbers",
             )
         predicted = output.argmax(dim=1).clamp(max=self.classes)
         cells = target * (self.classes + 1) + predicted

@@ -20,8 +20,9 @@ def unlabeled(label: str, found: str) -> DataError:
     return DataError(
         "dataset",
         "test",
-        f"no example of the set has {label}, so that there is nothing to score; {found}; see its "
-        "labels; a validation split (dataset.val) needs some too",
+        f"no example of the set has {label}, so that there is nothing to score; {found}",
+        "see its labels",
+        "a validation split (dataset.val) needs some too",
     )
 
 

@@ -37,8 +37,9 @@ def require_untrained(field: str, target: str, built: object) -> None:
         raise ConfigError(
             field,
             target,
-            f"its parameters would not be trained; it has {shown}; move them into the "
-            "network, or turn their requires_grad off",
+            "its parameters would not be trained",
+            f"it has {shown}",
+            "move them into the network, or turn their requires_grad off",
         )
 
 
@@ -54,16 +55,17 @@ def mean_over_examples(values: object, count: int, valid: Tensor | None = None) 
         raise ConfigError(
             "task.loss",
             type(values).__name__,
-            f"the loss returns no tensor; it must return {count} values; return a tensor with a "
-            "number for each example",
+            "the loss returns no tensor",
+            f"it must return {count} values",
+            "return a tensor with a number for each example",
         )
     if values.ndim == 0 or len(values) != count:
         raise ConfigError(
             "task.loss",
             list(values.shape),
-            f"the loss has no number for each example; it must return {count} values, or {count} "
-            "along its first dimension; take its mean over all dimensions but the first, or set "
-            "reduction=none",
+            "the loss has no number for each example",
+            f"it must return {count} values, or {count} along its first dimension",
+            "take its mean over all dimensions but the first, or set reduction=none",
         )
     if values.ndim == 1:
         return values.mean()
@@ -84,6 +86,7 @@ def unknown(loss: str, known: Collection[str]) -> ConfigError:
     return ConfigError(
         "task.loss",
         loss,
-        f"no such loss; {', '.join(known)}, or a section with a _target_ is allowed; "
+        "no such loss",
+        f"{', '.join(known)}, or a section with a _target_ is allowed",
         "name one of them",
     )

@@ -31,9 +31,9 @@ class OwnLoss(nn.Module):
             raise ConfigError(
                 "task.loss",
                 "null" if loss is None else loss,
-                "task=own_loss minimizes a function that you name; a section with a _target_ in it "
-                "is allowed; set task.loss={_target_: module.function}, with _partial_: true for a "
-                "function",
+                "task=own_loss minimizes a function that you name",
+                "a section with a _target_ in it is allowed",
+                "set task.loss={_target_: module.function}, with _partial_: true for a function",
             )
         self.criterion = unreduced(loss)
 

@@ -110,8 +110,9 @@ class Regression(nn.Module):
             raise DataError(
                 "dataset",
                 "test",
-                "all targets of the set are the same, so that there is no R2; targets that differ "
-                "are allowed with task.metric=r2; set task.metric=rmse",
+                "all targets of the set are the same, so that there is no R2",
+                "targets that differ are allowed with task.metric=r2",
+                "set task.metric=rmse",
             )
         roots = (squared / count).sqrt().tolist()
         return Scores(
@@ -138,7 +139,9 @@ class Regression(nn.Module):
                 "task",
                 "regression",
                 f"the model's output is {list(output.shape)}, the targets are {kind} "
-                f"{list(target.shape)}; numbers of one shape are allowed; choose a model with as "
+                f"{list(target.shape)}",
+                "numbers of one shape are allowed",
+                "choose a model with as "
                 "many outputs (model=mlp with model.net.outputs), or another task or dataset",
             )
         return output, target.to(output.dtype)
@@ -149,5 +152,7 @@ def not_finite(wrong: str) -> DataError:
     return DataError(
         "dataset",
         "targets",
-        f"{wrong}; finite numbers are allowed; leave out such examples, or fill in their targets",
+        wrong,
+        "finite numbers are allowed",
+        "leave out such examples, or fill in their targets",
     )

@@ -109,10 +109,9 @@ class Segmentation(nn.Module):
             raise ConfigError(
                 "task",
                 "segmentation",
-                f"the model's output is {list(output.shape)}, the targets are "
-                f"{list(target.shape)}; [n, classes, height, width] and masks [n, height, width] "
-                "are allowed; choose a model such as unet and a dataset with masks, or another "
-                "task",
+                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
+                "[n, classes, height, width] and masks [n, height, width] are allowed",
+                "choose a model such as unet and a dataset with masks, or another task",
             )
         if output.shape[2:] == sides:
             return output

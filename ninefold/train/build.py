@@ -448,8 +448,8 @@ def built_task(job: DictConfig) -> Task:
         try:
             task = make(options, "task", _partial_=True)(loss=loss)
         except TypeError as error:
-            wrong = f"the task takes none; {error!s}; choose another task, or leave task.loss out"
-            raise ConfigError("task.loss", target, wrong) from error
+            wrong, do = "the task takes none", "choose another task, or leave task.loss out"
+            raise ConfigError("task.loss", target, wrong, str(error), do) from error
     require_untrained("task", options._target_, task)
     scoring(task)
     return task
@@ -490,16 +490,17 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
         raise ConfigError(
             "optimizer",
             option_name("optimizer", job.choices, job),
-            f"it returns an object of type {type(optimizer).__name__}; a torch.optim.Optimizer is "
-            "needed; return one, or time a step of several with ninefold.time_steps",
+            f"it returns an object of type {type(optimizer).__name__}",
+            "a torch.optim.Optimizer is needed",
+            "return one, or time a step of several with ninefold.time_steps",
         )
     if needs_closure(optimizer):
         raise ConfigError(
             "optimizer",
             type(optimizer).__name__,
-            "its step needs a closure, which computes the loss again; one step for each batch is "
-            "taken; choose another, or time your own loop with ninefold.time_steps or ninefold "
-            "bench",
+            "its step needs a closure, which computes the loss again",
+            "one step for each batch is taken",
+            "choose another, or time your own loop with ninefold.time_steps or ninefold bench",
         )
     name_parameters(optimizer, model)
     require_options(own, optimizer)

@@ -81,8 +81,9 @@ def evaluate(spec: RunSpec) -> None:
             raise NumericsError(
                 "test_loss",
                 result.loss,
-                f"not finite; the weights in {found.path} are, computed in {amp.dtype}; choose a "
-                "wider amp.dtype, or see what task.loss does with the examples",
+                "not finite",
+                f"the weights in {found.path} are, computed in {amp.dtype}",
+                "choose a wider amp.dtype, or see what task.loss does with the examples",
             )
         notes = found.notes + parallel.notes(context) + amp.notes(context.device)
         if context.rank != 0:
@@ -169,8 +170,9 @@ class Restored:
             raise CheckpointError(
                 "ckpt",
                 self.path,
-                f"it does not fit model={build.model_name(self.job)}; {self.report!s}; choose the "
-                "right model, or load.partial=true",
+                f"it does not fit model={build.model_name(self.job)}",
+                f"{self.report!s}",
+                "choose the right model, or load.partial=true",
             )
 
     def require_finite(self) -> None:
@@ -186,9 +188,9 @@ class Restored:
                 raise NumericsError(
                     "ckpt",
                     self.path,
-                    f"{name} in it is not finite; {count:,} of its {tensor.numel():,} values are "
-                    "NaN or infinite; choose an earlier checkpoint, or train again with a lower "
-                    "learning rate",
+                    f"{name} in it is not finite",
+                    f"{count:,} of its {tensor.numel():,} values are NaN or infinite",
+                    "choose an earlier checkpoint, or train again with a lower learning rate",
                 )
 
 
@@ -249,9 +251,9 @@ def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:
             raise ConfigError(
                 group,
                 "null",
-                f"{path} does not say which {group} it is for; found "
-                f"{sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}; name "
-                f"one: {group}=...",
+                f"{path} does not say which {group} it is for",
+                f"found {sorted(set(job) & {*untrusted.EVALUATED}) or 'no configuration in it'}",
+                f"name one: {group}=...",
             )
     for key in ("batch_size", "threads", "device", "loader", "launch"):
         merged[key] = wanted[key]
@@ -270,7 +272,8 @@ def without_references(known: DictConfig, group: str) -> Any:
         raise ConfigError(
             str(error.full_key or group),
             "?",
-            f"{one_line(str(error.msg or error))}; neither the command nor the checkpoint has it; "
+            one_line(str(error.msg or error)),
+            "neither the command nor the checkpoint has it",
             "write the value in its place",
         ) from error
 
@@ -301,6 +304,7 @@ def require_room(job: DictConfig, found: Mapping[str, Tensor], path: Path) -> No
         raise CheckpointError(
             "ckpt",
             path,
-            f"it does not fit model={build.model_name(job)}; the model takes {wanted:,} bytes, the "
-            f"file holds {held:,}; choose the right model, or load.partial=true",
+            f"it does not fit model={build.model_name(job)}",
+            f"the model takes {wanted:,} bytes, the file holds {held:,}",
+            "choose the right model, or load.partial=true",
         )

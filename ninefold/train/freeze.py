@@ -23,8 +23,9 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> list[str]:
         raise ConfigError(
             "freeze",
             f"[{','.join(prefixes or ())}]",
-            "no parameter would be trained; the model has "
-            f"{', '.join((name for name, _ in model.named_children()))}; leave some of them out",
+            "no parameter would be trained",
+            f"the model has {', '.join((name for name, _ in model.named_children()))}",
+            "leave some of them out",
         )
     if not frozen:
         return []
@@ -45,8 +46,9 @@ def below(names: Sequence[str], prefixes: Sequence[str] | None, field: str) -> l
             raise ConfigError(
                 field,
                 f"[{prefix}]",
-                f"no parameter begins so; {suggestion(prefix, beginnings(names))}; name the "
-                "beginning of parameters, or leave it out",
+                "no parameter begins so",
+                suggestion(prefix, beginnings(names)),
+                "name the beginning of parameters, or leave it out",
             )
     return [name for name in names if any(under(name, prefix) for prefix in prefixes or ())]
 

@@ -93,8 +93,9 @@ def _pretrained(model: nn.Module, net: Mapping[str, Any]) -> list[str]:
         raise CheckpointError(
             f"model.net.{asked[0]}",
             asked[1],
-            f"these weights do not fit {net.get('name')}; {report!s}; name others, or give "
-            "init=FILE init_partial=true",
+            f"these weights do not fit {net.get('name')}",
+            f"{report!s}",
+            "name others, or give init=FILE init_partial=true",
         )
     names = found.drawn if len(found.drawn) <= 4 else {n.partition(".")[0]: 0 for n in found.drawn}
     drawn = f"; randomly initialized: {', '.join(names)}" if names else ""
@@ -156,16 +157,16 @@ def restore(
             raise ConfigError(
                 "resume",
                 path.parents[1],
-                f"its config.yaml was edited: {', '.join(wrong)}; the run of {path} cannot "
-                "continue as another; put the old values back, or start a new run, with init= for "
-                "its weights",
+                f"its config.yaml was edited: {', '.join(wrong)}",
+                f"the run of {path} cannot continue as another",
+                "put the old values back, or start a new run, with init= for its weights",
             )
     try:
         saved = parallel.broadcast(found, LOADED if parallel.shards else ())
         groups = saved["optimizer"]["param_groups"]
         if names_in(groups) != names_in(state.optimizer.param_groups):
             said = "its optimizer has other groups of parameters, or in another order"
-            raise CheckpointError("resume", path, said, SAME_ORDER)
+            raise CheckpointError("resume", path, said, *SAME_ORDER)
         state.restore(saved, parallel, context)
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         if memory_failure(error, "a run was being resumed"):

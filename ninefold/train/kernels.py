@@ -58,8 +58,9 @@ def require_one_kind(amp: Amp, context: RankContext) -> None:
         raise ConfigError(
             "amp.dtype",
             amp.dtype,
-            "it is entered for one kind of device; parts of the network are on the CPU and on "
-            "GPUs; use amp=fp32, or GPUs alone",
+            "it is entered for one kind of device",
+            "parts of the network are on the CPU and on GPUs",
+            "use amp=fp32, or GPUs alone",
         )
 
 
@@ -160,9 +161,9 @@ def require_one_device(mode: str, context: RankContext) -> None:
         raise ConfigError(
             "compile.mode",
             mode,
-            "one process cannot train a compiled network on several devices; it has "
-            f"{len(context.devices)} here; choose parallel=ddp, show it one GPU "
-            "(CUDA_VISIBLE_DEVICES=0) or leave compile out",
+            "one process cannot train a compiled network on several devices",
+            f"it has {len(context.devices)} here",
+            "choose parallel=ddp, show it one GPU (CUDA_VISIBLE_DEVICES=0) or leave compile out",
         )
 
 

@@ -18,7 +18,7 @@ UNFUSED = (
     "optimizer.fused is false here: PyTorch's fused optimizers take floating point parameters, and "
     "this network has complex ones."
 )
-SAME_ORDER = "the same groups in the same order are needed in every process; return them so"
+SAME_ORDER = "the same groups in the same order are needed in every process", "return them so"
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -54,8 +54,9 @@ def parameter_groups(model: nn.Module, groups: Sequence[Mapping[str, Any]]) -> l
             raise ConfigError(
                 f"optimizer.groups.{number}.match",
                 glob,
-                "it matches no parameter that is trained and that no earlier group has taken; "
-                f"{suggestion(glob, names)}; correct the glob or remove the group",
+                "it matches no parameter that is trained and that no earlier group has taken",
+                suggestion(glob, names),
+                "correct the glob or remove the group",
             )
         options = {key: value for key, value in group.items() if key != "match"}
         found.append({**options, "params": [left.pop(name) for name in matching]})
@@ -78,8 +79,9 @@ def returned_groups(
         raise ConfigError(
             "optimizer.groups",
             target,
-            f"it returned {type(returned).__name__}; a list of groups, dicts with `params` and "
-            "options, is allowed; return one",
+            f"it returned {type(returned).__name__}",
+            "a list of groups, dicts with `params` and options, is allowed",
+            "return one",
         )
     left = {id(value): value for value in model.parameters() if value.requires_grad}
     known = {id(value) for value in model.parameters()}
@@ -93,8 +95,9 @@ def returned_groups(
             raise ConfigError(
                 "optimizer.groups",
                 target,
-                "it returned a parameter that is none of the network's; those of the network that "
-                "it is called with are allowed; take them from its argument",
+                "it returned a parameter that is none of the network's",
+                "those of the network that it is called with are allowed",
+                "take them from its argument",
             )
         trained = [left.pop(id(value)) for value in parameters if id(value) in left]
         if trained:
@@ -116,8 +119,9 @@ def name_parameters(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
             raise ConfigError(
                 "optimizer",
                 type(optimizer).__name__,
-                "it has a parameter that is none of the network's, which no checkpoint would hold; "
-                "those that it is built with are allowed; take them from its first argument",
+                "it has a parameter that is none of the network's, which no checkpoint would hold",
+                "those that it is built with are allowed",
+                "take them from its first argument",
             )
         group["params"] = sorted(group["params"], key=lambda value: known[id(value)][0])
         group["param_names"] = [known[id(value)][1] for value in group["params"]]
@@ -140,7 +144,8 @@ def require_same_groups(
         raise ConfigError(
             "optimizer.groups",
             f"process {context.rank}",
-            f"its groups of parameters are other ones than in process 0; {SAME_ORDER}",
+            "its groups of parameters are other ones than in process 0",
+            *SAME_ORDER,
         )
 
 
@@ -159,16 +164,18 @@ def require_options(
                 raise ConfigError(
                     field,
                     value,
-                    f"{type(optimizer).__name__} has no such option; "
-                    f"{suggestion(option, known)}; correct it",
+                    f"{type(optimizer).__name__} has no such option",
+                    suggestion(option, known),
+                    "correct it",
                 )
             usable = type(value) in (int, float) and 0 <= value < math.inf
             if type(known[option]) in (int, float) and not usable:
                 raise ConfigError(
                     field,
                     value,
-                    "it cannot be used; a number of at least 0 is allowed; correct it or leave it "
-                    "out",
+                    "it cannot be used",
+                    "a number of at least 0 is allowed",
+                    "correct it or leave it out",
                 )
 
 

@@ -264,7 +264,9 @@ def close(logger: Logger, result: Result | None, run: TrainingRun) -> str | None
             "rank",
             run.context.rank,
             f"its logger {type(logger).__name__} was not closed in {run.stop.patience:g} s; what "
-            "the run wrote before is kept; see what it waits for; launch.timeout is the limit",
+            "the run wrote before is kept",
+            "see what it waits for",
+            "launch.timeout is the limit",
         )
 
     timer = run.stop.end_after(run.stop.patience, late)

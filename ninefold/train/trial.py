@@ -106,8 +106,9 @@ class Trial:
                 raise ConfigError(
                     "batch_size",
                     batch_size,
-                    "a device computes 1 example at a time, which this model cannot be trained on; "
-                    f"{found}; choose a larger batch_size, or fewer processes or micro-batches",
+                    "a device computes 1 example at a time, which this model cannot be trained on",
+                    found,
+                    "choose a larger batch_size, or fewer processes or micro-batches",
                 ) from error
             bytes_ = any(name in text_of(error) for name in OF_BYTES)
             raise ConfigError(

@@ -42,7 +42,8 @@ PICK = "set model.output to the key or index of the prediction in it"
     ],
 )
 def test_an_error_names_what_the_caller_wrote(said: tuple[str, object, str], told: str) -> None:
-    failure = explained(ConfigError(*said))
+    field, value, sentence = said
+    failure = explained(ConfigError(field, value, *sentence.split("; ")))
     assert isinstance(failure, ConfigError)
     assert str(failure) == f"error: {told}"
 

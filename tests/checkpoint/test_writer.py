@@ -285,7 +285,7 @@ class Exiting:
 def test_a_logger_that_exits_does_not_hide_that_a_signal_ended_the_run(tmp_path):
     run = replace(a_run(tmp_path), loggers=[Exiting()])
     with pytest.raises(Preempted), training_run.closing(run):
-        raise Preempted("signal", "SIGTERM", "the run was stopped; it is saved; resume it")
+        raise Preempted("signal", "SIGTERM", "the run was stopped", "it is saved", "resume it")
 
 
 @dataclass(frozen=True)

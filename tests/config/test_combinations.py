@@ -18,7 +18,7 @@ ADAMW, SGD = (
 )
 
 
-@pytest.mark.parametrize("row", [*REFUSED, *REFUSED_COMMANDS], ids=lambda row: row.sentence[:40])
+@pytest.mark.parametrize("row", [*REFUSED, *REFUSED_COMMANDS], ids=lambda row: row.wrong[:40])
 def test_each_row_refuses_its_example_in_one_line_of_three_parts(row):
     (failure,) = problems(row.example, REFUSED if row in REFUSED else REFUSED_COMMANDS)
     line = str(failure)
@@ -39,7 +39,11 @@ def test_rows_name_keys_that_there_are():
     of_torch = {"optimizer.fused", "optimizer.foreach", "scheduler.T_max"}
     of_hydra = {"hydra.mode", "hydra/launcher", "started_by"}
     rows = [*REFUSED, *REFUSED_COMMANDS]
-    words = {word for row in rows for word in re.findall(r"{([\w./]+)}", row.sentence)}
+    words = {
+        word
+        for row in rows
+        for word in re.findall(r"{([\w./]+)}", f"{row.wrong} {row.allowed} {row.do}")
+    }
     named = {row.field for row in rows} | words - WORDS.keys()
     assert {name for name in named - of_torch - of_hydra if find(name) is None} == set()
     assert WORDS.keys() <= words

@@ -95,7 +95,7 @@ ROWS = """
 from ninefold.config.combinations import Combination
 
 REFUSED = [
-    Combination("epochs", lambda job: job["mine.depth"] == 4, "{deep}; a; b", {"deep": WORD})
+    Combination("epochs", lambda job: job["mine.depth"] == 4, "{deep}", "a", "b", {"deep": WORD})
 ]
 """
 

@@ -79,7 +79,7 @@ def test_a_batch_is_not_overwritten_while_it_is_in_use():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_error_arrives_as_it_was_raised(workers):
-    failure = DataError("dataset.root", "x", "image 40 is broken; found; mend it")
+    failure = DataError("dataset.root", "x", "image 40 is broken", "found", "mend it")
 
     class Broken(Made):
         def __getitem__(self, rows: Rows) -> Any:

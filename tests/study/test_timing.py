@@ -310,14 +310,14 @@ start, take, alive = turns.TurnTaker.__init__, turns.TurnTaker.turn, []
 
 def started(self, spec, processes, name="", *more):
     if name in LACKS and alive:
-        raise ConfigError("model", "net", "it cannot find an engine; one is needed; get one")
+        raise ConfigError("model", "net", "it cannot find an engine", "one is needed", "get one")
     start(self, spec, processes, name, *more)
     self.free, self.taken = {"gpu": FREE}, {"gpu": 10}
     alive.append(self)
 
 def taken(self, turn):
     if self.name in FAILS and len(alive) > 1:
-        raise ConfigError("model", "net", "it failed; nothing is known; see the log")
+        raise ConfigError("model", "net", "it failed", "nothing is known", "see the log")
     return take(self, turn)
 
 def close(self):

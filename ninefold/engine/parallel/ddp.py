@@ -32,8 +32,9 @@ class DDP(Group):
                 raise ConfigError(
                     "parallel.sync_batchnorm",
                     "true",
-                    f"SyncBatchNorm runs on GPUs only; the device is {context.device.type}; leave "
-                    "it false here",
+                    "SyncBatchNorm runs on GPUs only",
+                    f"the device is {context.device.type}",
+                    "leave it false here",
                 )
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
         # True is the default; passing it is deprecated from torch 2.15 on.
@@ -58,8 +59,9 @@ class DDP(Group):
             raise ConfigError(
                 "parallel.find_unused_parameters",
                 "false",
-                f"a step gives {len(unused)} trained parameters no gradient, which DDP waits for; "
-                f"they are {shown}; set it to true, or freeze them",
+                f"a step gives {len(unused)} trained parameters no gradient, which DDP waits for",
+                f"they are {shown}",
+                "set it to true, or freeze them",
             )
 
     def accumulating(self, wrapped: nn.Module, last: bool) -> AbstractContextManager[None]:

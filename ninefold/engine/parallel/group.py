@@ -165,7 +165,8 @@ def gpu_of(numbers: Sequence[int], local_rank: int) -> int:
         raise ConfigError(
             "parallel.devices",
             list(numbers),
-            f"process {local_rank} of this host has no GPU; {len(numbers)} named; name one for "
-            "each process, or start fewer",
+            f"process {local_rank} of this host has no GPU",
+            f"{len(numbers)} named",
+            "name one for each process, or start fewer",
         )
     return numbers[local_rank]

@@ -59,8 +59,9 @@ def run(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "prepare",
             "true",
-            "a file of weights computes nothing; format=onnx and format=pt2 hold a graph; choose "
-            "one of them, or leave it out",
+            "a file of weights computes nothing",
+            "format=onnx and format=pt2 hold a graph",
+            "choose one of them, or leave it out",
         )
     settled = job.settle()
     from ninefold.config.configuration import noting_secrets
@@ -86,15 +87,17 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             own[key] = value
         elif equals and not word.startswith("-") and first not in PASSED_ON:
             near = suggestion(first, {*OWN, *PASSED_ON})
-            wrong = f"no such key; {near}; correct its name, or leave it out"
-            raise ConfigError(key, value, wrong)
+            do = "correct its name, or leave it out"
+            raise ConfigError(key, value, "no such key", near, do)
         else:
             rest.append(word)
     if "format" not in own:
         raise ConfigError(
             "format",
             "null",
-            f"nothing says what to write; {', '.join(SUFFIXES)} are allowed; type {example()}",
+            "nothing says what to write",
+            f"{', '.join(SUFFIXES)} are allowed",
+            f"type {example()}",
         )
     return own, rest
 
@@ -103,10 +106,10 @@ def require_allowed(key: str, value: str) -> None:
     """Raise ConfigError unless an argument of this command has a value that it may have."""
     allowed = OWN[key]
     if allowed is None and not value.strip():
-        raise ConfigError(key, "", "it names nothing; a file is allowed; leave it out")
+        raise ConfigError(key, "", "it names nothing", "a file is allowed", "leave it out")
     if allowed is not None and value not in allowed:
         raise ConfigError(
-            key, value, f"no such value; {', '.join(allowed)} are allowed; name one of them"
+            key, value, "no such value", f"{', '.join(allowed)} are allowed", "name one of them"
         )
 
 
@@ -120,8 +123,9 @@ def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
             raise CheckpointError(
                 "which",
                 own["which"],
-                f"there is no such checkpoint; looked for {file}; leave it out to export the last "
-                "one",
+                "there is no such checkpoint",
+                f"looked for {file}",
+                "leave it out to export the last one",
             )
         job = replace(job, config=job.config.with_values({"checkpoint_file": str(file)}))
         folder = given
@@ -129,7 +133,9 @@ def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
         raise ConfigError(
             "which",
             own["which"],
-            "ckpt is a file; it chooses from a run folder; leave it out, or name the folder",
+            "ckpt is a file",
+            "it chooses from a run folder",
+            "leave it out, or name the folder",
         )
     else:
         folder = given.parent.parent if given.parent.name == "checkpoints" else given.parent
@@ -140,8 +146,9 @@ def place(own: dict[str, str], job: Checked) -> tuple[Checked, Path]:
         raise ConfigError(
             "out",
             own["out"],
-            f"not the name of a file to write as {own['format']}; a name that ends in {suffix} is "
-            f"allowed; write out=model{suffix}",
+            f"not the name of a file to write as {own['format']}",
+            f"a name that ends in {suffix} is allowed",
+            f"write out=model{suffix}",
         )
     return job, regular(out)
 
@@ -156,8 +163,9 @@ def regular(file: Path) -> Path:
         raise ConfigError(
             "out",
             file,
-            f"{error.strerror or str(error)}; a new file, or one to replace, is allowed; remove "
-            "it, or name another, as in out=FOLDER/NAME",
+            error.strerror or str(error),
+            "a new file, or one to replace, is allowed",
+            "remove it, or name another, as in out=FOLDER/NAME",
         ) from error
     return file
 

@@ -49,14 +49,17 @@ class OutputComparison:
                 "export",
                 name,
                 f"{wrong}, as the network samples: it draws other random numbers than the file "
-                "does; networks without, and format=safetensors, can be verified; no file was "
-                "written; return what it samples around unless self.training",
+                "does; networks without, and format=safetensors, can be verified",
+                "no file was written",
+                "return what it samples around unless self.training",
             )
         raise NumericsError(
             "export",
             name,
             f"{wrong}; {self.allowed:.2g} and the same decisions are allowed, on the first "
-            f"{self.examples} test examples; no file was written; choose another format",
+            f"{self.examples} test examples",
+            "no file was written",
+            "choose another format",
         )
 
 
@@ -77,8 +80,9 @@ def compared(
             raise NumericsError(
                 "export",
                 name,
-                f"the file returns {kinds(found)}; the network returns {kinds(wanted)}; choose "
-                "another format",
+                f"the file returns {kinds(found)}",
+                f"the network returns {kinds(wanted)}",
+                "choose another format",
             )
         apart = differing(found, wanted)
         difference = apart if apart != apart else max(difference, apart)

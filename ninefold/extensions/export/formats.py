@@ -118,8 +118,9 @@ class ONNX:
             raise ConfigError(
                 "format",
                 "onnx",
-                f"the network has {size:,} bytes of weights; one file holds {LARGEST_ONNX:,}; use "
-                "format=pt2",
+                f"the network has {size:,} bytes of weights",
+                f"one file holds {LARGEST_ONNX:,}",
+                "use format=pt2",
             )
         exported = program(source, "onnx")
         with quiet(), refusing("onnx"):
@@ -193,8 +194,9 @@ def refusing(name: str) -> Iterator[None]:
         raise ConfigError(
             "format",
             name,
-            f"the network cannot be exported so; {located(error, said)}; "
-            "HYDRA_FULL_ERROR=1 shows more; format=safetensors takes any network",
+            f"the network cannot be exported so; {located(error, said)}",
+            "HYDRA_FULL_ERROR=1 shows more",
+            "format=safetensors takes any network",
         ) from error
 
 

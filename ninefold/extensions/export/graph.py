@@ -208,6 +208,7 @@ def refusal(why: str) -> ConfigError:
     return ConfigError(
         "prepare",
         "true",
-        f"{why}; repeated channels, resizing of bytes, mean and std can be in the graph; use "
-        "prepare=false, and prepare inputs as export.json says",
+        why,
+        "repeated channels, resizing of bytes, mean and std can be in the graph",
+        "use prepare=false, and prepare inputs as export.json says",
     )

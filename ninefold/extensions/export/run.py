@@ -130,8 +130,9 @@ def writing(file: Path, size: int) -> Iterator[None]:
         raise ResourceError(
             "out",
             file,
-            f"it could not be written ({error.strerror or error}); {size:,} bytes needed, {free} "
-            f"free on {mount}; {'make room' if full else 'see that it can be written to'}, or "
+            f"it could not be written ({error.strerror or error})",
+            f"{size:,} bytes needed, {free} free on {mount}",
+            f"{'make room' if full else 'see that it can be written to'}, or "
             "name another file, as in out=FOLDER/NAME",
         ) from error
 
@@ -168,16 +169,18 @@ def first(examples: Examples, count: int) -> tuple[Tree, Tree]:
         raise ConfigError(
             "dataset",
             "test",
-            "the test split is empty; a file is verified with its first examples; name a dataset "
-            "with test examples",
+            "the test split is empty",
+            "a file is verified with its first examples",
+            "name a dataset with test examples",
         )
     both = each(lambda array: array[rows], (examples.inputs, examples.targets))
     if not all(isinstance(leaf, np.ndarray) for leaf in leaves(both)):
         raise ConfigError(
             "dataset",
             "collate_fn",
-            "a file is verified with arrays, and its batches are none; a dataset without one has "
-            "some; save model.state_dict() in your own loop",
+            "a file is verified with arrays, and its batches are none",
+            "a dataset without one has some",
+            "save model.state_dict() in your own loop",
         )
     inputs, targets = each(lambda array: torch.from_numpy(np.array(array)), both)
     return inputs, targets

@@ -66,8 +66,9 @@ def run(arguments: Sequence[str]) -> None:
         raise ConfigError(
             "launcher",
             launcher,
-            "a search starts processes of its own; one process is to begin it; leave the launcher "
-            "out",
+            "a search starts processes of its own",
+            "one process is to begin it",
+            "leave the launcher out",
         )
     rates = rates_of(own)
     if own["what"] == "lr":
@@ -111,7 +112,9 @@ def taken(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         raise ConfigError(
             "what",
             own.get("what", "null"),
-            f"no such search; {', '.join(WHAT)} are allowed; type {example()}",
+            "no such search",
+            f"{', '.join(WHAT)} are allowed",
+            f"type {example()}",
         )
     return own, words
 
@@ -123,12 +126,14 @@ def rates_of(own: dict[str, str]) -> tuple[float, float, int]:
         raise ConfigError(
             "low",
             f"{low:g}",
-            f"high is {high:g}; a lower learning rate than that is allowed; correct one of them",
+            f"high is {high:g}",
+            "a lower learning rate than that is allowed",
+            "correct one of them",
         )
     text = own.get("steps", RATES["steps"])
     if not re.fullmatch("[1-9][0-9]{1,5}", text):
         raise ConfigError(
-            "steps", text, "not allowed; a whole number from 10 to 999999 is; correct it"
+            "steps", text, "not allowed", "a whole number from 10 to 999999 is", "correct it"
         )
     return low, high, int(text)
 
@@ -143,8 +148,9 @@ def number(key: str, text: str) -> float:
         raise ConfigError(
             key,
             text,
-            "float32, in which networks train, has no such number; "
-            f"{SMALLEST:g} to {LARGEST:g} are allowed; correct it",
+            "float32, in which networks train, has no such number",
+            f"{SMALLEST:g} to {LARGEST:g} are allowed",
+            "correct it",
         )
     return found
 
@@ -155,7 +161,9 @@ def require_no_resume(config: DictConfig) -> None:
         raise ConfigError(
             "resume",
             config.resume,
-            "a search begins with new weights and leaves no run; null is allowed; leave it out",
+            "a search begins with new weights and leaves no run",
+            "null is allowed",
+            "leave it out",
         )
 
 
@@ -174,8 +182,9 @@ def learning_rate(
         raise NumericsError(
             "what",
             "lr",
-            f"what its losses say is not finite; they are in {folder / RESULT['lr']}; try a "
-            "smaller range of learning rates: low and high",
+            "what its losses say is not finite",
+            f"they are in {folder / RESULT['lr']}",
+            "try a smaller range of learning rates: low and high",
         )
     lines = [f"learning rate {found['steepest']:.2g}: there the loss falls fastest"]
     if found["diverges"] is None:

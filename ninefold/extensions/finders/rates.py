@@ -118,8 +118,9 @@ def with_the_common_rate(run: TrainingRun) -> list[dict[str, Any]]:
         raise ConfigError(
             "what",
             "lr",
-            "each group of optimizer.groups has an lr of its own; the rate that is looked for is "
-            "optimizer.lr; leave lr out of one group",
+            "each group of optimizer.groups has an lr of its own",
+            "the rate that is looked for is optimizer.lr",
+            "leave lr out of one group",
         )
     return found
 
@@ -130,8 +131,9 @@ def require_finite_first(found: Sequence[float]) -> None:
         raise NumericsError(
             "what",
             "lr",
-            f"the loss of the first step is {found[0]}; it is not the learning rate that makes it "
-            "so; train, which says where it begins",
+            f"the loss of the first step is {found[0]}",
+            "it is not the learning rate that makes it so",
+            "train, which says where it begins",
         )
 
 

@@ -101,8 +101,9 @@ def run(arguments: Sequence[str]) -> None:
 
 def _run(arguments: Sequence[str]) -> None:
     if launcher := started_by():
-        wrong = "one process counts for all; leave the launcher out"
-        raise ConfigError("launcher", launcher, wrong)
+        wrong = "each of its processes would count the same"
+        do = "leave the launcher out"
+        raise ConfigError("launcher", launcher, wrong, "one process counts for all", do)
     given = dict(key_and_value(word) for word in arguments)
     memory = size_of(given["memory"]) if "memory" in given else None
     rows: list[Row] = []
@@ -125,8 +126,8 @@ def size_of(text: str) -> int:
     """The bytes of a size such as 24GiB. Raises ConfigError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(MiB|GiB)", text)
     if not found or not 0 < float(found[1]) < MAX_SIZE:
-        wrong = "no size; a number of MiB or GiB is allowed; type memory=24GiB"
-        raise ConfigError("memory", text, wrong)
+        allowed = "a number of MiB or GiB is allowed"
+        raise ConfigError("memory", text, "no size", allowed, "type memory=24GiB")
     return int(float(found[1]) * UNITS[found[2]])
 
 
@@ -155,8 +156,8 @@ def free(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if (found := available_memory()) is None:
-        wrong = "what is free is not known here; a size is allowed; give memory=24GiB"
-        raise ConfigError("memory", "null", wrong)
+        wrong, allowed = "what is free is not known here", "a size is allowed"
+        raise ConfigError("memory", "null", wrong, allowed, "give memory=24GiB")
     return found
 
 

@@ -87,13 +87,13 @@ class Step:
             with self.fake:
                 return self._memory(examples)
         except UNKNOWN as error:
-            wrong = f"what its step allocates depends on values; {located(error)}"
+            wrong, found = "what its step allocates depends on values", located(error)
         except Failure:
             raise
         except (Exception, SystemExit) as error:
-            wrong = f"its step cannot be taken without values; {located(error)}"
+            wrong, found = "its step cannot be taken without values", located(error)
         do = "ninefold finders what=batch_size takes real steps"
-        raise ConfigError("model", build.model_name(self.setup.job), f"{wrong}; {do}")
+        raise ConfigError("model", build.model_name(self.setup.job), wrong, found, do)
 
     def _memory(self, examples: int) -> StepMemory:
         """Count on fake tensors."""
@@ -151,12 +151,13 @@ def step_of(settled: Settled) -> Iterator[Step]:
             raise ConfigError(
                 "parallel",
                 job.choices.parallel,
-                "what it copies or sends in a step is not counted; none, ddp and fsdp are allowed; "
+                "what it copies or sends in a step is not counted",
+                "none, ddp and fsdp are allowed",
                 "choose one of these",
             )
         if job.compile.mode is not None:
-            wrong = "what a compiler fuses is not counted; null is allowed; leave it out"
-            raise ConfigError("compile.mode", job.compile.mode, wrong)
+            wrong, allowed = "what a compiler fuses is not counted", "null is allowed"
+            raise ConfigError("compile.mode", job.compile.mode, wrong, allowed, "leave it out")
         at = build.Setup(job, strategy, amp.on(context.device), context)
         data = build.data_of(at, None)
         Batches(HostSource(data.train), job.batch_size, job.seed, data.augment, context)  # it fits
@@ -211,7 +212,8 @@ def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
         raise ConfigError(
             "dataset",
             "collate_fn",
-            "what its batches hold is not known without values; a dataset without one is counted; "
+            "what its batches hold is not known without values",
+            "a dataset without one is counted",
             "try batch sizes: ninefold finders what=batch_size",
         )
     layout = suggest_memory_format(leaf)

@@ -110,7 +110,9 @@ class HF(Dataset):
             raise DataError(
                 f"dataset.{split}",
                 name,
-                f"no such split; found {listed(splits)} in {self._place[1]}; set dataset.{split}",
+                "no such split",
+                f"found {listed(splits)} in {self._place[1]}",
+                f"set dataset.{split}",
             )
         table = splits[name]
         for key, column in (("image", self.image), ("label", self.label)):
@@ -118,8 +120,9 @@ class HF(Dataset):
                 raise DataError(
                     f"dataset.{key}",
                     column,
-                    f"the split {name} has no such column; found {listed(table.features)}; set "
-                    f"dataset.{key}",
+                    f"the split {name} has no such column",
+                    f"found {listed(table.features)}",
+                    f"set dataset.{key}",
                 )
         return self._undecoded(table)
 
@@ -135,8 +138,9 @@ class HF(Dataset):
         raise DataError(
             "dataset.image",
             self.image,
-            f"the column holds {' '.join(str(feature).split())[:80]}; image files, which the "
-            "library calls Image, are allowed; name another column",
+            f"the column holds {' '.join(str(feature).split())[:80]}",
+            "image files, which the library calls Image, are allowed",
+            "name another column",
         )
 
     def _labels(self, table: Any, split: Split) -> npt.NDArray[np.int64]:
@@ -146,8 +150,9 @@ class HF(Dataset):
             raise DataError(
                 "dataset.label",
                 self.label,
-                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}; "
-                "class numbers are allowed, none of them missing; name another column",
+                f"the column holds {' '.join(str(table.features[self.label]).split())[:80]}",
+                "class numbers are allowed, none of them missing",
+                "name another column",
             )
         return labels.astype(np.int64)
 
@@ -197,8 +202,9 @@ class HF(Dataset):
             raise ConfigError(
                 "dataset.name",
                 self.name,
-                "it is no name of the hub; NAME or OWNER/NAME is allowed; give a folder as "
-                "dataset.root",
+                "it is no name of the hub",
+                "NAME or OWNER/NAME is allowed",
+                "give a folder as dataset.root",
             )
         found: Mapping[str, Any] = datasets.load_dataset(
             self.name, self.config, revision=self.revision

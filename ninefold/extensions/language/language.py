@@ -70,8 +70,8 @@ class Language(nn.Module):
             raise ConfigError(
                 "task",
                 "language",
-                f"the model's output is {list(output.shape)}, the targets are "
-                f"{list(target.shape)}; logits [n, t, vocabulary] and tokens [n, t] are allowed; "
+                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
+                "logits [n, t, vocabulary] and tokens [n, t] are allowed",
                 "choose model=gpt and dataset=text, or another task",
             )
         ignored = UNUSED if self.padding is None else self.padding

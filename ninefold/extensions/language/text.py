@@ -42,8 +42,9 @@ class Text(Dataset):
             raise DataError(
                 "dataset.context",
                 self.context,
-                f"the {split} split of {self._path} has {len(part):,} characters; fewer than that "
-                "are allowed; lower dataset.context, or name a longer text (dataset.root)",
+                f"the {split} split of {self._path} has {len(part):,} characters",
+                "fewer than that are allowed",
+                "lower dataset.context, or name a longer text (dataset.root)",
             )
         windows = np.lib.stride_tricks.sliding_window_view(part, self.context + 1)
         windows = windows[:: self.context if split == "test" else self.stride]
@@ -65,8 +66,9 @@ class Text(Dataset):
             raise DataError(
                 "dataset.root",
                 self._path,
-                f"it cannot be read ({getattr(error, 'strerror', None) or error}); a text file in "
-                "UTF-8 is allowed; correct it, or leave it out for the built-in text",
+                f"it cannot be read ({getattr(error, 'strerror', None) or error})",
+                "a text file in UTF-8 is allowed",
+                "correct it, or leave it out for the built-in text",
             ) from error
         points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         found, tokens = np.unique(points, return_inverse=True)

@@ -69,7 +69,9 @@ class MultiLabel(nn.Module):
                 "dataset",
                 "targets",
                 f"{len(bad):,} values of the targets are no labels, the first "
-                f"{targets[tuple(first)]} of example {first[0]}; 0 and 1 are allowed; correct them",
+                f"{targets[tuple(first)]} of example {first[0]}",
+                "0 and 1 are allowed",
+                "correct them",
             )
 
     def measure(self, output: Tensor, target: Tensor) -> Tensor:
@@ -127,8 +129,10 @@ class MultiLabel(nn.Module):
             raise ConfigError(
                 "task",
                 "multilabel",
-                f"{shapes}; logits and labels of one shape, [n, {self.classes}] or "
-                f"[n, {self.classes}, height, width], are allowed; set dataset.classes to the "
+                shapes,
+                f"logits and labels of one shape, [n, {self.classes}] or "
+                f"[n, {self.classes}, height, width], are allowed",
+                "set dataset.classes to the "
                 "number of labels, or choose another model, dataset or task",
             )
         return output, target

@@ -41,8 +41,9 @@ class Shapes(Dataset):
             raise DataError(
                 "dataset.shape",
                 list(self.shape),
-                "the images of shapes are gray; [1, height, width] with at least 8 pixels a side "
-                "is allowed; correct it",
+                "the images of shapes are gray",
+                "[1, height, width] with at least 8 pixels a side is allowed",
+                "correct it",
             )
         count = self.train_count if split == "train" else self.test_count
         images, masks = drawn(count, self.shape[1:], seed=0 if split == "train" else 1)

@@ -210,13 +210,14 @@ def require_verified(folder: Path, field: str) -> None:
         raise CheckpointError(
             field,
             folder,
-            f"it cannot be verified; no {manifest.FILE} next to it lists this folder; use it where "
-            "its run wrote it",
+            "it cannot be verified",
+            f"no {manifest.FILE} next to it lists this folder",
+            "use it where its run wrote it",
         )
     if digest(folder) not in manifest.sums(listed, folder.name):
         wrong = difference(listed[folder.name][0].get("files", {}), folder)
         raise CheckpointError(
-            field, folder, f"it is damaged; {wrong}; use another checkpoint of the folder"
+            field, folder, "it is damaged", wrong, "use another checkpoint of the folder"
         )
 
 

@@ -61,8 +61,9 @@ class FSDP(Spread):
             raise ConfigError(
                 "parallel",
                 "fsdp",
-                f"the model cannot be spread over processes; {one_line(str(error))}; use "
-                "parallel=ddp",
+                "the model cannot be spread over processes",
+                one_line(str(error)),
+                "use parallel=ddp",
             ) from error
         return Sharded(model, self.units)
 
@@ -84,8 +85,9 @@ class FSDP(Spread):
                 "parallel.param_dtype",
                 self.param_dtype,
                 f"torch {torch.__version__} gathers all parameters of a unit in one dtype, and "
-                "normalization needs its own in float32; float32 is allowed here; set that, or "
-                "install torch 2.15",
+                "normalization needs its own in float32",
+                "float32 is allowed here",
+                "set that, or install torch 2.15",
             )
         return MixedPrecisionPolicy(
             param_dtype=computed[0],
@@ -156,8 +158,9 @@ class Sharded(nn.Module):
             raise ConfigError(
                 "parallel.units",
                 self._units,
-                "the model uses the parameters of a unit without calling it; a list of submodules "
-                "that are called is allowed, and [] for a single unit; set parallel.units",
+                "the model uses the parameters of a unit without calling it",
+                "a list of submodules that are called is allowed, and [] for a single unit",
+                "set parallel.units",
             ) from error
 
     def train(self, mode: bool = True) -> Sharded:

@@ -52,22 +52,26 @@ REFUSED = (
     Combination(
         "optimizer.fused",
         fused_without_rule,
-        "fused {optimizer} has no rule for sharded parameters; Adam and AdamW have one; set "
-        "optimizer.fused=false",
+        "fused {optimizer} has no rule for sharded parameters",
+        "Adam and AdamW have one",
+        "set optimizer.fused=false",
         {"optimizer": lambda job: job["optimizer._target_"].rpartition(".")[2]},
         example={"optimizer._target_": "torch.optim.SGD", "optimizer.fused": True},
     ),
     Combination(
         "compile.mode",
         lambda job: job["compile.mode"] in GRAPH_MODES,
-        "a CUDA graph needs parameters at fixed places, and fsdp gathers them anew; "
-        f"{OTHER_MODES}; choose one",
+        "a CUDA graph needs parameters at fixed places, and fsdp gathers them again",
+        OTHER_MODES,
+        "choose one",
         example={"compile.mode": "reduce-overhead"},
     ),
     Combination(
         "parallel.replicas",
         incomplete_copies,
-        "does not divide {parallel.processes} process(es); {divisors}; choose one",
+        "does not divide {parallel.processes} process(es)",
+        "{divisors}",
+        "choose one",
         {"divisors": divisors},
         example={"parallel.processes": 4, "parallel.replicas": 3},
     ),

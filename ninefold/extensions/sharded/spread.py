@@ -112,8 +112,9 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
     raise ConfigError(
         field,
         f"[{','.join(names)}]",
-        f"the model has no part {missing}; {suggestion(missing, list(known[-1])[1:])}; name "
-        "submodules of it",
+        f"the model has no part {missing}",
+        suggestion(missing, list(known[-1])[1:]),
+        "name submodules of it",
     )
 
 

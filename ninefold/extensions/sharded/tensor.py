@@ -79,9 +79,9 @@ class SplitObjective(nn.Module):
                 "parallel",
                 self._plan,
                 f"the network does not go with it ({one_line(str(error))[:200]}); a rowwise layer "
-                "takes what a colwise layer has given; between them are only operations on single "
-                "numbers, not in place; name each colwise layer with the rowwise one that follows "
-                "it",
+                "takes what a colwise layer has given",
+                "between them are only operations on single numbers, not in place",
+                "name each colwise layer with the rowwise one that follows it",
             ) from error
 
 
@@ -91,8 +91,9 @@ def require_divisible(module: nn.Module, name: str, field: str, size: int) -> No
         raise ConfigError(
             f"parallel.{field}",
             name,
-            f"a {type(module).__name__} cannot be split so; linear layers are allowed; leave it "
-            "out",
+            f"a {type(module).__name__} cannot be split so",
+            "linear layers are allowed",
+            "leave it out",
         )
     what = "outputs" if field == "colwise" else "inputs"
     count = module.out_features if field == "colwise" else module.in_features
@@ -100,7 +101,8 @@ def require_divisible(module: nn.Module, name: str, field: str, size: int) -> No
         raise ConfigError(
             f"parallel.{field}",
             name,
-            f"its {count} {what} do not divide by {size} processes; equal parts are allowed; "
+            f"its {count} {what} do not divide by {size} processes",
+            "equal parts are allowed",
             "choose another number of processes, or leave it out",
         )
 

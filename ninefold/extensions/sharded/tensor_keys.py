@@ -20,8 +20,9 @@ def _with_whole_and_parts(key: str, value: object, do: str) -> Combination:
         lambda job: (
             (job["parallel.colwise"] or job["parallel.rowwise"]) and job[key] not in (None, False)
         ),
-        "it does not go with parallel=tensor, where some parameters are whole and some are parts; "
-        f"parallel=fsdp and ddp take it; {do}",
+        "it does not go with parallel=tensor, where some parameters are whole and some are parts",
+        "parallel=fsdp and ddp take it",
+        f"{do}",
         example={"parallel.colwise": ["a"], key: value},
     )
 
@@ -30,8 +31,9 @@ REFUSED = (
     Combination(
         "parallel.colwise",
         lambda job: not job["parallel.colwise"] and not job["parallel.rowwise"],
-        "no layer is named to be split; linear layers that follow each other are allowed; set "
-        "parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
+        "no layer is named to be split",
+        "linear layers that follow each other are allowed",
+        "set parallel.colwise=[NAME] and parallel.rowwise=[NAME]",
         example={"parallel.colwise": None},
     ),
     _with_whole_and_parts("optimizer.fused", True, "set optimizer.fused=false"),

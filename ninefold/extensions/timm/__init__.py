@@ -62,7 +62,9 @@ def settings(name: str) -> Any:
         raise ConfigError(
             "model.net.name",
             name,
-            f"timm has no such model; {suggestion(str(name), timm.list_models())}; name another",
+            "timm has no such model",
+            suggestion(str(name), timm.list_models()),
+            "name another",
         )
     try:
         cfg = timm.models.get_pretrained_cfg(name)
@@ -72,8 +74,9 @@ def settings(name: str) -> Any:
         raise ConfigError(
             "model.net.name",
             name,
-            f"{model} has no such weights; timm has {tags or 'none of it'}; name one of them, or "
-            f"{model}",
+            f"{model} has no such weights",
+            f"timm has {tags or 'none of it'}",
+            f"name one of them, or {model}",
         ) from error
     return timm.models.PretrainedCfg() if cfg is None else cfg
 
@@ -110,7 +113,8 @@ def pretrained(
         raise CheckpointError(
             FIELD,
             "true",
-            f"the weights in {path} do not fit timm's {name}; {one_line(str(error))[:300]}; "
+            f"the weights in {path} do not fit timm's {name}",
+            one_line(str(error))[:300],
             "install another version of timm, or give init=FILE init_partial=true",
         ) from error
     layers = cfg.classifier or ()
@@ -151,8 +155,9 @@ def file(cfg: Any, name: str, local: bool) -> Path:
         raise ConfigError(
             FIELD,
             "true",
-            f"timm has no weights for {name}; false is allowed; name another model, or give "
-            "init=FILE",
+            f"timm has no weights for {name}",
+            "false is allowed",
+            "name another model, or give init=FILE",
         )
     if not local:
         hub.fetch(cfg.url, FIELD, "true")
@@ -184,8 +189,9 @@ def hub_file(cfg: Any, local: bool) -> Path:
         raise DataError(
             FIELD,
             "true",
-            f"this host does not have the file; the launcher of a new run fetches {names[0]} of "
-            f"{repository}; let the hosts share HF_HOME",
+            "this host does not have the file",
+            f"the launcher of a new run fetches {names[0]} of {repository}",
+            "let the hosts share HF_HOME",
         )
     failed: Exception = FileNotFoundError(f"{repository} has none of {', '.join(names)}")
     for filename in names:

@@ -39,8 +39,9 @@ def fetch(
         raise ConfigError(
             "model.net.weights",
             weights,
-            "weights of a whole segmentation model are of its own classes; "
-            "model.net.weights_backbone=DEFAULT is allowed; use it, or init=FILE init_partial=true",
+            "weights of a whole segmentation model are of its own classes",
+            "model.net.weights_backbone=DEFAULT is allowed",
+            "use it, or init=FILE init_partial=true",
         )
     hub.fetch(entry(backbone(name), str(weights_backbone), FIELD).url, FIELD, weights_backbone)
 

@@ -47,8 +47,9 @@ class Landmarks(nn.Module):
             raise ConfigError(
                 "task",
                 "landmarks",
-                "the dataset has no spacing; dataset=volumes, and datasets with "
-                "dataset.spacing=[z, y, x] in mm, are allowed; choose one of them, or another task",
+                "the dataset has no spacing",
+                "dataset=volumes, and datasets with dataset.spacing=[z, y, x] in mm, are allowed",
+                "choose one of them, or another task",
             )
         self.score = f"within {within:g} mm"
         self.within = within
@@ -119,10 +120,11 @@ class Landmarks(nn.Module):
             raise ConfigError(
                 "task",
                 "landmarks",
-                f"the model's output is {list(output.shape)}, the targets are "
-                f"{list(target.shape)}; heatmaps [n, landmarks, depth, height, width] of the size "
+                f"the model's output is {list(output.shape)}, the targets are {list(target.shape)}",
+                "heatmaps [n, landmarks, depth, height, width] of the size "
                 f"of the volumes {list(self._sides or [])} and points [n, landmarks, 3] are "
-                "allowed; choose model=unet3d and dataset=volumes, or another task",
+                "allowed",
+                "choose model=unet3d and dataset=volumes, or another task",
             )
 
 

@@ -223,6 +223,7 @@ def bad_volume(root: str, path: str, wrong: str) -> DataError:
     return DataError(
         "dataset.root",
         root,
-        f"{path} is no usable volume ({wrong}); whole NIfTI files of one volume, with spacing and "
-        "orientation, are; replace or remove it",
+        f"{path} is no usable volume ({wrong})",
+        "whole NIfTI files of one volume, with spacing and orientation, are",
+        "replace or remove it",
     )

@@ -69,8 +69,9 @@ class Points:
             raise DataError(
                 "dataset.classes",
                 self.classes,
-                f"{self.path} has {len(found)} landmarks; found {listed(found)}; set "
-                f"dataset.classes={len(found)}",
+                f"{self.path} has {len(found)} landmarks",
+                f"found {listed(found)}",
+                f"set dataset.classes={len(found)}",
             )
         return list(self.landmarks) if self.landmarks is not None else sorted(found)
 

@@ -219,9 +219,9 @@ class Volumes(Dataset):
                 raise DataError(
                     "dataset.shape",
                     list(self.shape),
-                    f"{case} in {folder} has the channels {listed(map(str, channels))}; "
-                    f"{self.shape[0]}, numbered from 0000, are wanted; correct the first number "
-                    "of dataset.shape, or the files",
+                    f"{case} in {folder} has the channels {listed(map(str, channels))}",
+                    f"{self.shape[0]}, numbered from 0000, are wanted",
+                    "correct the first number of dataset.shape, or the files",
                 )
         return {case: tuple(found[case][c] for c in range(self.shape[0])) for case in sorted(found)}
 
@@ -234,8 +234,9 @@ class Volumes(Dataset):
             raise ConfigError(
                 "dataset.targets",
                 "null",
-                f"{root} holds both {file.name} and {MASKS}; {' or '.join(KINDS)} is allowed; set "
-                "dataset.targets to what the task is trained on",
+                f"{root} holds both {file.name} and {MASKS}",
+                f"{' or '.join(KINDS)} is allowed",
+                "set dataset.targets to what the task is trained on",
             )
         kind = self.targets or ("masks" if masks else "landmarks")
         self._require_options_of(kind)
@@ -263,8 +264,9 @@ class Volumes(Dataset):
                 raise ConfigError(
                     f"dataset.{key}",
                     getattr(self, key),
-                    f"the targets are {kind}; it goes with {only}; leave it out, or set "
-                    f"dataset.targets={only}",
+                    f"the targets are {kind}",
+                    f"it goes with {only}",
+                    f"leave it out, or set dataset.targets={only}",
                 )
         if kind == "masks":
             self._numbers.require_usable()
@@ -275,7 +277,9 @@ class Volumes(Dataset):
             raise ConfigError(
                 "dataset.targets",
                 self.targets,
-                f"not allowed; {', '.join(KINDS)} or null is allowed; correct dataset.targets",
+                "not allowed",
+                f"{', '.join(KINDS)} or null is allowed",
+                "correct dataset.targets",
             )
         for key, allowed in CHOICES.items():
             value = getattr(self, key)
@@ -291,15 +295,17 @@ class Volumes(Dataset):
             raise DataError(
                 "dataset.shape",
                 list(self.shape),
-                "volumes cannot be made so; [channels, depth, height, width] is allowed; correct "
-                "dataset.shape",
+                "volumes cannot be made so",
+                "[channels, depth, height, width] is allowed",
+                "correct dataset.shape",
             )
         if len(self.spacing) != 3 or not all(0 < mm < math.inf for mm in self.spacing):
             raise ConfigError(
                 "dataset.spacing",
                 list(self.spacing),
-                "volumes cannot be resampled so; three numbers above 0, mm along z, y, x, are "
-                "allowed; correct dataset.spacing",
+                "volumes cannot be resampled so",
+                "three numbers above 0, mm along z, y, x, are allowed",
+                "correct dataset.spacing",
             )
         if self.window is not None and (
             len(self.window) != 2 or not self.window[0] < self.window[1]
@@ -307,7 +313,8 @@ class Volumes(Dataset):
             raise ConfigError(
                 "dataset.window",
                 list(self.window),
-                "it is no window of values; [low, high] with low below high, or null, is allowed; "
+                "it is no window of values",
+                "[low, high] with low below high, or null, is allowed",
                 "correct dataset.window",
             )
         for key, of in (("landmarks", "landmark"), ("class_names", "class")):
@@ -316,6 +323,7 @@ class Volumes(Dataset):
                 raise ConfigError(
                     f"dataset.{key}",
                     list(names),
-                    f"it lists {len(set(names))} names, dataset.classes={self.classes}; one for "
-                    f"each {of} is allowed; correct dataset.{key} or dataset.classes",
+                    f"it lists {len(set(names))} names, dataset.classes={self.classes}",
+                    f"one for each {of} is allowed",
+                    f"correct dataset.{key} or dataset.classes",
                 )

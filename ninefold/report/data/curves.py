@@ -89,6 +89,7 @@ def read_curves(path: Path) -> list[Point]:
         raise ConfigError(
             "curves.csv",
             path,
-            f"it cannot be read ({problem}); the file that the report wrote; restore the file "
-            "from version control",
+            f"it cannot be read ({problem})",
+            "the file that the report wrote",
+            "restore the file from version control",
         ) from None

@@ -74,8 +74,9 @@ def read_environment(path: Path) -> dict[str, Any]:
         raise ConfigError(
             "environment.json",
             path,
-            f"is missing or no JSON object ({getattr(problem, 'strerror', None) or problem}); the "
-            "file that the report wrote next to runs.csv; restore it from version control",
+            f"is missing or no JSON object ({getattr(problem, 'strerror', None) or problem})",
+            "the file that the report wrote next to runs.csv",
+            "restore it from version control",
         ) from problem
     return environment
 

@@ -65,16 +65,18 @@ def find_recording(folder: Path, own: bool = False) -> tuple[Recording, Path]:
         raise ConfigError(
             "folder",
             folder,
-            "there is no such folder; the folder of a sweep, a run or a recording; give the "
-            "folder that the sweep wrote, below outputs/",
+            "there is no such folder",
+            "the folder of a sweep, a run or a recording",
+            "give the folder that the sweep wrote, below outputs/",
         )
     gathered = gather_recording(folder, own)
     if gathered is None and not (folder / "runs.csv").is_file():
         raise ConfigError(
             "folder",
             folder,
-            "holds no run; folders with a result.json at any depth, or runs.csv; run a sweep "
-            "first, or give the folder that the sweep wrote, below outputs/",
+            "holds no run",
+            "folders with a result.json at any depth, or runs.csv",
+            "run a sweep first, or give the folder that the sweep wrote, below outputs/",
         )
     return (gathered, folder / "report") if gathered else (read_recording(folder), folder)
 
@@ -88,8 +90,9 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
         raise ConfigError(
             "folder",
             folder,
-            "it holds studies and is none itself; the folder of one study; give one of its "
-            f"{len(studies)}, such as {studies[-1]}",
+            "it holds studies and is none itself",
+            "the folder of one study",
+            f"give one of its {len(studies)}, such as {studies[-1]}",
         )
     results = _with_hosts(read_results(folder))
     if not results:

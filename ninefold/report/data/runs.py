@@ -281,16 +281,16 @@ def read_csv(path: Path) -> list[Run]:
         rows = list(read_rows(path, MAX_RUNS))
     except ValueError as problem:
         wrong = f"it cannot be read ({problem})"
-        raise ConfigError("runs.csv", path, f"{wrong}; a table in UTF-8; {RESTORE}") from None
+        raise ConfigError("runs.csv", path, wrong, "a table in UTF-8", RESTORE) from None
     runs = []
     for number, row in enumerate(rows, start=1):
         try:
             runs.append(run_of(row))
         except ValueError as problem:
             wrong, allowed = f"run {number}: {problem}", "every value as the report wrote it"
-            raise ConfigError("runs.csv", path, f"{wrong}; {allowed}; {RESTORE}") from None
+            raise ConfigError("runs.csv", path, wrong, allowed, RESTORE) from None
     if not runs:
-        raise ConfigError("runs.csv", path, f"holds no run; one row per run; {RESTORE}")
+        raise ConfigError("runs.csv", path, "holds no run", "one row per run", RESTORE)
     return runs
 
 

@@ -14,7 +14,7 @@ from ninefold.extensions.finders.max_batch import (
     search,
 )
 
-EXHAUSTED = ResourceError("memory", "exhausted", "out of memory; a traceback; lower batch_size")
+EXHAUSTED = ResourceError("memory", "exhausted", "out of memory", "a traceback", "lower batch_size")
 GB = 2**30
 
 
@@ -61,7 +61,7 @@ def test_what_is_expected_to_need_memory_that_is_not_free_is_not_tried():
 def test_another_failure_ends_the_search_and_is_reported():
     def attempt(size: int) -> None:
         if size > 256:
-            raise ConfigError("model", "odd", "it takes no such batch; 256 is fine; stay there")
+            raise ConfigError("model", "odd", "it takes no such batch", "256 is fine", "stay there")
         if size > 128:
             raise EXHAUSTED
 
@@ -74,8 +74,8 @@ def test_another_failure_ends_the_search_and_is_reported():
 
 
 def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_disk_is_full():
-    killed = ResourceError("rank", 0, "its process was killed (SIGKILL); most often; lower")
-    full = ResourceError("file", "metrics.jsonl", "No space left on device; a run; free some")
+    killed = ResourceError("rank", 0, "its process was killed (SIGKILL)", "most often", "lower")
+    full = ResourceError("file", "metrics.jsonl", "No space left on device", "a run", "free some")
     assert [of_memory(f) for f in (EXHAUSTED, killed, full)] == [True, True, False]
 
 
@@ -111,7 +111,7 @@ def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell):
 def test_a_batch_that_no_kernel_takes_does_not_fit_and_another_error_ends_the_search(said, why):
     def attempt(size: int) -> int | None:
         if size > 100:
-            raise Failure("rank", 0, f"{said}; traceback in run.log; please report it")
+            raise Failure("rank", 0, f"{said}", "traceback in run.log", "please report it")
         return None
 
     found = search(attempt, 64, 1000, 1, lambda: None)

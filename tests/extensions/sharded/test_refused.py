@@ -26,7 +26,7 @@ ALLOWED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.sentence[:40])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.wrong[:40])
 def test_each_row_refuses_its_example_in_one_line_of_three_parts(row):
     (failure,) = problems(row.example, [row])
     assert re.fullmatch(rf"error: {re.escape(row.field)}=.+: [^;]+(; [^;]+){{2,}}", str(failure))
