@@ -96,7 +96,7 @@ def _not_in_turns(when: Callable[[Job], object], wrong: str, example: Job) -> Co
     return Combination(
         "study.ask",
         lambda job: "time" in (job["study.ask"] or []) and when(job),
-        f"{wrong}",
+        wrong,
         "configurations alternate, in processes that are alive at the same time",
         "leave it out, or set study.ask=[accuracy]",
         example={"study.ask": ["time"], **example},
@@ -237,7 +237,7 @@ REFUSED = (
         lambda job: job["compile.mode"] in GRAPH_MODES and job["accumulate"] not in (None, 1),
         "accumulate={accumulate} adds gradients over micro-batches; a CUDA graph overwrites those "
         "of the previous micro-batch",
-        f"{OTHER_MODES}",
+        OTHER_MODES,
         "choose one, or accumulate=1",
         example={"compile.mode": "max-autotune", "accumulate": 4},
     ),

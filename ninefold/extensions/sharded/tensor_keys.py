@@ -22,7 +22,7 @@ def _with_whole_and_parts(key: str, value: object, do: str) -> Combination:
         ),
         "it does not go with parallel=tensor, where some parameters are whole and some are parts",
         "parallel=fsdp and ddp take it",
-        f"{do}",
+        do,
         example={"parallel.colwise": ["a"], key: value},
     )
 
