@@ -227,6 +227,13 @@ def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
     assert lead(recommend(evidence(timed))) == said
 
 
+def test_where_all_others_repeat_the_work_of_one_the_answer_says_so():
+    found = evidence(runs_of({NONE: 5.0}))
+    sweep = replace(found.sweep, untimed={"none-autocast": "none-fp32"})
+    said = "Use one process in fp32: all others only repeat its work."
+    assert lead(recommend(replace(found, sweep=sweep))) == said
+
+
 def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     answer = answer_of(whole(runs_of({NONE: 5.0, NONE_AUTOCAST: 4.0, DP: 5.0, DDP: 3.0})))
     assert answer.lead == "All 2 other configurations keep accuracy."

@@ -35,6 +35,7 @@ class Kind(Enum):
     NOTHING_SAFE = auto()
     # Decided: the one to use
     NOTHING_ELSE = auto()  # was measured
+    SAME_WORK = auto()  # is what all others do
     OTHERS_SLOWER = auto()  # and none of them is acceptable
     OTHERS_EXCLUDED = auto()
     FASTER = auto()  # than the baseline
@@ -134,7 +135,8 @@ class Recommendation:
         if self.chance is None:
             others = [other for other in self.rivals if other != cell]
             if not others:
-                return Lead(Kind.NOTHING_ELSE, [cell])
+                repeated = evidence.sweep.untimed and not evidence.failed
+                return Lead(Kind.SAME_WORK if repeated else Kind.NOTHING_ELSE, [cell])
             slower = all(evidence.verdict(cell, other) == "slower" for other in others)
             return Lead(Kind.OTHERS_SLOWER if slower else Kind.OTHERS_EXCLUDED, [cell])
         speed = evidence.speedup(cell)

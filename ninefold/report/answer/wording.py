@@ -49,6 +49,7 @@ _LEADS = {
     Kind.UNSCALED: "No answer: float16 without a GradScaler is judged beside fp32; add fp32.",
     Kind.NOTHING_SAFE: "No answer: no configuration is shown to keep {score}.",
     Kind.NOTHING_ELSE: "Only {cells} was measured: there is nothing to compare it with.",
+    Kind.SAME_WORK: "Use {use}: all others only repeat its work.",
     Kind.OTHERS_SLOWER: "Use {use}: all others are slower.",
     Kind.OTHERS_EXCLUDED: "Use {use}: no other configuration is acceptable.",
     Kind.FASTER: "Use {use}: {speedup} times as fast as {base}.",
