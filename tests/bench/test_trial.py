@@ -198,9 +198,8 @@ def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_ask
         f"No change looked faster after {rounds} rounds."
     ]
     assert "bf16 (1.000 times as fast)" in trial.found.helps.notes[0]
-    assert summary.ending(trial.found, times) == (
-        f"Nothing left to try after {rounds} rounds in 0.0 min: nothing is shown to help."
-    )
+    said = rf"Nothing left to try after {rounds} rounds in .* min: nothing is shown to help\."
+    assert re.fullmatch(said, summary.ending(trial.found, times))
 
 
 @pytest.mark.slow
