@@ -181,11 +181,7 @@ class Refused(Exception):
 def resource_failure(error: OSError, found: str, do: str) -> ResourceError:
     """The failure for what the system refused: full disk, missing permission, closed pipe."""
     return ResourceError(
-        "file",
-        error.filename or "?",
-        error.strerror or type(error).__name__,
-        found,
-        do,
+        "file", error.filename or "?", error.strerror or type(error).__name__, found, do
     )
 
 

@@ -258,11 +258,7 @@ def _require_model(model: Any) -> None:
 def _require_callable(name: str, given: Any, wanted: str, do: str = "pass that") -> None:
     if not callable(given):
         raise ConfigError(
-            name,
-            type(given).__name__,
-            "it cannot be called",
-            f"{wanted} is allowed",
-            do,
+            name, type(given).__name__, "it cannot be called", f"{wanted} is allowed", do
         )
 
 

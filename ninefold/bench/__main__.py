@@ -463,11 +463,7 @@ def with_values(asked: Namespace) -> list[Command]:
     for option in ("revisions", "try", "twice", "precisions", "strategies"):
         if getattr(asked, option) and len(texts) != 1:
             raise ConfigError(
-                f"--{option}",
-                len(texts),
-                "so many commands were given",
-                "it takes one",
-                "give one",
+                f"--{option}", len(texts), "so many commands were given", "it takes one", "give one"
             )
     return [Command(text, step=asked.step) for text in texts]
 

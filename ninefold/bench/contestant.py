@@ -471,9 +471,7 @@ class Contestant:
         seen = f"torch was {'' if torch else 'not '}imported"
         if code is None:
             return command.failure(
-                f"it took no step in {START_SECONDS:.0f} s",
-                seen,
-                "let it start faster, or --whole",
+                f"it took no step in {START_SECONDS:.0f} s", seen, "let it start faster, or --whole"
             )
         ended = f"it ended after {time.monotonic() - self._began:.0f} s without a step"
         if not torch:

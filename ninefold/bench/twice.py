@@ -214,8 +214,6 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
                 "let it train longer",
             )
         raise command.failure(
-            "its weights are no finite numbers",
-            "those of two starts are compared",
-            "see its loss",
+            "its weights are no finite numbers", "those of two starts are compared", "see its loss"
         )
     return Pair(max(one.weights), None, min(one.weights), inputs, one.optimizers)

@@ -89,13 +89,7 @@ def _breach(field: str, key: Key, value: Any) -> list[Failure]:
     if refers or accepts(key.kind, value):
         return []
     return [
-        ConfigError(
-            field,
-            spelled(value),
-            "not allowed",
-            allowed(key.kind),
-            f"correct {field}",
-        )
+        ConfigError(field, spelled(value), "not allowed", allowed(key.kind), f"correct {field}")
     ]
 
 

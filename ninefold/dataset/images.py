@@ -45,11 +45,7 @@ class ImageTree:
 
     def wrong(self, wrong: str, found: str, do: str) -> DataError:
         return DataError(
-            "dataset.root",
-            "null" if self.root is None else self.root,
-            wrong,
-            found,
-            do,
+            "dataset.root", "null" if self.root is None else self.root, wrong, found, do
         )
 
     @property

@@ -43,11 +43,7 @@ def not_fetched(field: str, value: object, error: Exception, needed: str) -> Dat
     """The failure of weights that cannot be downloaded."""
     said = one_line(str(error)) or type(error).__name__
     return DataError(
-        field,
-        value,
-        f"it could not be fetched ({said})",
-        needed,
-        "put it there, or give init=FILE",
+        field, value, f"it could not be fetched ({said})", needed, "put it there, or give init=FILE"
     )
 
 
