@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 
 
 def told(number: int) -> Failure:
-    return Interrupted("signal", number, "; ; ")
+    return Interrupted("signal", number, "", "", "")
 
 
 def test_a_process_alone_stops_after_the_step_it_is_in():

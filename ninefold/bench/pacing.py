@@ -34,7 +34,7 @@ SHORT, SHARE = 4.0, 0.2
 class Look:
     """Steps after a pause. pause: its seconds. Seconds of a step, first: where a turn after it is
     timed; later: in the quickest stretch of as many steps; alone: in all of these. without_cpu: how
-    much longer threads that could run had no CPU in later steps, as a share of their time.
+    much longer in later steps threads, all together, could run and had no CPU: a share of the time.
     """
 
     pause: float
@@ -46,7 +46,7 @@ class Look:
     @property
     def ahead(self) -> float:
         """How many times longer later steps take, without what they waited for a CPU."""
-        return self.later * max(1 - self.without_cpu, 0.0) / self.first
+        return min(self.later, self.alone * max(1 - self.without_cpu, 0.0)) / self.first
 
 
 def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
@@ -71,7 +71,8 @@ def _train(contestant: Contestant, steps: int, each: float) -> tuple[list[float]
     """Seconds of each step, and of one second those in which threads could run and had no CPU."""
     before = seconds_without_cpu(contestant.processes)
     taken = contestant.turn(0, steps, steps * each)
-    without = seconds_without_cpu(contestant.processes) - before
+    after = seconds_without_cpu(contestant.processes)
+    without = sum(of - before.get(thread, 0.0) for thread, of in after.items())
     return taken.each, without / (taken.end - taken.begin)
 
 

@@ -239,7 +239,7 @@ class Trial(Bench):
         for name, pair in pairs.items():
             if name in self._tried and name not in names:
                 yield f"{clause(pair, self.found.settings)}."
-        if not pairs:
+        if not self._tried.keys() & pairs.keys():
             yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
 
     def _together(self, named: Sequence[str]) -> Iterator[str]:

@@ -71,7 +71,7 @@ class Layout:
             masked=isinstance(target, np.ndarray) and is_mask(inputs, target),
             plain=(type(value), value.shape, value.dtype) if plain else None,
             float64=any(
-                str(getattr(leaf, "dtype", "")).endswith("float64")
+                str(getattr(leaf, "dtype", "")).endswith(("float64", "f8"))
                 for leaf in leaves(self.pair(0, item))
             ),
         )

@@ -66,16 +66,16 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
     return idle, own, len(cpus)
 
 
-def seconds_without_cpu(processes: Sequence[int]) -> float:
-    """Seconds in which threads of these processes could run and others had the CPU, in all so far.
+def seconds_without_cpu(processes: Sequence[int]) -> dict[str, float]:
+    """Seconds in which each thread could run and others had the CPU, so far, by its path in /proc.
 
-    0 where the kernel does not say so.
+    Empty where the kernel does not say so.
     """
-    found = 0.0
+    found = dict[str, float]()
     for pid in processes:
         for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             with suppress(OSError, ValueError, IndexError):
-                found += int(thread.read_text().split()[1]) / 1e9
+                found[str(thread)] = int(thread.read_text().split()[1]) / 1e9
     return found
 
 

@@ -229,7 +229,9 @@ def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
 
 def test_where_all_others_repeat_the_work_of_one_the_answer_says_so():
     found = evidence(runs_of({NONE: 5.0}))
-    sweep = replace(found.sweep, untimed={"none-autocast": "none-fp32"})
+    planned = [{"parallel": "none", "amp": amp} for amp in ("fp32", "autocast")]
+    untimed = {"none-autocast": "none-fp32"}
+    sweep = replace(found.sweep, untimed=untimed, planned_cells=planned)
     said = "Use one process in fp32: all others only repeat its work."
     assert lead(recommend(replace(found, sweep=sweep))) == said
 

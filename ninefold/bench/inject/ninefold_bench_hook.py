@@ -31,7 +31,7 @@ FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if ano
 FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
-KNOWN = 8  # steps after which it is known how many batches each takes
+KNOWN, TRIES = 8, 3  # steps after which it is known what batches each takes; looks then
 LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
 
 
@@ -155,7 +155,7 @@ class Steps:
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
-        self.seen_inputs = self.epoch = None
+        self.seen_inputs, self.epoch, self.tries = None, None, 0
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -247,23 +247,26 @@ class Steps:
         self.wait()
 
     def steps_of_epoch(self):
-        """Steps of an epoch, by the DataLoader that is in its first one; None: not known.
+        """Steps of an epoch, by the DataLoader that is in its first pass; None: not known.
 
-        Frameworks fetch a batch ahead, and a step may take several: so the first steps tell less.
+        Frameworks fetch a batch or two ahead, and a step may take several batches.
         """
-        module = sys.modules.get("torch.utils.data.dataloader")
-        if self.epoch is not None or module is None or self.steps < KNOWN:
+        if self.epoch is not None or self.steps < KNOWN or self.tries == TRIES:
             return self.epoch
+        self.tries += 1
         import gc
 
-        for each in gc.get_objects():
-            if issubclass(type(each), module._BaseDataLoaderIter):
-                try:
-                    batches, taken = len(each), round(each._num_yielded / self.steps)
-                except (TypeError, AttributeError):  # an iterable dataset has no length
-                    continue
-                if taken:
-                    self.epoch = min(batches // taken, self.epoch or batches)
+        try:
+            kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+            for each in gc.get_objects():
+                if issubclass(type(each), kind):
+                    batches, fetched = len(each), each._num_yielded
+                    taken = round(fetched / self.steps)
+                    ahead = abs(fetched - taken * self.steps)
+                    if taken and fetched < batches and ahead < taken + 3:
+                        self.epoch = min(batches // taken, self.epoch or batches)
+        except Exception:  # no loader, or the length is the script's own, and may be anything
+            return None
         return self.epoch
 
     def wait(self):

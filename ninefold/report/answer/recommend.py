@@ -135,7 +135,8 @@ class Recommendation:
         if self.chance is None:
             others = [other for other in self.rivals if other != cell]
             if not others:
-                repeated = evidence.sweep.untimed and not evidence.failed
+                untimed, planned = evidence.sweep.untimed, evidence.sweep.planned_cells
+                repeated = untimed and len(planned) == 1 + len(untimed)
                 return Lead(Kind.SAME_WORK if repeated else Kind.NOTHING_ELSE, [cell])
             slower = all(evidence.verdict(cell, other) == "slower" for other in others)
             return Lead(Kind.OTHERS_SLOWER if slower else Kind.OTHERS_EXCLUDED, [cell])
