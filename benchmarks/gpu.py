@@ -709,7 +709,8 @@ def held(of: Part, sitting: Sitting) -> bool:
     """Run a part, record what it found; returns whether it ended well and all is as expected."""
     began = time.monotonic()
     print(f"== {of.name}: {of.asks}", flush=True)
-    sitting.deadline = min(began + of.seconds, sitting.until)
+    seconds = of.seconds * sitting.size(1, 3)  # a CPU that rehearses it may have other work
+    sitting.deadline = min(began + seconds, sitting.until)
     sitting.log, sitting.figures, error = sitting.output / f"{of.name}.log", {}, None
     try:
         if sitting.deadline - began < LEAST:

@@ -57,6 +57,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def milliseconds(seconds: float) -> str:
+    """`seconds` in ms, in three digits."""
+    return f"{float(f'{1000 * seconds:.3g}'):,g} ms"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a line for each row, with the columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -17,7 +17,7 @@ from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure, require_few_processes
 from ninefold.launch.run import spec_of, write_job
 from ninefold.launch.run_folder import record
-from ninefold.progress import duration
+from ninefold.progress import duration, milliseconds
 from ninefold.result import TIMING
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
@@ -186,7 +186,7 @@ class Timing(Entries):
                 continue
             ready.append(run)
             if (step := run.step_seconds) is not None:
-                warmed_up = f"  {run.name} warmed up with {1000 * step:.3g} ms a step"
+                warmed_up = f"  {run.name} warmed up with {milliseconds(step)} a step"
             self._folders.append(run.spec.folder)
             self._tried_one_thread |= run.spec.tries_one_thread
             if run.one_thread is not None:

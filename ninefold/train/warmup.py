@@ -17,6 +17,7 @@ from ninefold.engine.parallel import gather
 from ninefold.engine.training import Step, Training
 from ninefold.measure.numerics import Numerics
 from ninefold.measure.profiler import Profile
+from ninefold.progress import milliseconds
 from ninefold.result import ONE_THREAD
 from ninefold.signals import held_back
 from ninefold.train.kernels import give_back_freed
@@ -128,13 +129,9 @@ def choose_threads(run: Training, step: Step, compiles: bool) -> str | None:
         return None
     torch.set_num_threads(1)
     return (
-        f"One CPU thread is faster here: a step took {_milliseconds(one)} with it, and "
-        f"{_milliseconds(several)} with {threads}. {ONE_THREAD}"
+        f"One CPU thread is faster here: a step took {milliseconds(one)} with it, and "
+        f"{milliseconds(several)} with {threads}. {ONE_THREAD}"
     )
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{float(f'{1000 * seconds:.3g}'):,g} ms"
 
 
 def first_batches(batches: Batches) -> Generator[tuple[Tree, Tree], None, None]:
