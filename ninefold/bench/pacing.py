@@ -3,8 +3,9 @@
 A step that waits for a clock, or for data that are pushed in from outside, does not wait after a
 pause: the clock and the data went on. Each turn follows a pause.
 
-Where other programs take the CPU, the scheduler favors who has slept: later steps take longer then,
-and wait for no clock. So what they wait longer for a CPU is no part of them here.
+Where other programs take the CPU, or threads wait for each other, later steps take longer, too: the
+scheduler favors who has slept. They wait for no clock then. So the time by which threads compute or
+wait for a CPU longer is no part of them here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.bench.contestant import Contestant
-from ninefold.tournament.neighbors import seconds_without_cpu
+from ninefold.tournament.neighbors import runnable_seconds
 from ninefold.tournament.plan import Turn, stretch_steps
 from ninefold.waits import poll_until
 
@@ -33,20 +34,20 @@ SHORT, SHARE = 4.0, 0.2
 @dataclass(frozen=True)
 class Look:
     """Steps after a pause. pause: its seconds. Seconds of a step, first: where a turn after it is
-    timed; later: in the quickest stretch of as many steps; alone: in all of these. without_cpu: how
-    much longer in later steps threads, all together, could run and had no CPU: a share of the time.
+    timed; later: in the quickest stretch of as many steps; alone: in all of these. busier: by how
+    much longer threads, all together, run or wait for a CPU in later ones.
     """
 
     pause: float
     first: float
     later: float
     alone: float
-    without_cpu: float = 0.0
+    busier: float = 0.0
 
     @property
     def ahead(self) -> float:
-        """How many times longer later steps take, without what they waited for a CPU."""
-        return min(self.later, self.alone * max(1 - self.without_cpu, 0.0)) / self.first
+        """How many times longer later steps take, but for what threads do in them."""
+        return min(self.later, self.alone - self.busier) / self.first
 
 
 def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
@@ -60,20 +61,20 @@ def look(contestant: Contestant, turn: Turn, each: float) -> Look:
     pause = PAUSE * turn.steps * each
     poll_until(lambda: False, pause)
     steps = _steps(turn, each, contestant.paused)
-    after_it, without = _train(contestant, steps[0], each)
-    then, longer_without = _train(contestant, sum(steps[1:]), each)
+    after_it, busy = _train(contestant, steps[0], each)
+    then, busy_then = _train(contestant, sum(steps[1:]), each)
     first, last = fmean(after_it[turn.lead :]), then[-steps[-1] :]
     later, alone = quickest(last, turn.timed), fmean(last)
-    return Look(pause, first, later, alone, max(longer_without - without, 0.0))
+    return Look(pause, first, later, alone, max(busy_then - busy, 0.0))
 
 
 def _train(contestant: Contestant, steps: int, each: float) -> tuple[list[float], float]:
-    """Seconds of each step, and of one second those in which threads could run and had no CPU."""
-    before = seconds_without_cpu(contestant.processes)
+    """Seconds of each step, and those in which threads ran or could have in one of them."""
+    before = runnable_seconds(contestant.processes)
     taken = contestant.turn(0, steps, steps * each)
-    after = seconds_without_cpu(contestant.processes)
-    without = sum(of - before.get(thread, 0.0) for thread, of in after.items())
-    return taken.each, without / (taken.end - taken.begin)
+    after = runnable_seconds(contestant.processes)
+    busy = sum(of - before.get(thread, 0.0) for thread, of in after.items())
+    return taken.each, busy / steps
 
 
 def quickest(seconds: Sequence[float], steps: int) -> float:
