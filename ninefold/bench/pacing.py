@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ninefold.bench.contestant import Contestant
-from ninefold.tournament.neighbors import runnable_seconds
+from ninefold.tournament.neighbors import seconds_without_cpu
 from ninefold.tournament.plan import Turn, stretch_steps
 from ninefold.waits import poll_until
 
@@ -61,20 +61,21 @@ def look(contestant: Contestant, turn: Turn, each: float) -> Look:
     pause = PAUSE * turn.steps * each
     poll_until(lambda: False, pause)
     steps = _steps(turn, each, contestant.paused)
-    after_it, busy = _train(contestant, steps[0], each)
-    then, busy_then = _train(contestant, sum(steps[1:]), each)
+    after_it, *busy = _train(contestant, steps[0], each)
+    then, *busy_then = _train(contestant, sum(steps[1:]), each)
+    busier = sum(max(long - short, 0.0) for short, long in zip(busy, busy_then, strict=True))
     first, last = fmean(after_it[turn.lead :]), then[-steps[-1] :]
     later, alone = quickest(last, turn.timed), fmean(last)
-    return Look(pause, first, later, alone, max(busy_then - busy, 0.0))
+    return Look(pause, first, later, alone, busier)
 
 
-def _train(contestant: Contestant, steps: int, each: float) -> tuple[list[float], float]:
-    """Seconds of each step, and those in which threads ran or could have in one of them."""
-    before = runnable_seconds(contestant.processes)
+def _train(contestant: Contestant, steps: int, each: float) -> tuple[list[float], float, float]:
+    """Seconds of each step; of one, CPU seconds, and those in which threads had no CPU."""
+    before = seconds_without_cpu(contestant.processes)
     taken = contestant.turn(0, steps, steps * each)
-    after = runnable_seconds(contestant.processes)
-    busy = sum(of - before.get(thread, 0.0) for thread, of in after.items())
-    return taken.each, busy / steps
+    after = seconds_without_cpu(contestant.processes)
+    without = sum(of - before.get(thread, 0.0) for thread, of in after.items())
+    return taken.each, taken.cpu or 0.0, without / steps
 
 
 def quickest(seconds: Sequence[float], steps: int) -> float:

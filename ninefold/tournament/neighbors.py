@@ -66,8 +66,8 @@ def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | Non
     return idle, own, len(cpus)
 
 
-def runnable_seconds(processes: Sequence[int]) -> dict[str, float]:
-    """Seconds in which each thread has run, or could have and others had the CPU, by its file.
+def seconds_without_cpu(processes: Sequence[int]) -> dict[str, float]:
+    """Seconds in which each thread could run and others had the CPU, so far, by its file in /proc.
 
     Empty where the kernel does not say so.
     """
@@ -75,7 +75,7 @@ def runnable_seconds(processes: Sequence[int]) -> dict[str, float]:
     for pid in processes:
         for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
             with suppress(OSError, ValueError, IndexError):
-                found[str(thread)] = sum(map(int, thread.read_text().split()[:2])) / 1e9
+                found[str(thread)] = int(thread.read_text().split()[1]) / 1e9
     return found
 
 
