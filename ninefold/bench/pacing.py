@@ -4,8 +4,9 @@ A step that waits for a clock, or for data that are pushed in from outside, does
 pause: the clock and the data went on. Each turn follows a pause.
 
 Where other programs take the CPU, or threads wait for each other, later steps take longer, too: the
-scheduler favors who has slept. They wait for no clock then. So the time by which threads compute or
-wait for a CPU longer is no part of them here.
+scheduler favors who has slept, or has two threads take turns on one core. They wait for no clock
+then. So where threads compute or wait for a CPU longer, by half of what later steps take longer,
+nothing is seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ninefold.tournament.plan import Turn, stretch_steps
 from ninefold.waits import poll_until
 
 AHEAD = 1.1  # times that later steps take of the first ones, from which on these catch up
+BUSIER = 0.5  # share of what later steps take longer that threads have to do more in them
 ENOUGH = 4  # looks that all have to show it: other programs slow one down at the wrong time
 PAUSE = 2.0  # turns that the pause lasts: steps as far behind do not wait at all in a turn
 CATCHING_UP = 5.0  # pauses that it takes to make up for one if five sixths of a step are work
@@ -46,8 +48,9 @@ class Look:
 
     @property
     def ahead(self) -> float:
-        """How many times longer later steps take, but for what threads do in them."""
-        return min(self.later, self.alone - self.busier) / self.first
+        """How many times longer later steps take; 1 where threads do more in them."""
+        longer = self.alone - self.first
+        return 1.0 if self.busier > BUSIER * longer else self.later / self.first
 
 
 def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
