@@ -44,10 +44,8 @@ TRACEBACK = "Traceback (most recent call last)"
 EXCEPTION = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception)\w*(?:: .*)?)$", re.M)
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 QUOTED = 300  # characters of a command's last output that an error shows
-KILLED = (
-    -signal.SIGKILL,
-    128 + signal.SIGKILL,
-)  # codes of a killed process, and of a shell whose child was
+# Codes of a killed process, and of a shell whose child was.
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 HELLO_SECONDS = 5.0  # that a rank may take to say who it is once it has connected
 LARGEST = 1 << 26  # bytes that it says at a time
 LONGEST_WAIT = 1e8  # seconds: a socket takes no more than its clock counts

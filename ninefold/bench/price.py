@@ -62,16 +62,19 @@ def sentences(times: Times, told: Told, price: Price) -> Iterator[str]:
     known = costs(times, told, price)
     if not known:
         return
-    each = ", ".join(f"{cost} in {name}" for name, cost in known.items())
     per = "a GPU" if any(told[name].get("cuda") for name in known) else "this machine"
-    yield f"At {price.hour:g} for an hour of {per}, {price.steps:,} steps cost {each}."
+    yield f"At {price.hour:g} for an hour of {per}, {price.steps:,} steps cost {in_each(known)}."
     if epoch := told[times.baseline].get("epoch"):
         of_epoch = costs(times, told, price._replace(steps=epoch))
-        each = ", ".join(f"{cost} in {name}" for name, cost in of_epoch.items())
-        yield f"An epoch of {times.baseline} has {epoch:,} steps and costs {each}."
+        yield f"An epoch of {times.baseline} has {epoch:,} steps and costs {in_each(of_epoch)}."
     cheapest, best = min(known, key=lambda name: known[name].money), times.best
     pair = times.pair(best, cheapest)
     if best is None or not times.settled or pair is None or pair.verdict in UNDECIDED:
         return
     if pair.low and pair.low * devices(told[best]) / devices(told[cheapest]) > 1:
         yield f"{best} is the fastest, and {cheapest} the cheapest."
+
+
+def in_each(known: Mapping[str, Cost]) -> str:
+    """What each command costs."""
+    return ", ".join(f"{cost} in {name}" for name, cost in known.items())
