@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import UserDict
 from collections.abc import Callable
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
@@ -258,6 +260,9 @@ def test_batches_are_the_same_with_worker_processes_what_collate_fn_draws_includ
     again, first = (next(iter(batches(dataset).epoch(epoch)))[0] for epoch in (1, 0))
     assert torch.equal(again, found[0][0][0])
     assert (again == 0).float().mean() != (first == 0).float().mean()
+    del dataset
+    gc.collect()  # and with it its workers end
+    assert not active_children()
 
 
 class Named(Texts):
