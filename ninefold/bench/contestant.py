@@ -190,10 +190,10 @@ class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
     loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
-    workers: of its first loader; iterable: whether that has an IterableDataset. threads: that
-    compute. fused: whether its first optimizer is; None: no one could be. convolutions, compiled:
-    whether it has them. cuda: whether it uses a GPU. world: processes that train together.
-    computes, framework: as of Precision.
+    workers: of the loader that it reads; iterable: whether that has an IterableDataset. threads:
+    that compute. fused: whether its first optimizer is; None: no one could be. convolutions,
+    compiled: whether it has them. cuda: whether it uses a GPU. world: processes that train
+    together. computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -225,7 +225,7 @@ class Hello(TypedDict):
 
 
 class Answer(TypedDict):
-    """What it says at the end of a turn."""
+    """What it says at the end of a turn. workers: processes that it has started. gpus: it uses."""
 
     seconds: list[Annotated[float, Meta(gt=0)]]
     marks: dict[int, str]
@@ -233,6 +233,7 @@ class Answer(TypedDict):
     steps: int
     optimizers: int
     workers: int
+    gpus: int
     weights: str | None
     inputs: int | None
     epoch: int | None  # steps, where that was asked for and is known
@@ -367,6 +368,7 @@ class Contestant:
         self._accept()
         self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
+        self.said["gpus"] = sum(answer["gpus"] for answer in answers)
         return taken
 
     @property

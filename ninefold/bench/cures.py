@@ -64,7 +64,7 @@ def of_machine(cores: int) -> list[Cure]:
         Cure(
             f"workers={n}", WORKERS, f"Loading with {n} worker{'s' * (n > 1)}",
             f"DataLoader(..., num_workers={n}, persistent_workers=True)",
-            "loader", _lacks_loader, READING,
+            "loader", _lacks_workers(n), READING,
             in_framework={"accelerate": f"num_workers={n}, or dataloader_num_workers={n}"},
         )
         for n in workers
@@ -100,12 +100,15 @@ def of_machine(cores: int) -> list[Cure]:
     ]  # fmt: skip
 
 
-def _lacks_loader(script: Script) -> str | None:
-    if script["workers"] is None:
-        return "no DataLoader"
-    if script["iterable"]:
-        return "each worker would read all of an IterableDataset"
-    return "already there" if script["workers"] else None
+def _lacks_workers(count: int) -> Callable[[Script], str | None]:
+    def lacks(script: Script) -> str | None:
+        if script["workers"] is None:
+            return "no DataLoader"
+        if script["iterable"]:
+            return "each worker would read all of an IterableDataset"
+        return "already there" if script["workers"] >= count else None
+
+    return lacks
 
 
 def _lacks_optimizer(script: Script) -> str | None:

@@ -311,7 +311,7 @@ class Alive:
             raise command.ended(ended.code, wrong, held.last_words, held.correction)
         if not helps:
             raise command.failure(
-                f"it ends after {held.steps} steps",
+                f"it ends after {held.steps or 'its first'} steps",
                 "a turn takes "
                 f"{turn.steps if turn else 'more'}, and it is started again when it ends",
                 "let it train longer, or --whole",
@@ -386,6 +386,7 @@ class Bench(Entries):
                 self.note_arrival(these)
                 for each in these:
                     with self.failing(each):
+                        self.require_effect(each)
                         each.prepare(looks=first)
                 alive = [each for each in alive if each.name not in self.failed]
                 names = [name for name in names if name not in self.failed]
@@ -422,6 +423,9 @@ class Bench(Entries):
         if any(command.processes for command in found.commands):
             strategies.require_effect(found.commands, found.said)
             found.examples = strategies.examples(found.commands, found.said)
+
+    def require_effect(self, each: Alive) -> None:
+        """Raise ConfigError unless a command does what it was started to do; here all do."""
 
     def _await(self, these: Sequence[Alive], names: Sequence[str]) -> None:
         """Wait until commands stand behind their first step. names: of all that have started.
@@ -531,15 +535,19 @@ def budget_of(seconds: float) -> Budget:
 
 def require_own_cpu(contestant: Contestant) -> None:
     """Raise ConfigError unless the CPU time of one process is all that a step costs."""
-    said = contestant.said
-    costs = {
-        "ranks": said["world"] > 1,
-        "a GPU": said["cuda"],
-        "loader workers": said["workers"] > 0,
-    }
-    if found := [what for what, there in costs.items() if there]:
+    if found := beside_cpu(contestant.said):
         raise contestant.command.failure(
-            f"it has {found[0]}, whose work is not in its CPU time",
+            f"it has {found}, whose work is not in its CPU time",
             "--by time is allowed",
             "leave --by cpu out",
         )
+
+
+def beside_cpu(said: Mapping[str, Any]) -> str | None:
+    """What computes besides one process; None: nothing. said: of a command, by its hook."""
+    costs = {
+        "ranks": said.get("world", 1) > 1,
+        "a GPU": said.get("cuda"),
+        "worker processes": said.get("workers", 0) > 0,
+    }
+    return next((what for what, there in costs.items() if there), None)

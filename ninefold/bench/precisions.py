@@ -47,6 +47,11 @@ def in_precisions(command: Command, names: Sequence[str]) -> list[Command]:
     ]
 
 
+def takes_effect(name: str, said: Precision) -> bool:
+    """Whether a command computes in a precision, as far as it could tell."""
+    return bool(said["computes"] or said["called"]) and said["computes"] in (None, DTYPES[name])
+
+
 def require_effect(commands: Sequence[Command], said: Mapping[str, Precision]) -> None:
     """Raise ConfigError unless each command computes in its precision.
 

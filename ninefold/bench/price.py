@@ -28,6 +28,11 @@ class Cost:
     low: float | None = None
     high: float | None = None
 
+    def of(self, share: float) -> Cost:
+        """The cost of a share of the steps."""
+        low, high = (each and share * each for each in (self.low, self.high))
+        return Cost(share * self.money, low, high)
+
     def __str__(self) -> str:
         between = "" if self.low is None else f" ({self.low:.3g} to {self.high:.3g})"
         return f"{self.money:.3g}{between}"
@@ -53,20 +58,29 @@ def costs(times: Times, told: Told, price: Price) -> dict[str, Cost]:
 
 
 def devices(said: Mapping[str, Any]) -> int:
-    """Count the GPUs that a command takes, one for each process; 1 where all share the CPU."""
-    return (said.get("world") or 1) if said.get("cuda") else 1
+    """Count the GPUs that a command takes; 1 where it takes none."""
+    return said.get("gpus") or 1
 
 
-def sentences(times: Times, told: Told, price: Price) -> Iterator[str]:
-    """What the steps cost; and which command is the cheapest, where that is not the fastest."""
+def sentences(
+    times: Times, told: Told, price: Price, examples: Mapping[str, float]
+) -> Iterator[str]:
+    """What the steps cost; and which command is the cheapest, where that is not the fastest.
+
+    examples: how many times as many a command's step takes as one of the first.
+    """
     known = costs(times, told, price)
     if not known:
         return
     per = "a GPU" if any(told[name].get("cuda") for name in known) else "this machine"
     yield f"At {price.hour:g} for an hour of {per}, {price.steps:,} steps cost {in_each(known)}."
-    if epoch := told[times.baseline].get("epoch"):
-        of_epoch = costs(times, told, price._replace(steps=epoch))
-        yield f"An epoch of {times.baseline} has {epoch:,} steps and costs {in_each(of_epoch)}."
+    of_epochs = dict[str, Cost]()
+    for name, cost in known.items():
+        if epoch := told[name].get("epoch"):
+            share = epoch * examples.get(name, 1) / price.steps
+            of_epochs[f"{name} ({epoch:,} steps)"] = cost.of(share)
+    if of_epochs:
+        yield f"An epoch costs {in_each(of_epochs)}."
     cheapest, best = min(known, key=lambda name: known[name].money), times.best
     pair = times.pair(best, cheapest)
     if best is None or not times.settled or pair is None or pair.verdict in UNDECIDED:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench import precisions, price, strategies
-from ninefold.bench.engine import IN_CPU, Found, Helps
+from ninefold.bench.engine import IN_CPU, Found, Helps, beside_cpu
 from ninefold.bench.gate import rounds_needed
 from ninefold.bench.same import same
 from ninefold.bench.same import sentences as sentences_of_same
@@ -166,7 +166,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
     if found.price is not None:
-        yield from price.sentences(found.times("time"), found.told, found.price)
+        yield from price.sentences(found.times("time"), found.told, found.price, found.examples)
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, same(found.commands, found.weights))
     yield from () if found.helps is None else found.helps.notes
@@ -178,6 +178,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
     told_in_cpu = found.by == "time" and found.helps is None and not found.examples
+    told_in_cpu &= not any(map(beside_cpu, found.told.values()))
     if told_in_cpu and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
         for pair in found.times("cpu").against_baseline:
             if pair.speedup is not None:

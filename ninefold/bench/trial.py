@@ -28,6 +28,7 @@ from ninefold.bench.cures import (
     without_parts,
 )
 from ninefold.bench.engine import Alive, Bench, Found, Helps
+from ninefold.bench.precisions import takes_effect
 from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.report.numbers import counted
@@ -98,6 +99,19 @@ class Trial(Bench):
             self._first_steps.setdefault(each.name, each.held.first_step_seconds)
             if each.name == AS_IT_IS:
                 self.script = self.script or each.held.script
+
+    def require_effect(self, each: Alive) -> None:
+        """Raise ConfigError where a script does not compute in the precision that is tried."""
+        command, said = each.held.command, each.held.hellos[0]["precision"]
+        if each.name == AS_IT_IS or command.precision is None or said is None:
+            return
+        if not takes_effect(command.precision, said):
+            where = f" ({said['line']})" if said["line"] else ""
+            raise command.failure(
+                f"it still computes in {said['computes'] or 'float32'}{where}",
+                "autocast around a network of torch.nn, or a framework's variable, is tried",
+                "try its own option, as commands: --each P=V,V",
+            )
 
     def drop(self, name: str, failure: Failure) -> None:
         """Leave out what fails, and what is held against it."""
@@ -262,7 +276,7 @@ class Trial(Bench):
         if nothing:
             yield f"Given up, as no faster or not the best of its kind: {', '.join(nothing)}."
         for name, failure in self.failed.items():
-            yield f"{name} was left out, as it failed: {failure.wrong}; {failure.allowed}."
+            yield f"{name} was left out: {failure.wrong}; {failure.allowed}."
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
         if left_out:
             yield f"Not tried: {', '.join(left_out)}."

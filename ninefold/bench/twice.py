@@ -206,11 +206,14 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
         late = time.monotonic() - began > SECONDS
         if late and one.steps >= least and len(one.weights) >= LEAST:
             break
+    if not (one.weights and other.weights):
+        wrong = "it ends before weights can be compared"
+        raise command.failure(wrong, "18 steps are enough", "let it train longer")
     if apart(one.weights, other.weights) is None:
         if all(np.isfinite(shown).all() for shown in one.weights.values()):
             raise command.failure(
                 "no weights changed in the steps that it took",
-                "18 steps are needed",
+                "18 steps are enough",
                 "let it train longer",
             )
         raise command.failure(

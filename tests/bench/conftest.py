@@ -37,11 +37,13 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None],
     made: list[Any] = []
 
     def watch(wanted: str | None) -> Any:
-        made.append(import_module("ninefold_bench_precision").Watch(wanted, nn.Module))
+        calls = import_module("ninefold_bench_calls").Calls(nn.Module)
+        made.append(import_module("ninefold_bench_precision").Watch(wanted, calls))
         return made[-1]
 
     yield watch
     for each in made:
         each.end()
+        each.calls.end()
     for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
         del sys.modules[name]

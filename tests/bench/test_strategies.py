@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from ninefold.bench.contestant import Command, Hello, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
 from ninefold.bench.price import Price
+from ninefold.bench.price import sentences as sentences_of_price
 from ninefold.bench.same import same
 from ninefold.bench.strategies import (
     LAUNCHER,
@@ -241,8 +243,8 @@ def test_a_price_is_paid_for_each_gpu_and_the_cheapest_is_named_where_it_is_not_
 ) -> None:
     found = simulated(0.16, 2.0)
     found.price = Price(hour=0.5, steps=100)
-    for name, world in (("none", 1), ("ddp", 2)):
-        found.told[name] = {"world": world, "cuda": on_gpu}
+    for name, gpus in (("none", 1), ("ddp", 2)):
+        found.told[name] = {"gpus": on_gpu * gpus, "cuda": on_gpu}
     data = summary.data(found, 0, None)["commands"]
     assert data[0]["cost"]["money"] == pytest.approx(100 * 0.1 / 3600 * 0.5, rel=0.01)
     assert data[1]["cost"]["money"] == pytest.approx(ddp, rel=0.01)
@@ -252,6 +254,19 @@ def test_a_price_is_paid_for_each_gpu_and_the_cheapest_is_named_where_it_is_not_
     (said,) = [line for line in lines if line.startswith(f"At 0.5 for an hour of {per}, 100 steps")]
     assert " cost 0.00139 in none, " in said
     assert (last in lines) == bool(last)
+
+
+def test_an_epoch_of_each_command_is_priced_by_its_own_steps() -> None:
+    found = simulated(0.2, 2.0)  # ddp takes as long for as many examples
+    price = Price(hour=3600.0, steps=100)
+    for epochs, ddp in (((1000, 500), 100), ((1000, 250), 50)):
+        told = {name: {"epoch": of} for name, of in zip(("none", "ddp"), epochs, strict=True)}
+        lines = [*sentences_of_price(found.times(), told, price, found.examples)]
+        words = r"An epoch costs 100 in none \(1,000 steps\), ([\d.]+) .* in ddp \((\d+) steps\)\."
+        said = re.fullmatch(words, lines[1])
+        assert said is not None
+        assert float(said[1]) == pytest.approx(ddp, rel=0.02)
+        assert int(said[2]) == epochs[1]
 
 
 def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:
@@ -306,7 +321,7 @@ def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(
 ) -> None:
     watch = watching(None)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
-    update, call = torch.amp.GradScaler.update, watch.call
+    update, call = torch.amp.GradScaler.update, watch.calls.call
     model(torch.ones(5, 4))
     torch.amp.GradScaler("cpu", enabled=False).update()
     for _ in range(3):
@@ -320,6 +335,7 @@ def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(
         "layers": [[18, 72], [18, 72]],
     }
     watch.end()
+    watch.calls.end()
     assert torch.amp.GradScaler.update is update is not None
     assert torch.nn.Module.__call__ is call
 

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,18 +23,37 @@ from torch.utils.data import DataLoader
 
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 4))
 loader = DataLoader(torch.randn(64, 3, 8, 8), batch_size=8)
+other = nn.Sequential(nn.Conv2d(3, 4, 3))
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 model(next(iter(loader)))
+with torch.no_grad():
+    other(torch.zeros(2, 3, 8, 8))
+other(torch.zeros(2, 3, 8, 8))
 layout = torch.channels_last
 print(json.dumps({
     "workers": loader.num_workers, "persistent": loader.persistent_workers,
     "threads": torch.get_num_threads(), "fused": bool(optimizer.defaults["fused"]),
-    "lr": optimizer.defaults["lr"], "compiled": model._compiled_call_impl is not None,
-    "channels_last": model[0].weight.is_contiguous(memory_format=layout),
+    "lr": optimizer.defaults["lr"],
+    "compiled": [each._compiled_call_impl is not None for each in (model, other)],
+    "channels_last": [m[0].weight.is_contiguous(memory_format=layout) for m in (model, other)],
 }))
 """
-WITHOUT = {"workers": 0, "persistent": False, "fused": False, "lr": 1e-3, "compiled": False,
-           "channels_last": False}  # fmt: skip
+WITHOUT = {"workers": 0, "persistent": False, "fused": False, "lr": 1e-3,
+           "compiled": [False, False], "channels_last": [False, False]}  # fmt: skip
+LOADERS = """
+import json, sys
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.ones(4, 2))
+
+DataLoader([torch.ones(2)], num_workers=3)
+loader = DataLoader(Stream())
+next(iter(loader))
+print(json.dumps(sys.modules["ninefold_bench_cures"].SEEN), loader.num_workers)
+"""
 SLOW_ITEMS = """
 import time
 import torch
@@ -73,7 +93,8 @@ def script(**named: object) -> Script:
 @pytest.mark.parametrize(
     ("cure", "has", "why"),
     [
-        ("workers=2", {"workers": 4}, "already there"),
+        ("workers=2", {"workers": 2}, "already there"),
+        ("workers=2", {"workers": 1}, None),
         ("workers=2", {"workers": None}, "no DataLoader"),
         ("workers=2", {"iterable": True}, "each worker would read all of an IterableDataset"),
         ("threads=2", {}, "already there"),
@@ -108,18 +129,55 @@ def test_cures_are_tried_together_in_one_command():
     ("cure", "changes"),
     [
         ("none", {}),
-        ("workers=2,channels_last", {"workers": 2, "persistent": True, "channels_last": True}),
+        (
+            "workers=2,channels_last",
+            {"workers": 2, "persistent": True, "channels_last": [True, True]},
+        ),
         ("threads=1,fused", {"threads": 1, "fused": True}),
-        ("compile", {"compiled": True}),
+        ("compile", {"compiled": [True, True]}),
     ],
 )
-def test_cures_change_what_their_lines_would_and_nothing_else(shell, cure, changes):
-    (shell.folder / "train.py").write_text(HAS)
+def test_cures_change_all_networks_as_their_lines_would_and_nothing_else(shell, cure, changes):
+    assert json.loads(hooked(shell, HAS, cure)) == {**WITHOUT, "threads": 2, **changes}
+
+
+def hooked(shell, text: str, cure: str) -> str:
+    """What a script prints in which the hook changes something."""
+    (shell.folder / "train.py").write_text(text)
     hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CURE": cure}
     once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
     done = shell.run("train.py", env={**hook, **once, "PYTHONPATH": str(INJECT)})
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {**WITHOUT, "threads": 2, **changes}
+    return str(done.stdout)
+
+
+def test_the_loader_that_a_script_reads_says_whether_workers_help(shell):
+    seen, _, workers = hooked(shell, LOADERS, "workers=2").rpartition(" ")
+    found = json.loads(seen)
+    assert (found["loader"], found["workers"], found["iterable"]) == ("train.py:11", 0, True)
+    assert int(workers) == 0  # each would read all
+
+
+@pytest.mark.parametrize(
+    ("said", "takes"),
+    [
+        ({"computes": "bfloat16", "called": True}, True),
+        ({"computes": None, "called": True}, True),  # compiled: not known
+        ({"computes": "float32", "called": True}, False),
+        ({"computes": None, "called": False}, False),
+    ],
+)
+def test_bf16_is_left_out_where_the_script_computes_in_float32_all_the_same(trial, said, takes):
+    (bf16,) = [cure for cure in of_machine(2) if cure.name == "bf16"]
+    precision = {"framework": None, "line": "train.py:3", **said}
+    held = SimpleNamespace(
+        command=with_cures(Command("a"), [bf16]), hellos=[{"precision": precision}]
+    )
+    each = SimpleNamespace(held=held, name="bf16", close=lambda: None)
+    with trial.failing(each):
+        trial.require_effect(each)
+    left_out = ["bf16 was left out: it still computes in float32 (train.py:3)"] * (not takes)
+    assert [note.partition(";")[0] for note in trial.helps().notes[:-1]] == left_out
 
 
 @pytest.fixture
@@ -228,7 +286,7 @@ def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell):
         "-m", "ninefold", "bench", "--try", "--minutes=0.5", f"{sys.executable} train.py"
     )
     assert done.returncode == 0, done.stderr
-    assert "workers=1 was left out, as it failed: it ended with code 1" in done.stdout
+    assert "workers=1 was left out: it ended with code 1" in done.stdout
     assert "no worker" in done.stdout
 
 

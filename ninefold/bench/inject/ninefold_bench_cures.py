@@ -8,20 +8,23 @@ import inspect
 import os
 import sys
 
+from ninefold_bench_calls import is_compiled
+
 # What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
-# which they were made or first called; None: a package did that. workers, threads: numbers. fused,
-# convolutions, compiled, iterable (of the first loader's dataset): whether the script has them.
+# which they were made or first called; None: a package did that. workers, iterable: of the loader
+# whose pass began last: its processes, and whether it has an IterableDataset. threads: a number.
+# fused, convolutions, compiled: whether the script has them.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
     "fused": None, "convolutions": False, "compiled": False, "iterable": False,
 }  # fmt: skip
 
 
-def change(cures, module):
+def change(cures, module, calls):
     """Change a module of torch that was loaded, if it is what a cure changes, and look at it.
 
     cures: of "workers=N", "threads=N", "compile", "channels_last", "fused", and "none", with commas
-    between them.
+    between them. calls: of the networks of torch.nn, once it is loaded.
     """
     wanted = {name: value for name, _, value in (cure.partition("=") for cure in cures.split(","))}
     if module.__name__ == "torch.utils.data.dataloader":
@@ -29,25 +32,30 @@ def change(cures, module):
     if module.__name__ == "torch.optim.optimizer":
         see_optimizers(module.Optimizer, "fused" in wanted)
     if module.__name__ == "torch.nn.modules.module":
-        see_networks(module.Module, wanted)
+        see_networks(calls, wanted)
 
 
 def see_loaders(loader, workers):
-    """Have loaders that read in the process itself read in so many others."""
-    make = loader.__init__
+    """Have loaders that read in fewer processes read in so many."""
+    make, begin, lines = loader.__init__, loader.__iter__, {}
 
     @functools.wraps(make)
     def made(self, *arguments, **keywords):
         given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
-        own = given.get("num_workers", 0)
-        if SEEN["workers"] is None:
-            SEEN["loader"], SEEN["workers"] = line_of_script(), own
-            SEEN["iterable"] = iterates(given.get("dataset"))
-        if workers and not own:
+        dataset = given.get("dataset")
+        # A framework makes a loader of its own for the dataset of the script's.
+        lines[id(dataset)] = lines.get(id(dataset)) or line_of_script()
+        if given.get("num_workers", 0) < workers and not iterates(dataset):
             given.update(num_workers=workers, persistent_workers=True)
         made_as(make, given)
 
-    loader.__init__ = made
+    @functools.wraps(begin)
+    def begun(self):
+        SEEN.update(loader=lines.get(id(self.dataset)), workers=self.num_workers)
+        SEEN["iterable"] = iterates(self.dataset)
+        return begin(self)
+
+    loader.__init__, loader.__iter__ = made, begun
 
 
 def iterates(dataset):
@@ -88,14 +96,14 @@ def made_as(make, given):
     make(keywords.pop("self"), **{**keywords.pop("kwargs", {}), **keywords})
 
 
-def see_networks(kind, wanted):
+def see_networks(calls, wanted):
     """Change each network at the first call in which it trains."""
     known = set()
 
-    def look_and_change(network, arguments, keywords):
+    def look_and_change(network, arguments, keywords, outermost):
         import torch
 
-        trains = torch.is_grad_enabled() and network.training
+        trains = outermost and torch.is_grad_enabled() and network.training
         if not trains or id(network) in known or not any(True for _ in network.parameters()):
             return
         known.add(id(network))
@@ -104,37 +112,10 @@ def see_networks(kind, wanted):
             torch.set_num_threads(int(wanted["threads"]))
         if "channels_last" in wanted:
             in_channels_last(torch, network)
-        if SEEN["compiled"] or "compile" in wanted:
-            end()  # the compiler would stumble over it
         if "compile" in wanted:
             network.compile()
 
-    end = SEEN["end"] = before_networks(kind, look_and_change)
-
-
-def before_networks(kind, act):
-    """Have `act(network, arguments, keywords)` run before each call of an outermost module.
-
-    kind: torch.nn.Module. Returns what has modules called as before.
-    """
-    call, depth = kind.__call__, [0]
-
-    @functools.wraps(call)
-    def called(self, *arguments, **keywords):
-        if not depth[0]:
-            act(self, arguments, keywords)
-        depth[0] += 1
-        try:
-            return call(self, *arguments, **keywords)
-        finally:
-            depth[0] -= 1
-
-    kind.__call__ = called
-    return lambda: setattr(kind, "__call__", call)
-
-
-def is_compiled(module):
-    return hasattr(module, "_orig_mod") or bool(getattr(module, "_compiled_call_impl", None))
+    calls.before.append(look_and_change)
 
 
 def look(torch, network):
@@ -177,9 +158,3 @@ def line_of_script():
     if "site-packages" in file or not os.path.exists(file):
         return None
     return f"{os.path.relpath(file)}:{frame.f_lineno}"
-
-
-def said():
-    """What was seen; networks are called as before."""
-    SEEN.pop("end", lambda: None)()
-    return SEEN

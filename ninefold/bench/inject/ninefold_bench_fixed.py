@@ -5,17 +5,18 @@ import inspect
 import sys
 import zlib
 
-from ninefold_bench_cures import before_networks, is_compiled, made_as
+from ninefold_bench_cures import made_as
 
 INPUTS = [None]  # a checksum of tensors that networks got in training; None: not known
 SEEDED = {"random": "random", "numpy.random": "numpy", "torch.optim.optimizer": "torch"}
 
 
-def change(fixed, module):
+def change(fixed, module, calls):
     """Change a module that was loaded, if it is what is to be fixed.
 
     fixed: of "torch", "numpy" and "random" (seeds), "workers" (a loader has none) and
     "deterministic" (algorithms), with commas between them; "none": inputs are only looked at.
+    calls: of the networks of torch.nn, once it is loaded.
     """
     wanted, name = fixed.split(","), module.__name__
     if SEEDED.get(name) in wanted:
@@ -25,7 +26,7 @@ def change(fixed, module):
     if name == "torch.utils.data.dataloader" and "workers" in wanted:
         without_workers(module.DataLoader)
     if name == "torch.nn.modules.module":
-        see_inputs(module.Module)
+        see_inputs(calls)
 
 
 def seed(name, module):
@@ -55,22 +56,18 @@ def without_workers(loader):
     loader.__init__ = made
 
 
-def see_inputs(kind):
+def see_inputs(calls):
     """Add up what networks get in training, as far as it can be read."""
 
-    def add_up(network, arguments, keywords):
+    def add_up(network, arguments, keywords, outermost):
         try:
-            # The compiler would stumble over the calls that are watched.
-            readable = not any(map(is_compiled, network.modules()))
-            if readable and network.training:
+            if outermost and network.training:
                 add([*arguments, *keywords.values()])
         except Exception:
-            readable = False
-        if not readable:
             INPUTS[0] = None
-            end()
+            calls.end()
 
-    end = before_networks(kind, add_up)
+    calls.before.append(add_up)
 
 
 def add(values):

@@ -28,7 +28,7 @@ EPOCH = "NINEFOLD_BENCH_EPOCH"  # that the steps of an epoch are to be told
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
-FEW, PATIENCE = 4, 20.0  # steps that suffice for that after so many seconds
+FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
 KNOWN, TRIES = 8, 3  # steps after which it is known what batches each takes; looks then
@@ -47,20 +47,29 @@ def loaded(module):
             module.register_optimizer_step_post_hook(STEPS.after_step)
     if module.__name__ == step:
         wrap_step(module, function)
-    if os.environ.get(CURE):
+    precision, processes = os.environ.get(PRECISION), os.environ.get(PROCESSES)
+    cure, fixed, calls = os.environ.get(CURE), os.environ.get(FIXED), None
+    if module.__name__ == MODULE and (precision or processes or cure or fixed):
+        import ninefold_bench_calls
+
+        calls = ninefold_bench_calls.Calls(module.Module)
+        if not fixed:
+            STEPS.ends.append(calls.end)
+    if calls and (precision or processes):
+        import ninefold_bench_precision
+
+        STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
+        STEPS.ends.append(STEPS.watch.end)
+    if cure:
         import ninefold_bench_cures
 
-        STEPS.seen_of_script = ninefold_bench_cures.said
-        ninefold_bench_cures.change(os.environ[CURE], module)
-    if os.environ.get(FIXED):
+        STEPS.script = ninefold_bench_cures.SEEN
+        ninefold_bench_cures.change(cure, module, calls)
+    if fixed:
         import ninefold_bench_fixed
 
         STEPS.seen_inputs = ninefold_bench_fixed.inputs
-        ninefold_bench_fixed.change(os.environ[FIXED], module)
-    if module.__name__ == MODULE and (os.environ.get(PRECISION) or os.environ.get(PROCESSES)):
-        import ninefold_bench_precision
-
-        STEPS.watch = ninefold_bench_precision.Watch(os.environ.get(PRECISION), module.Module)
+        ninefold_bench_fixed.change(fixed, module, calls)
     if os.environ.get(TWIN):
         import ninefold_bench_twins
 
@@ -137,11 +146,11 @@ class Steps:
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
     timed: how many timed steps follow the untimed ones that are taken; 0: these are timed.
     after_mark: the goal that is put back after a marked step on a GPU, whose end is waited for.
-    workers: of the last loader.
+    workers: processes that this one has started by multiprocessing, at most.
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
     last turn. used: devices, listed when the turn begins, so that its end is not delayed.
-    watch: sees in what the first steps compute, if that is asked for. seen_of_script:
-    returns what the script has of the cures, if that is asked for.
+    watch: sees in what the first steps compute, if that is asked for. ends: end what sees the first
+    steps. script: what it has of the cures, if that is asked for.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
@@ -151,10 +160,11 @@ class Steps:
         self.lead = self.socket = self.after_mark = self.set_eval_frame = None
         self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
+        self.made = None  # optimizers that there were then, whether or not they had taken steps
         self.known = WeakValueDictionary()  # optimizers, by what they are known by, as they came
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
-        self.used, self.watch, self.seen_of_script, self.shows = [], None, None, False
+        self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
         self.seen_inputs, self.epoch, self.tries = None, None, 0
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
@@ -169,15 +179,17 @@ class Steps:
     @uncompiled
     def other(self, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
+        if is_in_another_step():
+            return
         if self.socket is None:
             self.connect()
-        self.known[weights_of(optimizer)] = optimizer
+        name = weights_of(optimizer)
+        self.known[name] = optimizer
         if self.lead is None:
             self.choose(optimizer)
             return
         if self.since != len(self.stamps):
             self.since, self.others = len(self.stamps), {}
-        name = weights_of(optimizer)
         if name == weights_of(self.lead):  # it was made anew
             self.lead = optimizer
             self.after_step(optimizer, (), {})
@@ -195,8 +207,14 @@ class Steps:
         self.first[name] = count + 1, optimizer
         counts = [count for count, _ in self.first.values()]
         enough = FIRST if len(counts) == 1 or min(counts) > 1 else SELDOM
-        if perf_counter() - self.began > PATIENCE and not group():  # ranks choose alike
-            enough = FEW
+        if sum(counts) >= FEW and not group():  # ranks choose alike
+            if self.made is None:
+                self.made = optimizers()
+            waits = len(self.made | self.first.keys()) - len(counts)
+            if perf_counter() - self.began > PATIENCE or len(counts) + waits == 1:
+                enough = FEW
+            elif waits:
+                enough = SELDOM
         if os.environ.get(ONE):
             enough = 1
         if sum(counts) >= enough or self.capturing():
@@ -207,8 +225,8 @@ class Steps:
             self.begin(self.goal, self.timed)
 
     def end_watch(self):
-        if self.watch:
-            self.watch.end()
+        while self.ends:
+            self.ends.pop()()
 
     @uncompiled
     def reached(self):
@@ -238,7 +256,8 @@ class Steps:
                 "cpu": process_time() - self.cpu,
                 "steps": self.steps,
                 "optimizers": 1 + len(self.seen),
-                "workers": self.workers,
+                "workers": self.count_workers(),
+                "gpus": len(self.used),
                 "weights": weights([*self.known.values()] or [self.lead]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
@@ -254,20 +273,22 @@ class Steps:
         if self.epoch is not None or self.steps < KNOWN or self.tries == TRIES:
             return self.epoch
         self.tries += 1
-        import gc
-
         try:
-            kind = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-            for each in gc.get_objects():
-                if issubclass(type(each), kind):
-                    batches, fetched = len(each), each._num_yielded
-                    taken = round(fetched / self.steps)
-                    ahead = abs(fetched - taken * self.steps)
-                    if taken and fetched < batches and ahead < taken + 3:
-                        self.epoch = min(batches // taken, self.epoch or batches)
+            for each in objects_of("_BaseDataLoaderIter", "torch.utils.data.dataloader"):
+                batches, fetched = len(each), each._num_yielded
+                taken = round(fetched / self.steps)
+                ahead = abs(fetched - taken * self.steps)
+                if taken and fetched < batches and ahead < taken + 3:
+                    self.epoch = min(batches // taken, self.epoch or batches)
         except Exception:  # no loader, or the length is the script's own, and may be anything
             return None
         return self.epoch
+
+    def count_workers(self):
+        import multiprocessing
+
+        self.workers = max(self.workers, len(multiprocessing.active_children()))
+        return self.workers
 
     def wait(self):
         """Wait for the next turn; the process ends with `ninefold bench`."""
@@ -322,7 +343,7 @@ class Steps:
             ],
             "precision": self.watch and self.watch.wanted and self.watch.said(),
             "strategy": self.watch and self.watch.strategy(),
-            "script": self.seen_of_script and self.seen_of_script(),
+            "script": self.script,
         }
 
     def send(self, message):
@@ -333,11 +354,10 @@ class Steps:
         if self.socket is not None:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
-        watch, seen, inputs = self.watch, self.seen_of_script, self.seen_inputs
+        watch, ends, script, inputs = self.watch, self.ends, self.script, self.seen_inputs
         self.__init__()
-        self.seen_inputs = inputs
         self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
-        self.seen_of_script = seen
+        self.ends, self.script, self.seen_inputs = ends, script, inputs
 
     def capturing(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""
@@ -395,11 +415,36 @@ def group():
 
 
 def weights_of(optimizer):
-    """What an optimizer is known by, also if it is made anew: its first parameter."""
+    """What an optimizer is known by, also if it is made anew: its first weight, how many it has."""
     if optimizer is STEP:
         return optimizer
-    first = next((one for group in optimizer.param_groups for one in group["params"]), optimizer)
-    return id(first)
+    trained = [one for group in optimizer.param_groups for one in group["params"]]
+    return id(trained[0] if trained else optimizer), len(trained)
+
+
+def optimizers():
+    """What all optimizers are known by, also those that have not taken a step."""
+    try:
+        return {weights_of(each) for each in objects_of("Optimizer", OPTIMIZER)}
+    except Exception:  # of a kind that is not known here
+        return set()
+
+
+def is_in_another_step():
+    """Whether the step of an optimizer that has ended is a part of another one's (SAM, ZeRO)."""
+    frame, steps = sys._getframe(1), 0
+    while frame is not None and steps < 2:  # each has one function of torch around it
+        own = frame.f_globals.get("__name__") == OPTIMIZER and frame.f_code.co_name == "wrapper"
+        steps, frame = steps + own, frame.f_back
+    return steps == 2
+
+
+def objects_of(name, module):
+    """All objects of a class of torch that is loaded."""
+    import gc
+
+    kind = getattr(sys.modules.get(module), name, ())
+    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
 
 
 def weights(optimizers):
@@ -452,10 +497,6 @@ def mark_what_is_no_step():
 
         setattr(owner, name, call)
 
-    def workers(loader):
-        STEPS.workers = loader.num_workers
-        return True
-
     def around(owner):
         enter, leave = owner.__enter__, owner.__exit__
 
@@ -489,4 +530,4 @@ def mark_what_is_no_step():
     marked(torch.nn.Module, "train", "an evaluation", lambda module, mode=True: not mode)
     marked(torch, "save", "torch.save")
     if "torch.utils.data" in sys.modules:
-        marked(torch.utils.data.DataLoader, "__iter__", "a new pass over a loader", workers)
+        marked(torch.utils.data.DataLoader, "__iter__", "a new pass over a loader")

@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 
-from ninefold_bench_cures import is_compiled
+from ninefold_bench_calls import is_compiled
 from ninefold_bench_strategy import Batches
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
@@ -25,50 +25,43 @@ OF_STRATEGY = {"strategy", "devices", "num_nodes", "gpus", "DataParallel"}
 class Watch:
     """What the modules of the first training steps show, until `end`.
 
-    wanted: fp32, bf16, fp16, or None: as it comes. module: torch.nn.Module. outputs: dtypes that
-    layers with weights have returned, and of a compiled network that of autocast, as its layers are
-    not seen. cast: networks that have got autocast. batches: what a step takes.
+    wanted: fp32, bf16, fp16, or None: as it comes. outputs: dtypes that layers with weights have
+    returned, and of a compiled network that of autocast, as its layers are not seen. cast: networks
+    that have got autocast. batches: what a step takes. called: whether a network was, in training.
     """
 
-    def __init__(self, wanted, module):
-        self.wanted, self.module, self.call = wanted, module, module.__call__
-        self.outputs, self.cast, self.depth, self.batches = set(), set(), 0, Batches()
-        self.called = False  # whether a network was, in training
-        watch = self
+    def __init__(self, wanted, calls):
+        self.wanted, self.calls, self.outputs, self.cast = wanted, calls, set(), set()
+        self.batches, self.called = Batches(), False
+        calls.before.append(self.see)
+        calls.after.append(self.note)
 
-        @functools.wraps(self.call)
-        def called(module, *arguments, **keywords):
-            return watch.see(module, arguments, keywords)
-
-        module.__call__ = called
-
-    def see(self, module, arguments, keywords):
+    def see(self, module, arguments, keywords, outermost):
         import torch
 
-        trains = torch.is_grad_enabled() and module.training
-        if trains and not self.depth and next(module.parameters(), None) is not None:
+        if not (torch.is_grad_enabled() and module.training):
+            return
+        if outermost and next(module.parameters(), None) is not None:
             self.called = True
             self.wrap(torch, module)
-        if trains:  # after `wrap`, which stays where this one's end puts back what it found
-            self.batches.see(torch, module, arguments, keywords, not self.depth)
-        if trains and is_compiled(module):
-            self.module.__call__ = self.call  # the compiler would stumble over `called`
+        # After `wrap`, as its end puts back what it has found.
+        self.batches.see(torch, module, arguments, keywords, outermost)
+        if is_compiled(module):
             kind = next((weight.device.type for weight in module.parameters()), "cpu")
             if module in self.cast:
                 self.outputs.add("bfloat16")
             elif torch.is_autocast_enabled(kind):
                 self.outputs.add(str(torch.get_autocast_dtype(kind)).partition(".")[2])
-        self.depth += 1
-        try:
-            found = self.call(module, *arguments, **keywords)
-        finally:
-            self.depth -= 1
-        if trains and module not in self.cast:
-            self.note(torch, module, found)
-        return found
 
-    def note(self, torch, module, found):
-        """Note what a layer with weights has returned."""
+    def note(self, module, found):
+        """Note what a layer with weights has returned in training."""
+        import torch
+
+        if not (torch.is_grad_enabled() and module.training) or module in self.cast:
+            return
+        self.add(torch, module, found)
+
+    def add(self, torch, module, found):
         weights = [p for p in module._parameters.values() if p is not None]
         if weights and isinstance(found, torch.Tensor) and found.is_floating_point():
             self.outputs.add(str(found.dtype).partition(".")[2])
@@ -88,15 +81,14 @@ class Watch:
         def cast(*arguments, **keywords):
             with torch.autocast(kind, dtype=torch.bfloat16):
                 found = forward(*arguments, **keywords)
-            if self.depth:  # still watched: a network of one layer
-                self.note(torch, module, found)
+            if self.calls.depth:  # still watched: a network of one layer
+                self.add(torch, module, found)
             return in_float32(torch, found)
 
         module.forward = cast
 
     def end(self):
-        """Have modules be called as before."""
-        self.module.__call__ = self.call
+        """Have what it has changed, but for autocast, be as before."""
         self.batches.end()
 
     def said(self):

@@ -6,7 +6,8 @@ is, of all their calls in a step, shows how many times more they are than in ano
 
 import functools
 
-from ninefold_bench_cures import is_compiled, line_of_script
+from ninefold_bench_calls import is_compiled
+from ninefold_bench_cures import line_of_script
 
 AVERAGING = {"DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule"}
 MOST = 64  # layers that are told of
