@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +154,13 @@ def available_memory() -> int | None:
         _of_cgroup(cgroup / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ]
     return min((value for value in found if value is not None), default=_physical())
+
+
+def shared_memory() -> int:
+    """Bytes that /dev/shm has left, where processes hand batches over; Docker gives it 64 MB."""
+    with suppress(OSError):
+        return shutil.disk_usage("/dev/shm").free
+    return 0
 
 
 def _meminfo() -> int | None:

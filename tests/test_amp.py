@@ -12,9 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks import ours
 from ninefold import machine
 from ninefold.engine.amp import Amp, Autocast, CountingScaler, _rounds, in_tf32, verify
-from ninefold.errors import ConfigError
+from ninefold.engine.loop import train
+from ninefold.errors import ConfigError, NumericsError
+from tests.train.test_schedule import SMALL
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")  # a name: nothing is put there
@@ -177,6 +180,17 @@ def test_bfloat16_weights_are_computed_with_in_bfloat16_but_for_batch_normalizat
     assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {
         torch.bfloat16, torch.float32,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("amp", "do"), [("bf16", "or set on_nonfinite=skip"), ("bf16_weights", "or use amp=bf16")]
+)
+def test_what_is_advised_where_a_loss_is_not_finite_goes_with_the_precision(amp, do):
+    with (
+        ours.training(*SMALL, f"amp={amp}", "optimizer.lr=1e30") as run,
+        pytest.raises(NumericsError, match=f"{do}$"),
+    ):
+        train(run)
 
 
 @pytest.fixture

@@ -98,10 +98,11 @@ class Answer:
     def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
         """Go on with the comparison for so many minutes more, and return its answer.
 
-        show: whether to show the progress. Raises what `ninefold.compare` does, and ConfigError of
-        a study that it did not begin.
+        show: whether to show the progress. Raises what `ninefold.compare` does, if nothing more
+        could be measured its first failure, and ConfigError of a study that it did not begin.
         """
-        return answered(running.resuming(self.folder, minutes), self.folder, None, show)
+        command, known = running.resuming(self.folder, minutes), Answer(self.folder)
+        return answered(command, self.folder, None, show, known._measured)
 
     def settings(self, framework: str = "torch") -> str:
         """Return the answer's configuration as settings of a framework, as text to paste: a
@@ -164,6 +165,11 @@ class Answer:
         return self._read.picture
 
     @property
+    def _measured(self) -> int:
+        """How many turns and full runs have ended well."""
+        return sum(row["status"] == "ok" for row in self.rows())
+
+    @property
     def _commands(self) -> list[tuple[str, str]]:
         """What to type next, each with what it does: train, or else make the answer surer."""
         if self.train:
@@ -206,15 +212,20 @@ class Answer:
         )
 
 
-def answered(command: Sequence[str], place: Path, at_most: float | None, show: bool) -> Answer:
+def answered(
+    command: Sequence[str], place: Path, at_most: float | None, show: bool, measured: int = 0
+) -> Answer:
     """Run `train` with these arguments, which write to `place`, and return the answer.
 
-    at_most: minutes after which it is stopped. Raises what `ninefold.compare` does.
+    at_most: minutes after which it is stopped. measured: turns and runs that there are already.
+    Raises what `ninefold.compare` does.
     """
     ended = running.run(command, place, at_most, show)
     with suppress(ConfigError):  # no run has ended well: the failures say why
         answer = Answer(place, own=True)
-        if not ended.failures or any(cell["status"] == "ok" for cell in answer.cells.values()):
+        well = not ended.failures and (ended.code == 0 or ended.late)
+        some = any(cell["status"] == "ok" for cell in answer.cells.values())
+        if well or (some and answer._measured > measured):
             return answer
     raise running.failure(ended, command, place, at_most)
 

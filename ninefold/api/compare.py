@@ -67,7 +67,7 @@ def compare(
 ) -> Answer:
     """Measure which parallel strategy and precision trains your model the fastest.
 
-    Everything runs in processes of its own: nothing of this one is changed, and CUDA may be in use.
+    It runs in new processes and leaves this one as it is, which may be using CUDA.
 
     model: a function without arguments that returns the network, called with the run's seed set; or
         the network itself, on the CPU, whose weights all runs then start with.
@@ -84,8 +84,8 @@ def compare(
         bf16, autocast, scaler, fp16, bf16_weights. None: what differs on this machine and is safe
         without a score. On a CPU none and ddp in fp32 and bf16; on a GPU fp32, tf32 and bf16, or
         fp32 and scaler where it has no bf16; ddp only on several.
-    minutes: of timing, for all configurations together. A second round is made even if it ends
-        up to half a minute later, as one alone has no error estimate.
+    minutes: of timing, for all configurations together. A second round may take half a minute
+        more: one round has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
     ask: time, or time and accuracy, which trains each configuration once per seed. None: time, and
         accuracy where `test` is given.

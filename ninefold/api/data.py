@@ -52,6 +52,7 @@ class CallersDataset(Mapped):
         "pass overrides=['dataset.keys=[INPUT,TARGET]'], or forward=function(model, batch), which "
         "gets them whole and returns the loss"
     )
+    AS_RETURNED: ClassVar[bool] = True
 
     file: str
     sha256: str
@@ -94,12 +95,11 @@ class CallersDataset(Mapped):
             super().start_workers(count, splits, patience)
 
     def item_shape(self) -> Tree:
-        """As the first training item has it: channels are not moved."""
+        """As the first training item has it."""
         if isinstance(self._data("train"), Collating):
             return [UNKNOWN]  # so that evaluations have the batches of training
         items = self._items("train")
-        inputs = items.returned_input()
-        if any(isinstance(leaf, Image.Image) for leaf in leaves(inputs)):
+        if any(isinstance(leaf, Image.Image) for leaf in leaves(items.returned_input())):
             raise DataError(
                 "dataset",
                 self._node("train")["_target_"],
@@ -107,9 +107,7 @@ class CallersDataset(Mapped):
                 "tensors, arrays and numbers are taken, as DataLoader takes them",
                 "convert it in the dataset (torchvision.transforms.PILToTensor)",
             )
-        if isinstance(items.layout.shape, dict | tuple):
-            return items.layout.shape
-        return list(np.shape(inputs))
+        return items.layout.shape
 
     def count_classes(self) -> None:
         """None, as nothing needs their number: the caller's model has its outputs already."""

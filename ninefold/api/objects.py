@@ -36,6 +36,7 @@ DATASET = {
     "_target_": "ninefold.api.data.CallersDataset",
     "_recursive_": False,
     "flip": False,
+    "resident": "auto",
     **dict.fromkeys(("crop", "val"), 0),
     **dict.fromkeys(("root", "limit", "classes", "shape", "mean", "std", "keys")),
 }
@@ -322,8 +323,14 @@ def _dataset(
             "pin_memory are used: each epoch is shuffled by the seed, the same in all "
             "configurations, and its last incomplete batch is dropped."
         )
+        if isinstance(found, Pair):
+            notes.append(
+                "Batches of its two arrays are slices, which threads read in place of worker "
+                "processes."
+            )
         pinned = {} if data.pin_memory else {"loader.pinned": "false"}  # true is refused on a CPU
-        return found, {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
+        keys = {"batch_size": data.batch_size, "loader.workers": data.num_workers, **pinned}
+        return found, {**keys, "dataset.resident": "false"}  # which would leave out the loading
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):

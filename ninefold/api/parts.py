@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ninefold.api.capsule import load
 from ninefold.api.collated import Collated
@@ -36,9 +37,6 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
     except Exception as error:
         wrong, found = "the function that makes it fails", located(error)
         raise ConfigError("model", name, wrong, found, "correct it there") from error
-    if isinstance(given, nn.Module):  # its buffers are of a file: torch cannot resize these
-        for buffer in given.buffers():
-            buffer.data = buffer.data.clone()
     if not isinstance(found, nn.Module):
         raise ConfigError(
             "model",
@@ -47,14 +45,27 @@ def network(file: str, sha256: str, name: str) -> nn.Module:
             "a torch.nn.Module is needed",
             "return the network",
         )
-    if any(weight.dtype == torch.float64 for weight in found.parameters()):
+    for module in found.modules():
+        if any(map(is_lazy, (*module.parameters(False), *module.buffers(False)))):
+            raise ConfigError(
+                "model",
+                name,
+                f"its {type(module).__name__} has no weights yet",
+                "weights are needed before the first step",
+                "call it once with a batch, in a function that makes it",
+            )
+    floats = {weight.dtype for weight in found.parameters() if weight.is_floating_point()}
+    for dtype in floats - {torch.float32}:
         raise ConfigError(
             "model",
             name,
-            "its weights are float64",
+            f"its weights are {str(dtype).removeprefix('torch.')}",
             "float32 is allowed, which inputs become",
             "call .float() on it",
         )
+    if isinstance(given, nn.Module):  # its buffers are of a file: torch cannot resize these
+        for buffer in given.buffers():
+            buffer.data = buffer.data.clone()
     return found if forward is None else WithForward(found, forward)
 
 

@@ -45,9 +45,9 @@ def time_steps(
     the time; turns that other programs disturb are left out, unless most are.
 
     Worker processes that a step starts, such as a DataLoader's, are stopped while others train (on
-    Linux, those that were forked), so that its time has the wait for data in it. Not stopped are
-    threads, and processes that were there before or that several steps use; the wait for what they
-    read ahead meanwhile is missing. The answer reports such processes.
+    Linux, those that were forked), so that its time has the wait for data in it. Threads run on,
+    and so do processes that were there before or that several steps use. What these read ahead
+    meanwhile, a step need not wait for. The answer reports such processes.
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.

@@ -289,6 +289,18 @@ REFUSED = (
         example={"amp.weights": "bfloat16", "amp.dtype": "auto", "amp.scaler": False, "ema": None},
     ),
     Combination(
+        "on_nonfinite",  # torch has no kernel on CUDA that looks for such numbers in bfloat16
+        lambda job: job["on_nonfinite"] == "skip" and job["amp.weights"] == "bfloat16",
+        "amp.weights=bfloat16 has gradients that no GradScaler checks on a GPU",
+        "stop is allowed with it",
+        "leave it out, or use amp=bf16",
+        example={
+            "on_nonfinite": "skip",
+            "amp": {"weights": "bfloat16", "dtype": "bfloat16"},
+            "ema": None,
+        },
+    ),
+    Combination(
         "ema_warmup",
         lambda job: job["ema_warmup"] and null(job, "ema"),
         "there is no average to warm up, as ema=null",

@@ -66,7 +66,8 @@ class LoaderKeys(Section, kw_only=True):
 
     workers: Workers | Literal["auto"] = "auto"
     """Threads per training process that read ahead (processes for dataset=mapped). auto: none for
-    data in memory and dataset=mapped, one on a CPU, else up to 8."""
+    data in memory, one on a CPU, else up to 8; for dataset=mapped none on a CPU, else up to 16, if
+    all have room in memory and /dev/shm."""
     share: Share = 0.25
     """Share of a host's free memory that batches read ahead may take."""
     pinned: Literal["auto"] | bool = "auto"

@@ -168,6 +168,9 @@ class Dataset:
         By default it starts none, and threads read. patience: seconds that a batch may take.
         """
 
+    def stop_workers(self) -> None:
+        """End the processes that were started, where nothing is to be read by them."""
+
 
 class Adapted(Dataset):
     """A dataset of the user's own class, which is no Dataset, with the defaults that it lacks."""

@@ -184,6 +184,10 @@ class ItemLoader:
             yield found
             del found
 
+    def close(self) -> None:
+        """End the workers; nothing is read any more."""
+        _close(self._processes)
+
     def _next(self) -> Any:
         """What `ItemBatches` has returned in a worker for the next index."""
         for _ in range(math.ceil(self._patience / LOOK)):
@@ -198,7 +202,7 @@ class ItemLoader:
                 if not late:  # it can be what the class has written there
                     what = "reading what a worker process has sent"
                     raise raised("loader.workers", str(self._workers), what, error) from error
-        _close(self._processes)
+        self.close()
         raise ProcessNotEnded(
             "loader.workers",
             self._workers,

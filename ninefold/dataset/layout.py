@@ -35,6 +35,7 @@ class Layout:
     keys: see Mapped.
     whole: an item of any kind is the one argument of the network, without a target. A tuple of
         one value or of numbers stays a tuple, as torch's default_collate has it.
+    as_returned: whether no axis of an input is moved or added.
     of_mappings: what to do where items are mappings and no keys are given, for an error.
     inputs, targets: an ArraySpec, or a tree of them (a tuple or a dict); None: not known yet.
     unlabeled: whether an item is its input alone, which is then the target too.
@@ -48,6 +49,7 @@ class Layout:
     numbers: ClassNumbers | None = None
     keys: Sequence[Key | Sequence[Key]] | None = None
     whole: bool = False
+    as_returned: bool = False
     of_mappings: str = OF_MAPPINGS
     inputs: Tree = None
     targets: Tree = None
@@ -231,7 +233,7 @@ class Layout:
             f"the {name} of item {number} is {found}",
             f"{'item 0' if self.kinds else 'dataset.shape'} has {like}",
             "resize, pad or convert it in the class: all items have the keys, shapes and dtypes of "
-            "the first, images with channels first or last",
+            f"the first{'' if self.as_returned else ', images with channels first or last'}",
         )
 
     def _input(
@@ -239,6 +241,8 @@ class Layout:
     ) -> npt.NDArray[Any]:
         """One input as an array, with channels first; None: nothing says its shape."""
         array = self._array(number, value, name)
+        if self.as_returned:
+            return as_it_is(array)
         if isinstance(value, Image.Image):
             if value.mode not in ("L", "RGB"):
                 raise self.wrong(

@@ -39,6 +39,7 @@ class Mapped(Dataset):
     """
 
     OF_MAPPINGS: ClassVar[str] = OF_MAPPINGS
+    AS_RETURNED: ClassVar[bool] = False  # see Layout
 
     train: Mapping[str, Any] | None = None
     test: Mapping[str, Any] | None = None
@@ -82,6 +83,10 @@ class Mapped(Dataset):
         from ninefold.dataset.item_loader import ItemLoader  # it imports torch
 
         self._loaders.append(ItemLoader(self._to_read, count, patience))
+
+    def stop_workers(self) -> None:
+        for loader in self._loaders:
+            loader.close()
 
     def load(self, split: Split) -> Examples:
         items, names = self._items(split), tuple(self.class_names or ())
@@ -142,7 +147,14 @@ class Mapped(Dataset):
         numbers = None if self.classes is None else ClassNumbers(self.classes, self.ignore)
         shape = None if self.shape is None else specs(self.shape)
         layout = Layout(
-            f"dataset.{split}", target, numbers, self.keys, whole, self.OF_MAPPINGS, shape
+            f"dataset.{split}",
+            target,
+            numbers,
+            self.keys,
+            whole,
+            self.AS_RETURNED,
+            self.OF_MAPPINGS,
+            shape,
         )
         return Items(data, layout)
 

@@ -16,7 +16,7 @@ from ninefold.dataset.resident import Resident
 from ninefold.engine.batches import Source
 from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.errors import ConfigError, ResourceError
-from ninefold.machine import available_memory, cores
+from ninefold.machine import available_memory, cores, shared_memory
 from ninefold.tree import leaves
 
 MAX_THREADS = 8  # threads that `auto` starts at most
@@ -71,16 +71,21 @@ def plan(
     resident: object,
     sets: Sequence[Examples],
     batch_size: int,
+    evaluated: int,
     parallel: Parallel,
     context: RankContext,
 ) -> LoaderPlan:
     """Plan how batches of `sets`, of which the first one is trained on, are read.
 
-    settings: the section `loader`. resident: dataset.resident.
+    settings: the section `loader`. resident: dataset.resident. evaluated: as `batch_size`, in
+        evaluations.
     Every process must call it. Raises ResourceError, ConfigError.
     """
-    rows = max(1, batch_size // context.data_size)
-    own = on_host(sets[0], rows, context, free=available_memory(), cores=cores(), **settings)
+    rows, most = (max(1, size // context.data_size) for size in (batch_size, evaluated))
+    here: dict[str, Any] = {
+        "free": available_memory(), "shared": shared_memory(), "cores": cores(),
+    }  # fmt: skip
+    own = on_host(sets[0], rows, context, most=most, **here, **settings)
     on_gpu = context.device.type == "cuda"
     memory = torch.cuda.mem_get_info(context.device) if on_gpu else (0, 0)
     size = resident_bytes(resident, sets, context.device, memory)
@@ -88,6 +93,8 @@ def plan(
     workers, least = gather(mine, parallel, context).amin(dim=0).tolist()
     if least:  # on all of them
         return replace(own, workers=0, pinned=False, resident=size)
+    if own.processes and workers:  # they have been started
+        return own
     return replace(own, workers=workers)
 
 
@@ -101,15 +108,18 @@ def on_host(
     pinned: bool | Literal["auto"],
     free: int | None,
     cores: int | None,
+    shared: int | None = None,
+    most: int = 0,
 ) -> LoaderPlan:
     """Plan how to read batches of `rows` examples of `examples` in each process.
 
     workers: threads, or processes where examples have a reader. auto: none for arrays in memory;
         else threads, as many as `share` of the `free` bytes of memory and the cores allow, up to
-        MAX_THREADS. On a CPU one, as training uses the cores. Where items vary from epoch to epoch
-        `processes_ahead`.
+        MAX_THREADS. On a CPU one, as training uses the cores. Where examples have a reader
+        `processes_ahead`, or none if all of these together would need more.
     pinned: auto: on CUDA.
-    free, cores: of this host; None: not known.
+    free, cores, shared: of this host, the last one bytes of /dev/shm; None: not known.
+    most: rows of the largest batch, in an evaluation.
     Raises ResourceError if so many threads would need more memory than is allowed, and ConfigError
     if pinned memory is asked for without a GPU.
     """
@@ -128,7 +138,11 @@ def on_host(
     allowed = None if free is None else int(share * free) // context.local_size
     fitting = MAX_PROCESSES if allowed is None else (allowed // max(batch, 1) - 1) // AHEAD
     if workers == "auto" and examples.reader is not None:
-        count = max(0, min(processes_ahead(context, cores), fitting))
+        count = processes_ahead(context, cores)  # as many as `built_dataset` has started
+        largest = slots(count) * (batch // rows) * max(rows, most)
+        rooms = [share * room / context.local_size for room in (free, shared) if room is not None]
+        if any(largest > room for room in rooms):
+            count = 0
     elif workers == "auto":
         spare = (cores or 1) // context.local_size - 1 if on_gpu else 1
         arrays = leaves(examples.inputs)

@@ -143,13 +143,20 @@ def shard(
             del read, inputs, targets  # else held while the next one is made
 
 
-def evaluation_batch(batch_size: int, values: int, context: RankContext) -> int:
+def evaluation_batch(
+    batch_size: int, accumulate: int, values: int | None, context: RankContext
+) -> int:
     """The global size of the batches that a training run evaluates: `batch_size` on a CPU.
 
     On CUDA a process takes at least EVALUATED_EXAMPLES, or fewer that have EVALUATED_VALUES
     together: a GPU waits for the host in batches of few small images, and large ones need its
-    memory. values: of an example as the network takes it.
+    memory. What a network makes of tokens and the like may be much larger than they are: of these
+    it takes as many as a micro-batch of training has, of `accumulate` in a batch.
+
+    values: of an image or a volume as the network takes it; None: examples are something else.
     """
+    if values is None:
+        return batch_size // accumulate
     if context.device.type != "cuda":
         return batch_size
     return max(batch_size, context.data_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values))

@@ -103,6 +103,8 @@ def numerics_error(
 ) -> NumericsError:
     """The error for a number that is not finite, with the rates in force when it was found."""
     state = run.state
+    if any(parameter.dtype == torch.bfloat16 for parameter in state.model.parameters()):
+        do = "lower optimizer.lr, or use amp=bf16"  # neither goes with amp.weights=bfloat16
     epoch, lr = state.step / run.batches.steps_per_epoch, state.optimizer.param_groups[0]["lr"]
     scale = state.scaler.get_scale()
     return NumericsError(

@@ -251,6 +251,7 @@ class Data:
     augment: Preparation
     prepare: Preparation
     layout: str
+    evaluation_batch: int
     loading: LoaderPlan
 
 
@@ -320,7 +321,7 @@ def training(
         clock=clock,
         memory=PeakMemory(context.gpus),
         batch_size=job.batch_size,
-        evaluation_batch=evaluation_batch(job.batch_size, input_values(at, data), context),
+        evaluation_batch=data.evaluation_batch,
         accumulate=job.accumulate,
         last_step=last_step,
         patience=job.patience,
@@ -366,8 +367,10 @@ def data_of(at: Setup, cache: Mapping[str, str] | None) -> Data:
     (train, val), test = train_and_val(dataset, job.seed, read), read("test")
     augment, prepare = (preparation(job, dataset, each, layout) for each in (True, False))
     sets = [train, test, *([] if val is None else [val])]
-    how = loader_plan(job, sets, at.parallel, at.context)
-    return Data(dataset, train, val, test, augment, prepare, layout, how)
+    values = image_values(job, dataset.shape)
+    largest = evaluation_batch(job.batch_size, job.accumulate, values, at.context)
+    how = loader_plan(job, dataset, sets, largest, at.parallel, at.context)
+    return Data(dataset, train, val, test, augment, prepare, layout, largest, how)
 
 
 def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
@@ -399,22 +402,35 @@ def network_of(at: Setup, data: Data, resume: bool, evaluates: bool) -> Network:
     return Network(model, objective, forward, mean_loss, origin, notes)
 
 
-def input_values(at: Setup, data: Data) -> int:
-    """Count the values of an example as the network takes it."""
-    channels, size = (at.job.model.get(f"input_{key}") for key in ("channels", "size"))
-    shapes = [one.shape for one in leaves(specs(data.dataset.shape))]
-    if len(shapes) > 1 or len(shapes[0]) not in (3, 4):
-        return sum(map(math.prod, shapes))
-    own, *inner = shapes[0]
-    return math.prod([channels or own, *(inner if size is None else [size, size])])
+def image_values(job: DictConfig, shape: Any) -> int | None:
+    """Count the values of an example as the network takes it; None where not all are of images or
+    volumes. shape: dataset.shape.
+    """
+    channels, size = (job.model.get(f"input_{key}") for key in ("channels", "size"))
+    shapes = [one.shape for one in leaves(specs(shape))]
+    if any(len(one) not in (3, 4) for one in shapes):
+        return None
+    if len(shapes) == 1:
+        own, *inner = shapes[0]
+        shapes = [(channels or own, *(inner if size is None else [size, size]))]
+    values: int = sum(map(math.prod, shapes))
+    return values
 
 
 def loader_plan(
-    job: DictConfig, sets: Sequence[Examples], parallel: Parallel, context: RankContext
+    job: DictConfig,
+    dataset: Dataset,
+    sets: Sequence[Examples],
+    evaluated: int,
+    parallel: Parallel,
+    context: RankContext,
 ) -> LoaderPlan:
-    """Plan how batches of `sets` are read, see `plan`."""
+    """Plan how batches of `sets` are read, see `plan`, and end workers that are to read none."""
     resident = job.dataset.get("resident", "auto")
-    return plan(job.loader, resident, sets, job.batch_size, parallel, context)
+    how = plan(job.loader, resident, sets, job.batch_size, evaluated, parallel, context)
+    if not how.workers:
+        dataset.stop_workers()
+    return how
 
 
 def predicting(job: DictConfig, model: nn.Module) -> nn.Module:
@@ -555,15 +571,16 @@ def examples_and_preparation(
     context: RankContext,
     cache: Mapping[str, str] | None,
     shards: bool = False,
-) -> tuple[Examples, Preparation, str]:
-    """The test split of the job's dataset, what turns it into the model's input, and the layout.
+) -> tuple[Dataset, Examples, Preparation, str]:
+    """The job's dataset, its test split, what turns it into the model's input, and the layout.
 
     The layout is the name of the memory format of inputs and weights. shards: whether the parallel
     strategy does.
     """
     dataset = built_dataset(job, context, "test")
     layout = memory_format(wanted_format(job), dataset.shape, amp, context.device, shards)
-    return reader(dataset, cache)("test"), preparation(job, dataset, False, layout), layout
+    test, prepare = reader(dataset, cache)("test"), preparation(job, dataset, False, layout)
+    return dataset, test, prepare, layout
 
 
 def begin(job: DictConfig) -> tuple[Parallel, Amp]:

@@ -54,7 +54,7 @@ def evaluate(spec: RunSpec) -> None:
             found.tell()
         found.require_complete(wanted.load.partial)
         found.require_finite()
-        examples, prepare, layout = build.examples_and_preparation(
+        dataset, examples, prepare, layout = build.examples_and_preparation(
             job, amp, context, spec.cache, parallel.shards
         )
         found.model.to(memory_format=getattr(torch, layout))
@@ -65,12 +65,13 @@ def evaluate(spec: RunSpec) -> None:
         del trial  # its copies are as large as the network
         amp.cast(found.model)
         objective = Objective(amp.wrap(build.predicting(job, found.model)), task)
-        how = build.loader_plan(job, [examples], parallel, context)
+        size = job.batch_size
+        how = build.loader_plan(job, dataset, [examples], size, parallel, context)
         result = evaluation.evaluate(
             parallel.wrap(objective, context),
             how.source(examples, context.device),
             task=task,
-            batch_size=job.batch_size,
+            batch_size=size,
             prepare=prepare,
             parallel=parallel,
             context=context,

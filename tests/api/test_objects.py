@@ -126,15 +126,17 @@ def test_of_a_loader_what_a_key_can_say_is_taken_and_what_differs_is_a_note() ->
     loader = DataLoader(TensorDataset(X, Y), batch_size=5, shuffle=True, num_workers=2)
     test = DataLoader(TensorDataset(X, Y), batch_size=3)
     found = gather(net, loader, LOSS, test, None, None, "adamw", ("time",))
-    assert found.loader == {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false"}
+    keys = {"batch_size": 5, "loader.workers": 2, "loader.pinned": "false"}
+    assert found.loader == {**keys, "dataset.resident": "false"}  # so that its loading is measured
     assert len(found.parts["dataset"]["train"]) == len(found.parts["dataset"]["test"]) == 20
     assert re.search("shuffled by the seed.* incomplete batch is dropped", found.notes[0])
-    assert found.notes[1] == (
+    assert re.search("two arrays are slices, which threads read", found.notes[1])
+    assert found.notes[2] == (
         "Of the DataLoader given as test, all of the dataset is used, and its collate_fn."
     )
     pinned = DataLoader(TensorDataset(X, Y), pin_memory=True)
     kept = gather(net, pinned, LOSS, None, None, None, "adamw", ("time",)).loader
-    assert kept == {"batch_size": 1, "loader.workers": 0}
+    assert kept == {"batch_size": 1, "loader.workers": 0, "dataset.resident": "false"}
 
 
 def test_a_sampler_that_gives_each_item_once_is_taken_in_whatever_order() -> None:
@@ -192,3 +194,21 @@ def test_objects_that_fail_in_a_run_are_named_as_arguments(tmp_path: Path) -> No
         parts.network(*file, "double")
     with pytest.raises(ConfigError, match=r"optimizer=failing: the function .*TypeError: no betas"):
         parts.optimizer([], *file, "failing")
+
+
+@pytest.mark.parametrize(
+    ("model", "line"),
+    [
+        (net().bfloat16(), r"its weights are bfloat16; .*\.float\(\)"),
+        (nn.Sequential(net(), nn.Linear(3, 3).half()), "its weights are float16; "),
+        (lambda: nn.Sequential(net(), nn.LazyLinear(3)), "its LazyLinear has no weights yet; "),
+        (nn.LazyBatchNorm1d(), "its LazyBatchNorm1d has no weights yet; .*; call it once with a b"),
+    ],
+    ids=["bfloat16", "float16 in part", "made lazy", "lazy"],
+)
+def test_weights_that_are_not_of_float32_or_not_there_are_refused(
+    model: Any, line: str, tmp_path: Path
+) -> None:
+    gather(model, (X, Y), LOSS, None, None, None, "adamw", ("time",)).write(tmp_path)
+    with pytest.raises(ConfigError, match=f"^error: model=Net: {line}"):
+        parts.network(str(tmp_path / FILE), sha256_of(tmp_path / FILE), "Net")

@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import yaml
+from hydra.utils import instantiate
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
@@ -14,8 +17,10 @@ from ninefold.api.objects import gather
 from ninefold.checkpoint.store import read
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.preparation import ImagePreparation
+from ninefold.errors import DataError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import AS_FLOAT32
+from ninefold.tree import leaves
 from tests.conftest import ROOT, Shell
 from tests.faults.refusals import refused
 
@@ -242,6 +247,42 @@ def test_parameters_without_gradients_are_told_before_ddp_takes_a_step(shell):
     assert not (shell.folder / "run" / "metrics.jsonl").exists()
     found = ["parallel.find_unused_parameters=true", "hydra.run.dir=other"]
     shell.train(*words, *ddp, *found, code=0)
+
+
+class Images(Dataset[Any]):
+    """Bytes without channels, with channels last and, from item 1 on where `turned`, first."""
+
+    def __init__(self, turned: bool = False) -> None:
+        self.turned = turned
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        gray, colors = torch.zeros(6, 5, dtype=torch.uint8), torch.zeros(3, 6, 5)
+        return {"gray": gray, "rgb": colors if self.turned and number else colors.permute(1, 2, 0)}
+
+
+def one_loss(model: nn.Module, batch: Any) -> torch.Tensor:
+    return torch.zeros(())
+
+
+@pytest.mark.parametrize(("forward", "keys"), [(one_loss, None), (None, [["gray", "rgb"]])])
+def test_axes_of_an_input_stay_as_the_dataset_returns_them(forward, keys, tmp_path):
+    def read(dataset: Any) -> list[list[int]]:
+        loss = LOSS if forward is None else None
+        folder = tmp_path / str(dataset.turned)
+        folder.mkdir()
+        written(folder, convnet, dataset, loss, forward=forward)
+        (option,) = (folder / OPTIONS / "dataset").iterdir()
+        node = {**yaml.safe_load(option.read_text()), "keys": keys}
+        shape = instantiate(node).item_shape()
+        found = instantiate({**node, "shape": shape}).load("train").inputs
+        return [list(each[np.arange(4)].shape) for each in leaves(found)]
+
+    assert read(Images()) == [[4, 6, 5], [4, 6, 5, 3]]
+    with pytest.raises(DataError, match=r"rgb of item 1 is float32 \[3, 6, 5\]; .* of the first$"):
+        read(Images(turned=True))
 
 
 class Mappings(Numbers):

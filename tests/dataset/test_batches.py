@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from omegaconf import OmegaConf
 from PIL import Image
 from torch import Tensor
 from torchvision.transforms import Compose, Resize, ToTensor
@@ -14,9 +15,10 @@ from torchvision.transforms import Compose, Resize, ToTensor
 from ninefold.dataset import Examples, preparation
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.preparation import ImagePreparation, random_bits
-from ninefold.engine.batches import Batches, epoch_order, shard
+from ninefold.engine.batches import Batches, epoch_order, evaluation_batch, shard
 from ninefold.engine.parallel import RankContext
 from ninefold.errors import DataError
+from ninefold.train.build import image_values
 from tests.dataset.kit import ALONE, CPU, labeled, ranks, same
 from tests.dataset.kit import epoch as epoch_of
 
@@ -209,6 +211,24 @@ def test_the_shards_of_all_processes_hold_each_example_once_as_it_is(count, worl
 
 def test_the_batch_size_of_an_evaluation_is_global():
     assert [len(targets) for _, targets in evaluated(20, 8, ranks(2)[1])] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("shape", "on_gpu", "on_cpu"),
+    [
+        ([1, 28, 28], 2048, 8),
+        ([3, 224, 224], 54, 8),
+        ([[1, 28, 28], [1, 28, 28]], 2048, 8),
+        ([1024], 4, 4),  # tokens, of which a network makes a vocabulary each
+        ({"image": [1, 28, 28], "text": [77]}, 4, 4),
+    ],
+    ids=str,
+)
+def test_a_gpu_evaluates_larger_batches_than_it_trains_on_of_images_alone(shape, on_gpu, on_cpu):
+    values = image_values(OmegaConf.create({"model": {}}), shape)
+    for device, size in (("cuda", on_gpu), ("cpu", on_cpu)):
+        context = RankContext(0, 2, torch.device(device))
+        assert evaluation_batch(8, accumulate=2, values=values, context=context) == size
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from ninefold.dataset.item_loader import shared
 from ninefold.dataset.loader import HostSource, one_ahead
@@ -20,8 +21,10 @@ from ninefold.dataset.plan import on_host, processes_ahead
 from ninefold.dataset.preparation import ImagePreparation
 from ninefold.engine.batches import Batches, shard
 from ninefold.engine.parallel import RankContext
+from ninefold.engine.parallel.none import Single
 from ninefold.errors import DataError, Failure, ProcessNotEnded, ResourceError
 from ninefold.signals import SIGNALS
+from ninefold.train.build import loader_plan
 from ninefold.waits import poll_until
 from tests.conftest import ROOT, metrics, wait_until
 from tests.dataset.kit import ALONE, children, epoch, files, nothing, same
@@ -101,6 +104,28 @@ def test_on_a_gpu_processes_read_a_users_class_unless_another_number_is_asked_fo
     options: Any = {"share": 0.25, "pinned": False, "free": None, "cores": 8}
     examples = mapped(1, "Digits").load("train")
     assert on_host(examples, 8, gpu, workers="auto", **options).workers == 3
+
+
+@pytest.mark.parametrize(
+    ("room", "count"),
+    [
+        ({"free": 10**6, "shared": 10**6, "most": 64}, 3),
+        ({"free": 10**6, "shared": 10**5, "most": 0}, 0),
+        ({"free": 10**5, "shared": 10**6, "most": 0}, 0),
+        ({"free": None, "shared": 10**6, "most": 1024}, 0),  # rows of an evaluation
+    ],
+    ids=str,
+)
+def test_on_a_gpu_no_process_reads_a_users_class_where_all_have_too_little_memory(room, count):
+    """Of the host or of /dev/shm. Those that were started before it was known end."""
+    gpu = RankContext(0, 1, torch.device("cuda", 0), local_size=2)
+    before, dataset = children(), mapped(3, "Digits")
+    examples = dataset.load("train")
+    options = {"workers": "auto", "share": 0.25, "pinned": "auto"}
+    assert on_host(examples, 8, gpu, cores=8, **room, **options).workers == count
+    job = OmegaConf.create({"loader": options, "dataset": {}, "batch_size": 8})
+    assert loader_plan(job, dataset, [examples], 8, Single(), ALONE).workers == 0
+    assert children() <= before
 
 
 def test_a_thread_that_reads_ahead_changes_no_batch_of_a_set_nor_of_another_meanwhile():

@@ -21,7 +21,7 @@ from ninefold.report.answer.settings import OTHERS, Setup, accelerate, fabric, h
 pytestmark = pytest.mark.frameworks
 
 PROBE = """
-import json, os, torch
+import json, os, sys, torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,6 +29,7 @@ class Probe(nn.Module):
     def __init__(self):
         super().__init__()
         self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.register_buffer("image", torch.zeros(2, 2, 3, 3))
 
     def forward(self, x=None, labels=None, **more):
         found = self.one(x)
@@ -38,6 +39,7 @@ class Probe(nn.Module):
             "product": str(found.dtype), "weights": str(self.one.weight.dtype),
             "autocast": torch.is_autocast_enabled("cpu"), "batch": len(x),
             "world": ranks.get_world_size() if several else 1, "threads": torch.get_num_threads(),
+            "last": self.image.is_contiguous(memory_format=torch.channels_last),
         }
         rank = ranks.get_rank() if several else 0
         with open(f"said{rank}.json", "w") as file:
@@ -48,8 +50,10 @@ class Probe(nn.Module):
 
 def note(**more):
     rank = int(os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or 0)
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    compiled = dynamo is not None and dynamo.counters["frames"]["total"] > 0
     with open(f"noted{rank}.json", "w") as file:
-        json.dump(more, file)
+        json.dump({**more, "compiled": compiled}, file)
 
 data = TensorDataset(torch.randn(64, 4), torch.randint(0, 2, (64,)))
 """
@@ -72,11 +76,16 @@ class Module(lightning.LightningModule):
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.1)
 
-trainer.fit(Module(), DataLoader(data, **loader))
+module = Module()
+model = module.net
+NETWORK
+trainer.fit(module, DataLoader(data, **loader))
 """,
     "fabric": """
 fabric.launch()
-model, optimizer = fabric.setup(net := Probe(), torch.optim.SGD(net.parameters(), 0.1))
+model = Probe()
+NETWORK
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), 0.1))
 batches = fabric.setup_dataloaders(DataLoader(data, **loader))
 loss = model(*next(iter(batches)))["loss"]
 fabric.backward(loss)
@@ -87,6 +96,7 @@ note(unused=getattr(wrapped, "find_unused_parameters", False),
 """,
     "accelerate": """
 model = Probe()
+NETWORK
 model, optimizer, batches = accelerator.prepare(
     model, torch.optim.SGD(model.parameters(), 0.1), DataLoader(data, **loader)
 )
@@ -114,7 +124,9 @@ class Noting(transformers.TrainerCallback):
         control.should_training_stop = True
 
 arguments.report_to, arguments.save_strategy = [], "no"
-trainer = transformers.Trainer(Probe(), arguments, train_dataset=Items(), callbacks=[Noting()])
+model = Probe()
+NETWORK
+trainer = transformers.Trainer(model, arguments, train_dataset=Items(), callbacks=[Noting()])
 trainer.train()
 """,
 }
@@ -133,8 +145,10 @@ def probed(setup: Setup, make, folder: Path) -> tuple[list[dict], list[dict]]:
     """What each process of a script that consists of printed settings has said."""
     printed = make(setup)
     in_loop = [line for line in printed.code if "between backward and step" in line]
-    before = [line for line in printed.code if line not in in_loop]
+    network = [line for line in printed.code if line.startswith(("# before ", "model."))]
+    before = [line for line in printed.code if line not in (*in_loop, *network)]
     loop = LOOPS[printed.key].replace("CLIP", "\n".join(in_loop))
+    loop = loop.replace("NETWORK", "\n".join(network))
     (folder / "train.py").write_text("\n".join([PROBE, *before, loop, END]))
     bin = os.path.dirname(sys.executable)
     done = subprocess.run(
@@ -170,6 +184,18 @@ def test_what_is_printed_trains_as_the_configuration_does(make, precision, proce
         assert each.get("views", True) in ((True,) if processes > 1 else (True, None))
         assert each.get("clip", 0.5) == 0.5
         assert each.get("accumulate", 1) == 1
+        assert not each["compiled"]
+
+
+@pytest.mark.parametrize("make", OTHERS, ids=[make.__name__ for make in OTHERS])
+def test_what_is_printed_has_the_layout_and_is_compiled_where_the_configuration_is(make, tmp_path):
+    setup = Setup(
+        precision="bf16", strategy="ddp", processes=2, threads=1, batch=8, layout="channels_last",
+        compile="default",
+    )  # fmt: skip
+    said, noted = probed(setup, make, tmp_path)
+    assert [each["last"] for each in said] == [True, True]
+    assert [each["compiled"] for each in noted] == [True, True]
 
 
 def names(printed: str) -> set[str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from ninefold.api.answer import Answer
+from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.answer.settings import (
@@ -14,6 +19,7 @@ from ninefold.report.answer.settings import (
     Setup,
     Unnamed,
     accelerate,
+    fabric,
     hf,
     lightning,
     pytorch,
@@ -43,12 +49,13 @@ def test_a_setup_is_what_a_process_of_the_run_had() -> None:
     run = replace(
         runs_of({PLAIN: 1.0})[0], parallel="ddp", processes=2, threads=4, batch_size=64,
         loader_workers=3, dtype="float16", grad_scaler=True, devices=["H200"] * 2,
-        overrides=["accumulate=2", "clip_grad_norm=0.5"],
+        overrides=["accumulate=2", "clip_grad_norm=0.5", "compile.mode=max-autotune"],
+        compile_seconds=9.0, memory_format="channels_last",
     )  # fmt: skip
     found = setup_of(run, ["contiguous_format"])
     assert found == Setup(
         device="cuda", precision="fp16", strategy="ddp", processes=2, threads=2, batch=16,
-        accumulate=2, clip=0.5, workers=3,
+        accumulate=2, clip=0.5, workers=3, layout="channels_last", compile="max-autotune",
     )  # fmt: skip
     said = "\n".join(hf(found).code)
     for argument in (
@@ -79,6 +86,42 @@ def test_float16_without_a_scaler_is_printed_with_one_where_it_cannot_be_left_ou
         assert each.differs[0].startswith("float16 has a GradScaler there; without one it was")
         assert "and with one it is " in each.differs[0]
     assert 'precision="16-mixed"' in "\n".join(others[0].code)
+
+
+def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> None:
+    code = pytorch(Setup(precision="bf16-weights", strategy="ddp", processes=2)).code
+    (wrap,) = [line for line in code if "DistributedDataParallel" in line]
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Embedding(2, 2))
+    model[1].running_var.fill_(0.3)
+    measured = copy.deepcopy(model)
+    exec("\n".join(code[: code.index(wrap)]), {"torch": torch, "model": model})
+    Amp(weights="bfloat16").cast(measured)
+    torch.testing.assert_close(
+        dict(model.state_dict()), dict(measured.state_dict()), rtol=0, atol=0
+    )
+    for numbers, dtype in ((torch.zeros(2), torch.bfloat16), (torch.ones(2).long(), torch.int64)):
+        names: dict[str, Any] = {"torch": torch, "inputs": numbers, "targets": None}
+        names |= {"model": lambda inputs: inputs, "loss_function": lambda output, _: output}
+        exec("\n".join(code[code.index(wrap) + 1 :]), names)
+        assert (names["inputs"].dtype, names["loss"].dtype) == (dtype, torch.float32)
+    for make in (lightning, fabric):
+        assert "Batch normalization is cast" in make(Setup(precision="bf16-weights")).differs[0]
+
+
+@pytest.mark.parametrize("make", [pytorch, *OTHERS], ids=lambda make: make.__name__)
+def test_layout_and_compiling_are_printed_before_the_network_is_wrapped(make: Any) -> None:
+    code = make(Setup(strategy="ddp", layout="channels_last", compile="default")).code
+    at = code.index("model.to(memory_format=torch.channels_last)  # and the inputs")
+    assert code[at + 1] == "model.compile()"
+    assert at == 0 if make is pytorch else code[at - 1].startswith("# before ")
+
+
+def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulate() -> None:
+    found = pytorch(Setup(device="cuda", precision="fp16", clip=0.5, accumulate=2))
+    at = found.code.index("scaler.unscale_(optimizer)")
+    assert found.code[at + 1] == "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
+    assert found.code[at + 2] == "scaler.step(optimizer)"
+    assert found.differs == ["Accumulation over 2 batches is yours: loss / 2."]
 
 
 def test_what_a_framework_has_no_word_for_is_not_printed() -> None:

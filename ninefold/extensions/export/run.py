@@ -65,7 +65,9 @@ def export(wanted: Wanted) -> None:
     torch.set_num_threads(found.job.threads)
     here = RankContext(0, 1, torch.device("cpu"))
     fp32 = Amp(dtype="float32")
-    examples, prepare, layout = build.examples_and_preparation(found.job, fp32, here, wanted.cache)
+    _, examples, prepare, layout = build.examples_and_preparation(
+        found.job, fp32, here, wanted.cache
+    )
     found.model.to(memory_format=getattr(torch, layout))
     task = build.built_task(found.job)
     build.trial_of(found.job, found.model, task, here).evaluation(examples, prepare)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from ninefold.engine.amp import Autocast
+from ninefold.engine.amp import BATCH_NORM, Autocast, Cast
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.group import keep, share_buffers
 from ninefold.errors import ConfigError, one_line, text_of
@@ -118,9 +118,14 @@ class FSDP(Spread):
         """The modules of the network in `model` that are gathered apart, inner ones first."""
         if isinstance(self.units, str):
             network = nested(model)[-1]
-            return [unit for child in network.children() for unit in large(child, self.least)]
-        modules = named_in(model, self.units, "parallel.units")
-        return [modules[name] for name in sorted(self.units, key=deepest_first)]
+            found = [unit for child in network.children() for unit in large(child, self.least)]
+        else:
+            modules = named_in(model, self.units, "parallel.units")
+            found = [modules[name] for name in sorted(self.units, key=deepest_first)]
+        if not any(isinstance(each, Cast) for each in model.modules()):
+            return found
+        norms = [each for each in model.modules() if isinstance(each, BATCH_NORM)]
+        return [*dict.fromkeys([*norms, *found])]  # a unit has one dtype, and theirs is float32
 
     def notes(self, context: RankContext) -> list[str]:
         if context.world_size == 1:

@@ -81,6 +81,9 @@ class Spread(Group):
             index: {name: part(value, parameters[index], device) for name, value in values.items()}
             for index, values in saved["optimizer"]["state"].items()
         }
+        for state in states.values():  # torch moves them on for kernels that take them on a GPU
+            if isinstance(step := state.get("step"), Tensor):
+                state["step"] = step.cpu()  # else each would be waited for
         values = {
             name: part(value, own.get(name), device) for name, value in saved["model"].items()
         }

@@ -24,7 +24,15 @@ FULL = (
 )
 WIDTH = 76  # characters of a line
 CLIPS = "  # between backward and step"
+CASTS_ALL = "Batch normalization is cast to bfloat16, too."
 TF32 = 'torch.set_float32_matmul_precision("high")'
+CAST = (  # the weights, but those of batch normalization
+    "for module in model.modules():",
+    "    if not isinstance(module, torch.nn.modules.batchnorm._BatchNorm):",
+    "        for value in (*module.parameters(False), *module.buffers(False)):",
+    "            if value.is_floating_point():",
+    "                value.data = value.data.bfloat16()",
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,7 @@ class Setup:
     fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples of a process in a
     forward pass. accumulate: forward passes of a step. clip: norm; None: none. workers: processes
     that read for each that trains. layout: of weights and inputs where it is a part of the speedup.
+    compile: the mode of torch.compile; None: not compiled.
     """
 
     device: str = "cpu"
@@ -47,6 +56,7 @@ class Setup:
     clip: float | None = None
     workers: int = 0
     layout: str | None = None
+    compile: str | None = None
 
     @property
     def several(self) -> bool:
@@ -75,25 +85,31 @@ class Unnamed(Exception):
 
 def pytorch(setup: Setup) -> LoopSettings:
     """A loop of one's own, in fp32 before."""
-    lines = [*_of_float32(setup)]
-    if setup.layout is not None:
-        lines.append(f"model.to(memory_format=torch.{setup.layout})  # and the inputs")
+    cast, scales = setup.precision == "bf16-weights", setup.precision == "fp16"
+    lines = [*_of_float32(setup), *(CAST if cast else ()), *_of_network(setup)]
     if setup.strategy == "dp":
         lines.append("model = torch.nn.DataParallel(model)")
     if setup.several:
         wrapped = "model = torch.nn.parallel.DistributedDataParallel(model"
         lines.append(f"{wrapped}, gradient_as_bucket_view=True)")
-    if setup.precision == "bf16-weights":
-        lines.append("model.to(torch.bfloat16)  # batch normalization stays in float32")
-        lines.append("loss = loss_function(model(inputs.to(torch.bfloat16)).float(), targets)")
-    if setup.precision == "fp16":
+    if cast:
+        lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
+        lines.append("loss = loss_function(model(inputs).float(), targets)")
+    if scales:
         lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
     if setup.short:
         lines.append(f'with torch.autocast("{setup.device}", dtype=torch.{setup.short}):')
         lines.append("    loss = loss_function(model(inputs), targets)")
-    if setup.precision == "fp16":
-        lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
-    return LoopSettings("torch", "PyTorch", _command(setup), lines)
+    if scales:
+        lines.append("scaler.scale(loss).backward()")
+    if setup.clip is not None:
+        lines += ["scaler.unscale_(optimizer)"] * scales
+        clip = f"torch.nn.utils.clip_grad_norm_(model.parameters(), {setup.clip:g})"
+        lines.append(clip if scales else f"{clip}{CLIPS}")
+    if scales:
+        lines += ["scaler.step(optimizer)", "scaler.update()"]
+    differs = _accumulation(setup, "no_sync")
+    return LoopSettings("torch", "PyTorch", _command(setup), lines, differs)
 
 
 def lightning(setup: Setup) -> LoopSettings:
@@ -104,8 +120,11 @@ def lightning(setup: Setup) -> LoopSettings:
         options.append(f"gradient_clip_val={setup.clip:g}")
     lines = ["import lightning", *_bucket_views(setup, "lightning.pytorch")]
     lines.append(_call("trainer = lightning.Trainer", options))
+    lines += [*_loader(setup), *_of_network(setup, "trainer.fit, of the network in your module")]
     differs = ["The loss is computed inside autocast, too."] if setup.short else []
-    return LoopSettings("lightning", "Lightning", _alone(setup), [*lines, *_loader(setup)], differs)
+    if setup.precision == "bf16-weights":
+        differs = [CASTS_ALL, "The loss is computed in bfloat16."]
+    return LoopSettings("lightning", "Lightning", _alone(setup), lines, differs)
 
 
 def fabric(setup: Setup) -> LoopSettings:
@@ -113,9 +132,9 @@ def fabric(setup: Setup) -> LoopSettings:
     lines = ["import lightning", *_bucket_views(setup, "lightning.fabric")]
     lines.append(_call("fabric = lightning.Fabric", options))
     differs = [f"Inputs are cast to {setup.short} before the network."] if setup.short else []
-    loop = list[str]()
-    if setup.accumulate > 1:
-        differs.append(f"Accumulation over {setup.accumulate} batches is yours: no_backward_sync.")
+    differs += [CASTS_ALL] * (setup.precision == "bf16-weights")
+    differs += _accumulation(setup, "no_backward_sync")
+    loop = _of_network(setup, "fabric.setup")
     if setup.clip is not None:
         loop.append(f"fabric.clip_gradients(model, optimizer, max_norm={setup.clip:g}){CLIPS}")
     lines = [*lines, *_loader(setup), *loop]
@@ -135,7 +154,7 @@ def accelerate(setup: Setup) -> LoopSettings:
         )
         options.append("kwargs_handlers=[views]")
     lines.append(_call("accelerator = accelerate.Accelerator", options))
-    loop = list[str]()
+    loop = _of_network(setup, "accelerator.prepare")
     if setup.clip is not None:
         loop.append(f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}")
     lines = [*_of_float32(setup), *lines, *_loader(setup), *loop]
@@ -165,6 +184,7 @@ def hf(setup: Setup) -> LoopSettings:
         run = f"CUDA_VISIBLE_DEVICES=0 {run}"  # it would take all, by DataParallel
     made = _call("arguments = transformers.TrainingArguments", options)
     lines = [*_of_float32(setup), "import transformers", made]
+    lines += _of_network(setup, "transformers.Trainer")
     return LoopSettings("hf", "Hugging Face Trainer", run, lines, differs)
 
 
@@ -194,7 +214,7 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
     said = dict(map(key_and_value, run.settings))
     processes, batch = run.processes or 1, run.batch_size or 1
     accumulate = int(said.get("accumulate", 1))
-    layout = run.memory_format
+    layout, compiled = run.memory_format, run.compile_seconds is not None
     return Setup(
         device="cpu" if {*run.devices} <= {"cpu"} else "cuda",
         precision=_precision(run),
@@ -206,6 +226,7 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
         clip=float(said["clip_grad_norm"]) if "clip_grad_norm" in said else None,
         workers=run.loader_workers or 0,
         layout=None if layout in (None, "contiguous_format", *plain) else layout,
+        compile=said.get("compile.mode", "default") if compiled else None,
     )
 
 
@@ -259,6 +280,27 @@ def _of_float32(setup: Setup) -> Sequence[str]:
     if not setup.on_gpu:
         return ()
     return {"fp32": FULL, "tf32": (TF32,)}.get(setup.precision, ())
+
+
+def _of_network(setup: Setup, before: str = "") -> list[str]:
+    """What is done to the network before it is wrapped. before: the call that wraps it."""
+    lines = list[str]()
+    if setup.layout is not None:
+        lines.append(f"model.to(memory_format=torch.{setup.layout})  # and the inputs")
+    if setup.compile is not None:
+        mode = "" if setup.compile == "default" else f'mode="{setup.compile}"'
+        lines.append(f"model.compile({mode})")
+    return [f"# before {before}:", *lines] if lines and before else lines
+
+
+def _accumulation(setup: Setup, no_sync: str) -> list[str]:
+    """What is said where a loop accumulates by itself."""
+    if setup.accumulate == 1:
+        return []
+    under = f", {no_sync} under DDP" * setup.several
+    return [
+        f"Accumulation over {setup.accumulate} batches is yours: loss / {setup.accumulate}{under}."
+    ]
 
 
 def _of_trainer(setup: Setup) -> list[str]:

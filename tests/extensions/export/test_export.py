@@ -86,7 +86,7 @@ def described(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["convnet", *MODELS])
 def test_a_file_decides_on_the_whole_test_set_as_the_evaluation_does(name, masks, tmp_path):
     job = run_folder(tmp_path, *job_of(name, masks))
-    examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
+    _, examples, prepare, _ = build.examples_and_preparation(job, FP32, ALONE, None)
     examples = examples.first(300)
     model = build.network(job)
     model.load_state_dict(read(tmp_path / "checkpoints" / "last.pt")["model"])

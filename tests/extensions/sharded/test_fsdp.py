@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed import TCPStore
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -24,7 +25,7 @@ from ninefold.extensions.sharded.spread import nested
 from ninefold.task.classification import Classification
 from ninefold.train.initial import LOADED
 from tests.extensions.sharded.made import Made, batch, made, network, plain
-from tests.parallel.ranks import on_ranks
+from tests.parallel.ranks import environment, on_ranks
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 ALONE = RankContext(0, 1, CPU)
@@ -94,6 +95,25 @@ def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(options, 
     assert kinds == ["DTensor"] * len(kinds)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("fused", [False, True])
+def test_counts_of_steps_are_after_a_load_where_a_new_optimizer_has_them(fused, monkeypatch):
+    """On the host, unless kernels take them on the GPU: else each step waits for every one."""
+    store = TCPStore("127.0.0.1", 0, is_master=True)
+    for name, value in environment(0, 1, store.port).items():
+        monkeypatch.setenv(name, value)
+    strategy, model = FSDP(device="cuda"), network()
+    with strategy.join() as context:
+        wrapped = strategy.wrap(Objective(model, Classification(10)), context)
+        optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+        wrapped(*(part.to(context.device) for part in batch())).backward()
+        optimizer.step()
+        new = {values["step"].device.type for values in optimizer.state.values()}
+        strategy.load(strategy.state(model, optimizer, {}), model, optimizer, {})
+        loaded = {values["step"].device.type for values in optimizer.state.values()}
+    assert loaded == new == {"cuda" if fused else "cpu"}
+
+
 def saved_bytes(run: Made) -> int:
     """Bytes of weights, not of activations, that a forward pass keeps for the backward pass."""
     sizes, kept = {p.numel() for p in run.model.parameters() if p.ndim > 1}, []
@@ -116,24 +136,31 @@ def test_in_a_short_precision_no_copy_of_gathered_weights_is_kept(dtype, tmp_pat
     assert found["auto"] == 0 < found["float32"]
 
 
-def test_in_bf16_the_losses_are_those_of_ddp_within_its_rounding(tmp_path):
+@pytest.mark.parametrize(
+    ("weights", "dtypes"),
+    [("float32", {torch.float32}), ("bfloat16", {torch.bfloat16, torch.float32})],
+)
+def test_in_bf16_the_losses_are_those_of_ddp_within_its_rounding(weights, dtypes, tmp_path):
+    """Of weights in bfloat16 those of batch normalization stay float32."""
+
     def run(kind: type[FSDP] | type[DDP]) -> tuple[list[float], set[torch.dtype]]:
         options = {"least": 1000} if kind is FSDP else {}
         strategy = kind(device="cpu", **options)  # type: ignore[arg-type]
         with strategy.join() as context:
             model = network()
-            objective = Objective(Amp("bfloat16").wrap(model), Classification(10))
+            model.features.append(nn.BatchNorm2d(32))
+            amp = Amp("bfloat16", weights=weights)
+            amp.cast(model)
+            objective = Objective(amp.wrap(model), Classification(10))
             wrapped = strategy.wrap(objective, context)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
             made = Made(strategy, context, model, wrapped, optimizer)
             losses = [float(made.step(number)) for number in range(4)]
             return losses, {p.dtype for p in model.parameters()}
 
-    (fsdp, dtypes), (ddp, _) = (
-        on_ranks(2, partial(run, kind), tmp_path)[0] for kind in (FSDP, DDP)
-    )
+    (fsdp, found), (ddp, _) = (on_ranks(2, partial(run, kind), tmp_path)[0] for kind in (FSDP, DDP))
     assert fsdp == pytest.approx(ddp, rel=2**-8)
-    assert dtypes == {torch.float32}
+    assert found == dtypes
 
 
 def test_a_checkpoint_of_another_model_is_refused_on_every_process(tmp_path):
