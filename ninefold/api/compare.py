@@ -81,9 +81,8 @@ def compare(
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, default (PyTorch's own),
-        bf16, autocast, scaler, fp16, bf16_weights. None: what differs on this machine and is safe
-        without a score. On a CPU none and ddp in fp32 and bf16; on a GPU fp32, tf32 and bf16, or
-        fp32 and scaler where it has no bf16; ddp only on several.
+        bf16, autocast, scaler, fp16, bf16_weights. None: on a CPU none and ddp in fp32 and bf16; on
+        a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp only on several.
     minutes: of timing, for all configurations together. A second round may take half a minute
         more: one round has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
@@ -98,10 +97,10 @@ def compare(
     overrides: further keys, as on the command line (docs/reference/keys.md): "compile=true".
     show: whether to show the progress.
 
-    Raises ConfigError, DataError or ResourceError for arguments that cannot be used, and if none
-    could be run the first failure, of any class in ninefold.errors: one line, with your line
-    of code as a note. If only some failed, `Answer.failed` says why. KeyboardInterrupt says
-    how to resume.
+    Raises ConfigError, DataError or ResourceError for arguments that cannot be used. If no
+    configuration could be run it raises the first one's failure, any class of ninefold.errors: one
+    line, with your line of code as a note. If only some failed, `Answer.failed` says why.
+    KeyboardInterrupt says how to resume.
     """
     _require_possible()
     if at_most is not None:

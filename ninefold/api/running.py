@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ninefold.api import COMMAND, capsule, child
+from ninefold.api import COMMAND, OPTIONS, capsule, child
 from ninefold.api import show as shown
 from ninefold.errors import ConfigError, Failure, error_text
 from ninefold.files import read_json, read_text
@@ -92,9 +92,13 @@ def resuming(folder: Path, minutes: float) -> list[str]:
 
 
 def _resuming(command: Sequence[str], place: Path, *more: str) -> list[str]:
-    """The arguments that resume the comparison that `command` began. more: in place of its own."""
+    """The arguments that resume the comparison that `command` began. more: in place of its own.
+
+    The folder may have another name by now, as from another working directory.
+    """
     left_out = ("hydra.sweep.dir=", *(f"{word.partition('=')[0]}=" for word in more))
     words = [word for word in command if not word.startswith(left_out)]
+    words[words.index("--config-dir") + 1] = str(place / OPTIONS)
     return [*words, *more, f"study.resume={as_value(str(place))}"]
 
 

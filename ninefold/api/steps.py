@@ -51,17 +51,17 @@ def time_steps(
 
     steps: by name, a function without arguments that takes one training step, or a generator that
         yields after each step and does not end.
-    minutes: the longest that it takes, besides one turn of each step, and what compiling takes in
-        their first calls. It ends sooner once the answer is decided and the speedups of the
-        fastest are known within 3 %.
-    turn: seconds that are timed in a turn, after 0.04 that are not; in a group of processes at
-        least 0.3, after 0.3.
+    minutes: the longest that it takes, after three first calls of each step, in which it may be
+        compiled. It ends sooner once the answer is decided and the speedups of the fastest are
+        known within 3 %.
+    turn: seconds that are timed in a turn; the 0.04 before them are not. In a group of processes
+        at least 0.3, and the 0.3 before them are not timed.
     same: steps whose times differ by at most this share count as equally fast.
     level: the chance of any false verdict is at most this.
     restore: modules, optimizers, scalers and others with a state_dict, which are put back at the
         end, with the random states of torch, numpy and Python.
-    baseline: the step that the others are told against, by default the first; where it is given,
-        it is also the one that is named if it is shown to be within `same` of the fastest.
+    baseline: the step that the others are compared with, by default the first. One that you give
+        is also the answer if it is shown to be within `same` of the fastest.
     show: print the answer (rank 0 alone), with the time that has passed meanwhile on a terminal.
 
     Raises ConfigError for steps or arguments that cannot be used, and what a step raises, with a

@@ -37,10 +37,10 @@ def turns(
             if t.done:
                 break
 
-    contexts: by name, a function without arguments that makes a context manager for one step, of
-        what may change from step to step: not a loader, as batches are read ahead across turns.
-    baseline: also the context of the steps after the last turn, by default the first. The other
-        arguments: as of `time_steps`.
+    contexts: by name, a function without arguments that makes a context manager for one step. It
+        may change what may differ from step to step; a loader may not, as it reads ahead.
+    baseline: as of `time_steps`; the steps after the last turn have its context, too.
+    minutes, turn, same, level, show: as of `time_steps`.
 
     `t.times()` is the `Times` so far. Raises ConfigError for what cannot be used.
     """

@@ -259,9 +259,8 @@ class Contestant:
     ) -> None:
         """Start it.
 
-        number: of the round. keep: for its output. marking: what marks steps that are not counted,
-        of which what marks most steps is removed. beside: whether others are alive meanwhile.
-        one_optimizer: see `Command.hooks`.
+        number: of the round. keep: for its output. marking: see `Marks`. beside: whether others are
+        alive meanwhile. one_optimizer: see `Command.hooks`.
         """
         self.command, self.log, self._number = command, command.log(keep, number), number
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0

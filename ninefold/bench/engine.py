@@ -79,8 +79,8 @@ class Found:
     "time" or "cpu". apart: whether commands are alive one after another. allowed: the slow-down
     that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
-    that the process had taken then. alone: seconds of a step in turns over those in a stretch
-    alone, by command and round. paced: what was seen of each command whose steps catch up after a
+    that the process had taken then. alone: seconds of a step in turns, divided by those in a long
+    stretch, by command and round. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
     what the hook said last, by command. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in

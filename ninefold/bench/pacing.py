@@ -35,9 +35,11 @@ SHORT, SHARE = 4.0, 0.2
 
 @dataclass(frozen=True)
 class Look:
-    """Steps after a pause. pause: its seconds. Seconds of a step, first: where a turn after it is
-    timed; later: in the quickest stretch of as many steps; alone: in all of these. busier: by how
-    much longer threads, all together, run or wait for a CPU in later ones.
+    """Steps after a pause. pause: its seconds.
+
+    first, later, alone: seconds of a step. first: in the steps that a turn after the pause times.
+    Later ones come in stretches of as many steps; later: in the quickest stretch; alone: in all of
+    them. busier: by how much longer threads, all together, run or wait for a CPU in later steps.
     """
 
     pause: float

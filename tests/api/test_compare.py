@@ -245,11 +245,14 @@ except KeyboardInterrupt as error:
 """
 
 
-def test_an_answer_goes_on_for_some_minutes_more_and_no_strangers_does(shell: Shell) -> None:
+def test_an_answer_goes_on_from_any_folder_for_some_minutes_and_no_strangers_does(
+    shell: Shell,
+) -> None:
     # Of these no round shows which is faster, or that neither is.
     alike = "parallel='none', amp=('fp32', 'tf32'), overrides=['report.same=0.001']"
     code = f"{DEFINED}first = compare({alike})\nprint(len(first.rows()))\n"
-    code += "more = first.resume(minutes=0.1)\nprint(len(more.rows()))\n"
+    code += "import os\nfound = ninefold.Answer(os.path.abspath('made'))\nos.chdir('made')\n"
+    code += "more = found.resume(minutes=0.1)\nprint(len(more.rows()))\n"
     done = ran(shell, code)
     before, after = map(int, done.stdout.split()[-2:])
     assert after > before

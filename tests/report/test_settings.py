@@ -122,6 +122,15 @@ def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulat
     assert found.code[at + 1] == "torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)"
     assert found.code[at + 2] == "scaler.step(optimizer)"
     assert found.differs == ["Accumulation over 2 batches is yours: loss / 2."]
+    assert any("accelerator.accumulate" in line for line in accelerate(Setup(accumulate=2)).code)
+
+
+def test_a_loss_is_computed_in_float32_outside_of_autocast_as_it_was_measured() -> None:
+    lines = pytorch(Setup(precision="bf16")).code[-2:]
+    assert lines == [
+        "    outputs = model(inputs)",
+        "loss = loss_function(outputs.float(), targets)",
+    ]
 
 
 def test_what_a_framework_has_no_word_for_is_not_printed() -> None:

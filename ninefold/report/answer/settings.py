@@ -99,7 +99,7 @@ def pytorch(setup: Setup) -> LoopSettings:
         lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
     if setup.short:
         lines.append(f'with torch.autocast("{setup.device}", dtype=torch.{setup.short}):')
-        lines.append("    loss = loss_function(model(inputs), targets)")
+        lines += ["    outputs = model(inputs)", "loss = loss_function(outputs.float(), targets)"]
     if scales:
         lines.append("scaler.scale(loss).backward()")
     if setup.clip is not None:
@@ -155,6 +155,8 @@ def accelerate(setup: Setup) -> LoopSettings:
         options.append("kwargs_handlers=[views]")
     lines.append(_call("accelerator = accelerate.Accelerator", options))
     loop = _of_network(setup, "accelerator.prepare")
+    if setup.accumulate > 1:
+        loop.append("with accelerator.accumulate(model):  # around the work on each batch")
     if setup.clip is not None:
         loop.append(f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}")
     lines = [*_of_float32(setup), *lines, *_loader(setup), *loop]
