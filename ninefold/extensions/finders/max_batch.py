@@ -78,7 +78,9 @@ def of_job(job_with: Callable[..., DictConfig], config: DictConfig, folder: Path
         return sum(peak for name, peak in known if name == "cpu") or None
 
     job = ready(asked(config, config.hydra), folder)
-    step = job.processes * job.resolved["accumulate"]
+    augment, accumulate = job.resolved["augment"], job.resolved["accumulate"]
+    pairs = (augment["mixup"] or augment["cutmix"]) and accumulate % 2  # each process mixes some
+    step = job.processes * accumulate * (2 if pairs else 1)
     start, most = job.resolved["batch_size"], job.training_examples()
     return search(attempt, start, most, step, available_memory)
 

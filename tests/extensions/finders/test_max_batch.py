@@ -81,21 +81,22 @@ def test_memory_is_what_ran_out_when_the_kernel_killed_a_process_and_not_when_a_
 
 def test_the_largest_batch_of_each_job_is_found_in_new_processes(shell):
     done = shell.run(
-        "-m", "ninefold", "finders", "what=batch_size", "dataset.limit=128", "dataset.val=0.25",
-        "batch_size=64", "threads=2", "optimizer.lr=0.1,0.2", "hydra.run.dir=found", code=0,
+        "-m", "ninefold", "finders", "what=batch_size", "dataset.limit=132", "dataset.val=0.25",
+        "batch_size=64", "threads=2", "augment.mixup=0.2",  # of 99 examples, in pairs
+        "optimizer.lr=0.1,0.2", "hydra.run.dir=found", code=0,
     )  # fmt: skip
     lines = done.stdout.splitlines()
     for rate in ("0.1", "0.2"):
         place = lines.index(f"optimizer.lr={rate}")
         assert lines[place + 1 : place + 3] == [
-            "batch_size  96 fits (the whole training set fits)",
-            "train with it: python -m ninefold train dataset.limit=128 dataset.val=0.25 threads=2 "
-            f"optimizer.lr={rate} batch_size=96",
+            "batch_size  98 fits (the whole training set fits)",
+            "train with it: python -m ninefold train dataset.limit=132 dataset.val=0.25 threads=2 "
+            f"augment.mixup=0.2 optimizer.lr={rate} batch_size=98",
         ]
         (folder,) = (shell.folder / "found").glob(f"*{rate}")
         found = json.loads((folder / "batch_size.json").read_text())
-        assert (found["batch_size"], found["status"]) == (96, "whole_set")
-        assert (folder / "96" / "result.json").is_file()
+        assert (found["batch_size"], found["status"]) == (98, "whole_set")
+        assert (folder / "98" / "result.json").is_file()
     assert not list(shell.folder.glob("**/events.*"))  # for no logger it is a run
 
 
