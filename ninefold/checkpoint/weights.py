@@ -25,7 +25,7 @@ def weights(content: Mapping[str, Any]) -> dict[str, Tensor]:
         if isinstance(content.get(key), Mapping):
             content = content[key]
             break
-    return _tensors(content)
+    return tensors(content)
 
 
 def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Tensor], str]:
@@ -36,7 +36,7 @@ def chosen(content: Mapping[str, Any], which: str | None) -> tuple[dict[str, Ten
     """
     found, average = weights(content), content.get("average")
     ours = "format" in content  # not a foreign file's
-    averages = _tensors(average) if ours and isinstance(average, Mapping) else {}
+    averages = tensors(average) if ours and isinstance(average, Mapping) else {}
     if which == RAW or (which is None and not averages):
         return found, RAW
     if not averages:
@@ -90,7 +90,7 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
         name = _own_name(key, own)
         # Exact names came first; a second tensor for one name is unexpected.
         renamed[key if name in renamed else name] = value
-    fitting = {k: v for k, v in renamed.items() if k in own and _mismatch(v, own[k]) is None}
+    fitting = {k: v for k, v in renamed.items() if k in own and mismatch(v, own[k]) is None}
     counted = any(key.endswith(COUNTER) for key in renamed)
     report = LoadReport(
         loaded=sorted(fitting),
@@ -99,7 +99,7 @@ def load_weights(model: nn.Module, found: Mapping[str, Tensor]) -> LoadReport:
         ),
         unexpected=sorted(renamed.keys() - own.keys()),
         mismatched=[
-            f"{key}: {_mismatch(renamed[key], own[key])}"
+            f"{key}: {mismatch(renamed[key], own[key])}"
             for key in sorted((renamed.keys() & own.keys()) - fitting.keys())
         ],
     )
@@ -133,11 +133,11 @@ def _prefixes(name: str) -> list[str]:
     return [".".join(parts[: end + 1]) + "." for end in range(len(parts))]
 
 
-def _tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
+def tensors(content: Mapping[Any, Any]) -> dict[str, Tensor]:
     return {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
 
 
-def _mismatch(value: Tensor, own: Tensor) -> str | None:
+def mismatch(value: Tensor, own: Tensor) -> str | None:
     """Why `value` cannot be copied into `own`, as `theirs for ours`; None if it can."""
     if value.shape != own.shape:
         return f"{list(value.shape)} for {list(own.shape)}"

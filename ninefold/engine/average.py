@@ -24,9 +24,11 @@ class Average:
 
     def __init__(self, model: nn.Module, decay: float | None, warmup: bool = False) -> None:
         self.updates = 0
-        self._names = [name for name, _ in model.named_parameters()] if decay else []
         self._live = [p.detach() for p in model.parameters()] if decay else []
         self._averages = [value.clone() for value in self._live]
+        own = {id(p): value for p, value in zip(model.parameters(), self._averages, strict=False)}
+        named = model.named_parameters(remove_duplicate=False)  # a shared one has several
+        self._named = {name: own[id(p)] for name, p in named if own}
         kinds = {type(average) for average in self._averages}  # a strategy may have sharded some
         self._groups = [
             [[t for t in tensors if type(t) is kind] for tensors in (self._averages, self._live)]
@@ -62,5 +64,5 @@ class Average:
             average.copy_(kept)
 
     def named(self) -> dict[str, Tensor]:
-        """The averages by the names of their parameters; empty if none are kept."""
-        return dict(zip(self._names, self._averages, strict=True))
+        """The averages by all names of their parameters; empty if none are kept."""
+        return self._named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -163,7 +164,8 @@ def mapped(tree: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -
         return change(name, tree.detach())
     if isinstance(tree, Mapping):
         items = tree.items()
-        return {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
+        made = {key: mapped(v, change, f"{name}.{key}" if name else str(key)) for key, v in items}
+        return Counter(made) if isinstance(tree, Counter) else made  # MultiStepLR asks it for more
     if isinstance(tree, list | tuple):
         return [mapped(value, change, f"{name}.{index}") for index, value in enumerate(tree)]
     return tree

@@ -119,9 +119,29 @@ def network(job: DictConfig) -> nn.Module:
 
 
 def built_network(job: DictConfig) -> nn.Module:
-    """The job's model, with weights drawn from torch's generator: none are fetched."""
+    """The job's model, with weights drawn from torch's generator: none are fetched.
+
+    Raises ConfigError, also if it is no network, or one whose state is more than tensors.
+    """
     node = initial.without_fetching(_without_defaults_of_another(job, containers(job.model.net)))
-    model: nn.Module = make(node, "model.net")
+    model = make(node, "model.net")
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            "model.net",
+            node["_target_"],
+            f"it returns an object of type {type(model).__name__}",
+            "a torch.nn.Module is needed",
+            "return the network",
+        )
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            raise ConfigError(
+                "model.net",
+                node["_target_"],
+                f"the state of the network has a {type(value).__name__}, {name}",
+                "checkpoints hold tensors",
+                "return a tensor from get_extra_state",
+            )
     return model
 
 

@@ -14,14 +14,21 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from ninefold.checkpoint.store import read
-from ninefold.checkpoint.weights import AVERAGE, LoadReport, chosen, load_weights
+from ninefold.checkpoint.weights import (
+    AVERAGE,
+    LoadReport,
+    chosen,
+    load_weights,
+    mismatch,
+    tensors,
+)
 from ninefold.config import untrusted
 from ninefold.config.spec import RunSpec
 from ninefold.dataset import Examples
 from ninefold.engine import evaluation
 from ninefold.engine.amp import verify
 from ninefold.engine.parallel import Parallel, RankContext, device_names
-from ninefold.engine.task import Objective, scoring
+from ninefold.engine.task import Objective, Task, buffers, scoring
 from ninefold.errors import CheckpointError, ConfigError, NumericsError, one_line
 from ninefold.files import write_json
 from ninefold.places import CONF
@@ -59,7 +66,7 @@ def evaluate(spec: RunSpec) -> None:
         )
         found.model.to(memory_format=getattr(torch, layout))
         names = class_names(job, examples)
-        task = build.built_task(job)
+        task = found.built_task()
         trial = build.trial_of(job, found.model, task, context)
         differentiates = trial.evaluation(examples, prepare, names)
         del trial  # its copies are as large as the network
@@ -143,6 +150,7 @@ class Restored:
 
     path: the checkpoint. job: the part of its frozen job that is used, with the command's groups.
     weights: average or raw, whichever was loaded. report: how the file's tensors fit the model.
+    task: the buffers of the task that it was trained by; empty for another one.
     """
 
     model: nn.Module
@@ -150,6 +158,24 @@ class Restored:
     path: Path
     weights: str
     report: LoadReport
+    task: Mapping[str, Tensor]
+
+    def built_task(self) -> Task:
+        """The job's task, with the buffers of the run. Raises ConfigError, CheckpointError."""
+        made = build.built_task(self.job)
+        for name, own in buffers(made).items():
+            if (value := self.task.get(name)) is None:
+                continue
+            if (wrong := mismatch(value, own)) is not None:
+                raise CheckpointError(
+                    "ckpt",
+                    self.path,
+                    f"its {name} does not fit task={self.job.choices.task}",
+                    f"it is {wrong}",
+                    "use the code that it was trained by",
+                )
+            own.copy_(value)
+        return made
 
     @property
     def notes(self) -> list[str]:
@@ -212,24 +238,29 @@ def restored(
     if context.rank == 0:
         found = _read(wanted, path)
         text = OmegaConf.to_yaml(found.job)
-        parallel.broadcast([found.weights, text, dict(found.model.state_dict())])
+        content = found.weights, text, dict(found.model.state_dict()), dict(found.task)
+        parallel.broadcast(content)
         return found
-    which, text, weights = parallel.broadcast(None)
+    which, text, weights, task = parallel.broadcast(None)
     job = OmegaConf.create(text)
     assert isinstance(job, DictConfig)
     model = build.network(job)
     copy_into(model.state_dict(), weights)
-    return Restored(model, job, path, which, LoadReport([], [], [], []))
+    return Restored(model, job, path, which, LoadReport([], [], [], []), task)
 
 
 def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.weights)
-    job = overlay(stored_job(content, path, wanted), wanted, path)
+    stored = stored_job(content, path, wanted)
+    job = overlay(stored, wanted, path)
     if not wanted.load.partial:
         require_room(job, found, path)
     model = build.network(job)
-    return Restored(model, job, path, which, load_weights(model, found))
+    own = "format" in content and job.task == stored.get("task")
+    saved = content.get("task") if own else None
+    task = tensors(saved) if isinstance(saved, Mapping) else {}
+    return Restored(model, job, path, which, load_weights(model, found), task)
 
 
 def overlay(job: DictConfig, wanted: DictConfig, path: Path) -> DictConfig:

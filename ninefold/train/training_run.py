@@ -197,12 +197,18 @@ def save(run: TrainingRun, best: bool = False, must: bool = False) -> None:
 def require_finite_tensors(run: TrainingRun, model: Mapping[str, Tensor]) -> None:
     """Raise NumericsError on every process if a tensor of the model is not finite on one.
 
-    model: as this process would save it; what it has on the meta device is another's.
+    model: as this process would save it; what it has on the meta device is another's. -inf in a
+    buffer is a mask's.
     """
-    bad = [
-        value.is_floating_point() and not value.is_meta and not finite(local_part(value))
-        for value in model.values()
-    ]
+    parameters = dict(run.state.model.named_parameters(remove_duplicate=False))
+
+    def is_bad_here(name: str, value: Tensor) -> bool:
+        if value.is_meta or not value.is_floating_point():
+            return False
+        own = local_part(value)
+        return not finite(own if name in parameters else own.clamp(torch.finfo(own.dtype).min))
+
+    bad = [is_bad_here(name, value) for name, value in model.items()]
     flags = torch.tensor(bad, dtype=torch.float32, device=run.context.device)
     found = gather(flags, run.parallel, run.context).amax(dim=0).tolist()
     for name, is_bad in zip(model, found, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import ConstantLR, MultiStepLR, ReduceLROnPlateau, SequentialLR
 
 from ninefold.checkpoint import manifest
 from ninefold.checkpoint.hashing import digest
@@ -196,6 +196,8 @@ def test_a_writer_may_die_before_any_operation_on_files_and_the_next_one_as_well
         died = exit_code(fork(dying(folder, 3, operation, keep))) == 77
         assert newest_step(folder) in ((2, 3) if died else (3,))
         assert verifies(folder / "best.pt")
+        if newest_step(folder) == 3:  # which says that it is the best one
+            assert require_whole(folder / "best.pt") == 3
         exit_code(fork(dying(folder, 4, operation, keep)))
         assert newest_step(folder) in ((2, 3, 4) if died else (4,))
         assert verifies(folder / "best.pt")
@@ -320,6 +322,17 @@ def advance(state: State, steps: int) -> list[float]:
         state.schedule.end_epoch(1.0)
         losses.append(loss.item())
     return losses
+
+
+def test_a_schedule_of_several_goes_on_after_its_state_was_taken_back(tmp_path):
+    run = fresh(0)
+    rates = ConstantLR(run.optimizer, 0.5, 2), MultiStepLR(run.optimizer, [3], 0.1)
+    run.schedule = Schedule(SequentialLR(run.optimizer, [*rates], [2]))
+    Checkpoints(tmp_path, keep=1).save(run.capture(Single(), ALONE), best=False)
+    for saved in (run.capture(Single(), ALONE), read(tmp_path / "last.pt")):
+        run.restore(saved, Single(), ALONE)
+        advance(run, 4)
+        assert run.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("scaler", [False, True])

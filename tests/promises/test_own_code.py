@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import OmegaConf
+from torch import nn
 
 from ninefold.checkpoint.store import read
+from ninefold.errors import ConfigError
+from ninefold.train.build import built_network
 from tests.conftest import ROOT, Shell, result
 from tests.faults.refusals import refused
 
@@ -210,3 +213,24 @@ def test_a_network_of_ones_own_needs_none_of_the_arguments_of_the_option_it_repl
     assert weights["1.weight"].shape == (8, 64)
     done = shell.train(*given, "model.net.width=8", "hydra.run.dir=other", env=path)
     refused(done, 2, "model.net=mynet.Net: it cannot be built so", hint="argument 'width'")
+
+
+class Kept(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 3}
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("builtins.int", r"it returns an object of type int; a torch\.nn\.Module is needed"),
+        (f"{__name__}.Kept", "the state of the network has a dict, _extra_state; .* hold tensors"),
+    ],
+)
+def test_what_is_no_network_or_keeps_more_than_tensors_is_refused(target, said):
+    job = OmegaConf.create({"model": {"net": {"_target_": target}}, "choices": {}})
+    with pytest.raises(ConfigError, match=f"model.net={target}: {said}"):
+        built_network(job)

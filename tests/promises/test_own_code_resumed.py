@@ -45,6 +45,15 @@ class Drawing(Net):
         return super().forward(inputs + 0.1 * torch.randn_like(inputs))
 
 
+class Tied(Net):
+    """One weight under two names, beside a mask."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.layers[-1].weight = self.layers[-2].weight
+        self.register_buffer("mask", torch.full((2, 2), -torch.inf).triu(1))
+
+
 class Relative(nn.Module):
     """A loss relative to its running mean, which is a buffer."""
 
@@ -118,6 +127,7 @@ OWN = {
         *NET, "optimizer=sgd", f"task.loss={{_target_: {__name__}.Relative}}",
     ],
     "network that draws": [f"model.net._target_={__name__}.Drawing", NET[1]],
+    "averaged weight of two names": [f"model.net._target_={__name__}.Tied", NET[1], "ema=0.9"],
 }  # fmt: skip
 
 
@@ -143,8 +153,11 @@ def test_a_run_of_own_code_is_resumed_bitwise(shell, own, strategy):
     assert state_of(stopped) == state_of(straight)
 
 
-def test_a_network_that_draws_is_evaluated_as_in_its_run(shell):
-    job = [*OWN["network that draws"], *JOB, *STRATEGY["none"], "max_steps=2"]
+@pytest.mark.parametrize(
+    "own", ["network that draws", "loss with a state", "averaged weight of two names"]
+)
+def test_a_run_of_own_code_is_evaluated_as_in_it(shell, own):
+    job = [*OWN[own], *JOB, *STRATEGY["none"], "max_steps=2"]
     for done in (
         shell.train(*job, "hydra.run.dir=run"),
         shell.evaluate("ckpt=run", "trust=true", "batch_size=6", "hydra.run.dir=again"),

@@ -69,7 +69,7 @@ def export(wanted: Wanted) -> None:
         found.job, fp32, here, wanted.cache
     )
     found.model.to(memory_format=getattr(torch, layout))
-    task = build.built_task(found.job)
+    task = found.built_task()
     build.trial_of(found.job, found.model, task, here).evaluation(examples, prepare)
     inputs, targets = first(examples, EXAMPLES)
     predicting = build.predicting(found.job, found.model)

@@ -310,7 +310,7 @@ def test_a_damaged_safetensors_file_is_refused_in_a_line(tmp_path, capsys):
 
 def test_the_infinity_of_a_mask_in_a_buffer_is_accepted_and_nan_is_not(tmp_path):
     network = torch.nn.BatchNorm1d(2)
-    found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []))
+    found = Restored(network, OmegaConf.create({}), tmp_path, "raw", LoadReport([], [], [], []), {})
     network.running_mean[0] = -math.inf  # as a mask of attention has it
     found.require_finite()
     network.running_mean[0] = math.nan
