@@ -649,6 +649,29 @@ def test_more_seeds_are_without_a_budget_only_where_it_would_end_them(budget, en
     assert surer.command.endswith(" study.budget=null") == ends_it
 
 
+@pytest.mark.parametrize(("rounds", "own", "proposed"), [
+    (None, (0, 1, 2), "seed=0,1,2,3,4,5"),
+    (None, (42, 7, 43), "seed=42,7,43,44,45,46"),
+    (3, (1, 2, 3), "seed=1,2,3,4,5,6 study.rounds=6"),
+])  # fmt: skip
+def test_more_seeds_are_added_to_those_of_the_study_which_would_refuse_others(
+    rounds, own, proposed
+):
+    runs = whole(runs_of({NONE: 5.0, DDP: 4.9}, seeds=3, spread=1.0))
+    runs = [replace(run, round=run.seed, seed=own[run.seed or 0], counted=True) for run in runs]
+    made = [
+        entry(n, [run.folder for run in runs if run.round == n], seed=seed)
+        for n, seed in enumerate(own)
+    ]
+    sweep = {
+        "command": "ninefold train experiments=mine seed=9 study.rounds=3", "rounds": made,
+        "settings": {"study": {"ask": ["accuracy"], "rounds": rounds}}, "planned_rounds": 3,
+    }  # fmt: skip
+    surer = answer_of(runs, sweep=sweep, report_folder="mine/report").surer
+    assert surer is not None
+    assert surer.command.endswith(f" study.resume=mine {proposed}")
+
+
 def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_end():
     cells = [{"parallel": "none", "amp": "fp32"}, {"parallel": "ddp", "amp": "bf16"}]  # not all
     done = {"swept": {"parallel": ["none", "ddp"], "amp": ["fp32", "bf16"]}, "planned_rounds": 1,

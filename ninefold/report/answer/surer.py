@@ -48,7 +48,12 @@ def surer(found: Recommendation, recording: Recording) -> Surer | None:
         seeds = needed or min(2 * done, MAX_SEEDS)
         if seeds <= done:
             return None
-        words["seed"] = ",".join(map(str, range(seeds)))
+        # A resumed study goes on with the seeds that it has run.
+        own = [entry.seed for entry in sweep.rounds if isinstance(entry.seed, int)]
+        after = max(own, default=-1) + 1
+        words["seed"] = ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))
+        if isinstance(sweep.settings.get("study", {}).get("rounds"), int):
+            words["study.rounds"] = str(seeds)
         further = each * (seeds - (len(sweep.rounds) if live else 0))
         words |= no_budget if (spent if live else 0) + further > limit else {}
         would = "would" if needed else "may"
