@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from statistics import fmean
-from typing import Any
+from typing import Any, Self
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
@@ -123,6 +123,7 @@ class TurnTaker:
     def close(self) -> None:
         """Kill its processes, which hold nothing worth saving, and wait for their end."""
         self._workers.close()
+        self.processes = []
 
     def _ask(self, within: float, **message: Any) -> list[Any]:
         """Send a message to all processes and return their answers, due in `within` seconds."""
@@ -165,11 +166,24 @@ def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     return [answer[key] for answer in answers if answer[key] is not None]
 
 
-class TurnTakers(ExitStack):
+class TurnTakers:
     """Starts runs that take turns, and kills those that are left when its `with` block ends."""
+
+    def __init__(self) -> None:
+        self._alive: list[TurnTaker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as stack:  # the others are killed too where closing one raises
+            for each in self._alive:
+                stack.callback(each.close)
 
     def start(
         self, spec: RunSpec, processes: int, name: str = "", turn_seconds: float = 0.1
     ) -> TurnTaker:
         """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        return self.enter_context(closing(TurnTaker(spec, processes, name, turn_seconds)))
+        self._alive = [each for each in self._alive if each.processes]
+        self._alive.append(TurnTaker(spec, processes, name, turn_seconds))
+        return self._alive[-1]

@@ -128,6 +128,7 @@ class Workers:
         self.stopped_by: int | None = None
         self._spec, self._ranks = spec, range(count)
         self._context: PContext | None = None
+        self._store: TCPStore | None = None
         self._pipes: list[Connection] = []
 
     def start(self, attempt: int = 0) -> None:
@@ -238,6 +239,7 @@ class Workers:
         for pipe in self._pipes:
             pipe.close()
         self._context, self.pids, self._pipes = None, [], []
+        self._store = None  # ends its thread, and closes its port
 
     def _exit_codes(self) -> dict[int, int]:
         """The exit codes of those that have ended, by rank. -N: signal N ended it."""

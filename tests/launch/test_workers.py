@@ -96,6 +96,34 @@ def test_a_step_that_hangs_in_a_turn_ends_it_in_one_line_though_it_has_no_peer(s
     assert not shell.survivors()
 
 
+ROUNDS = """
+import os, sys, time
+from pathlib import Path
+from benchmarks import ours
+from ninefold.config.spec import RunSpec
+from ninefold.launch import forkserver
+from ninefold.launch.turns import TurnTakers
+
+if __name__ == "__main__":
+    job = ours.job("clock.warmup=0", "logger=quiet")
+    forkserver.start(job.resolved)
+    folder, held = Path("run"), []
+    folder.mkdir()
+    with TurnTakers() as alive:
+        for _ in range(3):
+            alive.start(RunSpec("time", job.text, folder, started=time.time()), 1).close()
+            held.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+    print(held, file=sys.stderr)
+    assert held[1:] == held[:1] * 2
+"""
+
+
+def test_further_rounds_hold_no_more_open_files_and_threads(shell):
+    (shell.folder / "rounds.py").write_text(ROUNDS)
+    path = f"{shell.folder}:{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    shell.run("rounds.py", forked=True, code=0, env={"PYTHONPATH": path})
+
+
 STOPPED = """
 import sys, time
 from pathlib import Path
