@@ -17,8 +17,9 @@ from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer.answer import answer_of, build, evidence_of
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import recommend, timing_look
+from ninefold.report.answer.recommend import open_scores, recommend, timing_look
 from ninefold.report.answer.tree import Answer, Report, write_report
+from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups, largest_first
 from ninefold.report.data.recording import (
     RECORDED,
@@ -34,7 +35,6 @@ from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
-from ninefold.stats.verdicts import OPEN
 from ninefold.tournament.rule import Look
 
 __all__ = [
@@ -133,11 +133,14 @@ def settled(folder: Path) -> bool:
     """Return whether more training runs of a study could not change what it was asked."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
-    return bool(found) and _is_settled(found[0])
+    if not found:
+        return False
+    # No score can be held against that of a baseline without one.
+    return PLAIN not in found[0].scores or _is_settled(found[0])
 
 
 def _is_settled(found: Evidence) -> bool:
-    return recommend(found).settled if found.asks_time else OPEN not in found.safe.values()
+    return recommend(found).settled if found.asks_time else not open_scores(found)
 
 
 @dataclass(frozen=True)

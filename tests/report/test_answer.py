@@ -710,6 +710,33 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path):
     assert str(faster.speedup) == "2.00 (1.92 to 2.08) faster"
 
 
+@pytest.mark.parametrize(("never", "open_", "lead", "ends"), [
+    ([DDP], 0, "Accuracy: kept by 1 of 2 configurations.", True),
+    ([DDP], 1, "Accuracy: still open for 1 of 2 configurations.", False),
+    ([NONE], 1, "No answer yet: none, fp32 has no run that ended well.", True),
+])  # fmt: skip
+def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
+    tmp_path, never, open_, lead, ends
+):
+    results = [
+        failure(cell.parallel, cell.amp, seed, batch_size=64, epochs=None)
+        if cell in never
+        else result(cell.parallel, cell.amp, seed, accuracy=0.8 + open_ * seed * (cell != NONE) / 9)
+        for seed in range(3)
+        for cell in (NONE, NONE_AUTOCAST, DDP)
+    ]
+    names = [f"runs/{n}_{each['parallel']}_{each['amp']}" for n, each in enumerate(results)]
+    rounds = [entry(n, names[3 * n : 3 * n + 3]) for n in range(3)]
+    study = {"study": {"ask": ["accuracy"], "rounds": "auto"}}
+    sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=20)
+    assert settled(tmp_path) is ends
+    recording = gather_recording(tmp_path)
+    assert recording is not None
+    answer = build(recording, evidence_of(recording)).answer
+    assert (answer.lead, answer.surer is None) == (lead, ends)
+    assert all(f"{cell.parallel}, fp32: not known (open)." not in answer.reasons for cell in never)
+
+
 def test_groups_of_cells_are_not_put_down_to_memory_alone():
     known = evidence(runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5}))
     said = " ".join(caveats(replace(known, sweep=replace(EMPTY, timing_groups=2))))

@@ -100,7 +100,7 @@ class Recommendation:
 
         They tell its scores alone, as times are those of turns.
         """
-        return self.cell is not None and not self.unscored
+        return not self.unscored
 
     @property
     def rivals(self) -> list[Cell]:
@@ -176,6 +176,15 @@ def excluded(cell: Cell, evidence: Evidence) -> str | None:
     if cell in evidence.in_short_weights():
         return SHORT_WEIGHTS
     return OTHER_LOSS if cell in evidence.other_losses() else None
+
+
+def open_scores(evidence: Evidence) -> list[Cell]:
+    """Return the cells whose score is open, without those that are not named whatever it is."""
+    return [
+        cell
+        for cell, verdict in evidence.safe.items()
+        if verdict == OPEN and excluded(cell, evidence) is None
+    ]
 
 
 def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[Cell], Standing]:

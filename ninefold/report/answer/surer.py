@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import Recommendation
+from ninefold.report.answer.recommend import Recommendation, open_scores
 from ninefold.report.answer.tree import Surer
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
@@ -37,11 +37,8 @@ def surer(found: Recommendation, recording: Recording) -> Surer | None:
     if evidence.unfinished and live:
         words |= no_budget if spent + each > limit else {}
         return _surer(recording, words, None, "The study is not finished.")
-    open_scores = evidence.scored and (
-        bool(found.unscored) if evidence.asks_time else OPEN in evidence.safe.values()
-    )
-    asked = found.unscored if evidence.asks_time else evidence.cells
-    if open_scores:
+    asked = found.unscored if evidence.asks_time else open_scores(evidence)
+    if evidence.scored and asked:
         tests = [test for test in evidence.comparison.safety if test.cell in asked]
         done = max((test.n for test in tests), default=0)
         needed = _seeds_needed([test for test in tests if test.verdict == OPEN], evidence)
@@ -49,7 +46,8 @@ def surer(found: Recommendation, recording: Recording) -> Surer | None:
         if seeds <= done:
             return None
         # A resumed study goes on with the seeds that it has run.
-        own = [entry.seed for entry in sweep.rounds if isinstance(entry.seed, int)]
+        run = (entry.seed for entry in sweep.rounds if isinstance(entry.seed, int))
+        own = list(dict.fromkeys(run))  # a round may have been repeated
         after = max(own, default=-1) + 1
         words["seed"] = ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))
         if isinstance(sweep.settings.get("study", {}).get("rounds"), int):

@@ -17,6 +17,7 @@ from ninefold.report.answer.recommend import (
     Kind,
     Recommendation,
     excluded,
+    open_scores,
 )
 from ninefold.report.answer.tree import Chip, Compared
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
@@ -42,6 +43,7 @@ from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate
 
 MAX_CHIPS = 3  # beside the lead: more are not taken in at a glance
 MAX_NAMED = 3  # configurations that a sentence names one by one
+LEFT_OUT = "left out"  # of a score
 NOISY = 0.5  # share of a mean from which on its interval says nothing
 _LEADS = {
     Kind.NO_RUN: "No answer yet: no run ended well.",
@@ -110,14 +112,15 @@ def lead_of_scores(evidence: Evidence) -> str:
     score, others = evidence.group.score, _scored(evidence)
     if PLAIN not in evidence.scores:
         return _LEADS[Kind.NO_BASELINE]
-    if not others:
+    verdicts = [_verdict(evidence, cell) for cell in others]
+    if {*verdicts} <= {LEFT_OUT}:
         return f"No answer yet: nothing to compare {with_article(score)} with."
     if len(others) == 1:
         name, of = evidence.label(others[0]), with_article(score)
         kept = {"safe": f"{name} keeps {of}.", "worse": f"{name} loses {of}."}
         open_ = f"Whether {name} keeps {of} is still open."
-        return capitalized(kept.get(evidence.safe[others[0]], open_))
-    counts = Counter(evidence.safe[cell] for cell in others)
+        return capitalized(kept.get(verdicts[0], open_))
+    counts = Counter(verdicts)
     if counts["safe"] == len(others):
         return f"All {len(others)} other configurations keep {with_article(score)}."
     words = (("safe", "kept by"), ("worse", "lost by"), (OPEN, "still open for"))
@@ -312,8 +315,9 @@ def reasons_of_scores(evidence: Evidence) -> list[str]:
     words = {"safe": "kept", "worse": "lost"}
     said = [
         f"{evidence.label(cell)}: {_score_of(evidence, cell) or 'not known'} "
-        f"({words.get(evidence.safe[cell], 'open')})."
+        f"({words.get(verdict, verdict)})."
         for cell in _scored(evidence)
+        for verdict in [_verdict(evidence, cell)]
     ]
     return said + _exclusions(evidence)
 
@@ -382,6 +386,12 @@ def _base(cell: Cell) -> str:
 def _scored(evidence: Evidence) -> list[Cell]:
     """The configurations but the baseline that do work of their own."""
     return [cell for cell in evidence.cells if cell != PLAIN and cell not in evidence.no_op_of]
+
+
+def _verdict(evidence: Evidence, cell: Cell) -> str:
+    """The verdict on its score; LEFT_OUT where that is open and no more seeds are for it."""
+    verdict = evidence.safe[cell]
+    return LEFT_OUT if verdict == OPEN and cell not in open_scores(evidence) else verdict
 
 
 def _exclusions(evidence: Evidence) -> list[str]:
