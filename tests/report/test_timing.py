@@ -126,6 +126,25 @@ def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path):
     assert state.left == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
 
 
+def test_open_cells_are_measured_further_though_they_lack_a_key_that_is_swept(tmp_path):
+    near = {**SECONDS, NONE: 1.01}
+    folder = study(tmp_path, near, rounds=4, noise=0.06)
+    for path in folder.glob("timing/*/ddp-*/result.json"):
+        content = {**json.loads(path.read_text()), "overrides": ["parallel.bucket_cap_mb=1"]}
+        path.write_text(json.dumps(content))
+    facts = json.loads((folder / "sweep.json").read_text())
+    key, values = "parallel.bucket_cap_mb", ("1", "25")
+    cells = [
+        {**cell, **({key: value} if cell["parallel"] == "ddp" else {})}
+        for cell in facts["planned_cells"]
+        for value in values
+    ]
+    facts |= {"swept": {key: values}, "planned_cells": cells}
+    (folder / "sweep.json").write_text(json.dumps(facts))
+    state = report.timing(folder, "best")
+    assert {"none-fp32", "none-autocast"} <= {*state.left}
+
+
 def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(tmp_path):
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
     state = report.timing(study(tmp_path, near, noise=0.008), "all")

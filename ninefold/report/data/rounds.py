@@ -62,7 +62,7 @@ def untimed(sweep: StudyRecord) -> dict[Cell, Cell]:
 def name_of(run: Run, sweep: StudyRecord) -> str | None:
     """Return what a study calls the cell of a run, including the swept values.
 
-    None if the run does not say which of them it had.
+    None if the run does not say which of them it had. Cells lack the keys that their options lack.
     """
     known = {
         "dataset": run.dataset,
@@ -72,11 +72,16 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
     }
     said = {text.lstrip("+") for text in run.settings}
     said |= {f"{key}={value}" for key, value in known.items()}
+    own = [
+        keys
+        for keys in sweep.planned_cells
+        if (keys.get("parallel"), keys.get("amp")) == (run.parallel, run.amp)
+    ]
     words = [str(run.cell)]
     for key, values in sweep.swept.items():
         if key not in ("parallel", "amp", "seed") and not (key == PROCESSES and run.scaling):
             found = [text for value in values if (text := f"{key}={value}") in said]
-            if not found:
+            if not found and all(key in keys for keys in own):
                 return None
             words += found
     return " ".join(words)
