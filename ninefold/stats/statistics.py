@@ -53,6 +53,7 @@ def compare(
     stretches: Values | None = None,
     floor: float = 0.0,
     time: Fit | None = None,
+    by_seed: bool = False,
 ) -> Comparison:
     """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
 
@@ -67,11 +68,16 @@ def compare(
     stretches: the speedup of a long stretch alone over the turns before it, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
     time: `fit.of_seconds` of these; None: without their turns
+    by_seed: whether seconds are by seed: they are compared as scores are, as seeds vary more than
+        processes
     """
     copies = controls if copies is None else copies
     names, log_same = list(seconds), math.log1p(settings.same)
-    time = time or fit.of_seconds(seconds)
-    of_times, control = of_fit(names, time, settings, controls)
+    if by_seed:
+        of_times, control = differences(np.log(_table(seconds))), None
+    else:
+        time = time or fit.of_seconds(seconds)
+        of_times, control = of_fit(names, time, settings, controls)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = settings.level / settings.looks

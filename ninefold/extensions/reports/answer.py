@@ -18,5 +18,5 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     if scaled := scaling.answer(recording, found[0]):
         return scaled
     if not any(each.timed for each in found):  # without times batch sizes are values as others
-        return sweep.answer(recording, found) or batches.answer(found)
-    return batches.answer(found) or sweep.answer(recording, found)
+        return sweep.answer(recording, found) or batches.answer(recording, found)
+    return batches.answer(recording, found) or sweep.answer(recording, found)

@@ -7,13 +7,15 @@ from each example. What counts is the score per second.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ninefold.report.answer.evidence import MIN_ROUNDS, Evidence
+from ninefold.report.answer.surer import of_seeds
 from ninefold.report.answer.tree import Answer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
-from ninefold.report.numbers import number, three_digits, times
+from ninefold.report.data.recording import Recording
+from ninefold.report.numbers import counted, number, three_digits, times
 from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
@@ -30,7 +32,8 @@ class Setting:
     per_epoch: seconds, the mean.
     seconds: to the score, by seed: its epochs until then, times the seconds of an epoch in a timing
         round of its own; without timing rounds those of the run itself.
-    runs: in which it was trained. reached: of these, those that reached the score.
+    rounds: in which it was timed. runs: in which it was trained. reached: of these, those that
+        reached the score.
     """
 
     cell: Cell
@@ -38,6 +41,7 @@ class Setting:
     per_epoch: float
     score: float | None
     seconds: Mapping[int, float]
+    rounds: int
     runs: int
     reached: int
     name: str
@@ -48,7 +52,7 @@ class Setting:
         return estimate(self.seconds).mean if self.reached == self.runs else None
 
 
-def answer(found: Sequence[Evidence]) -> Answer | None:
+def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     """Return the answer for groups that differ in their batch size alone; None without these.
 
     The baseline is none-fp32 with the smallest batch, its mean score less the margin (or
@@ -69,7 +73,7 @@ def answer(found: Sequence[Evidence]) -> Answer | None:
     plain = next((s for s in settings if (s.batch_size, s.cell) == first), None)
     if plain is None or settings[-1].batch_size == plain.batch_size:
         return None  # a run of it failed, or there is no larger batch
-    return _answer(base, plain, settings, alike)
+    return _answer(recording, base, plain, settings, alike)
 
 
 def _conditions(evidence: Evidence) -> tuple[object, ...]:
@@ -98,6 +102,7 @@ def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
             else to_target(target, evidence.points, evidence.group.scoring)
             .values(evidence.group)
             .get(cell, {}),
+            len(per_epoch[cell]),
             len(scores),
             len(epochs),
             f"{evidence.label(cell)} with batch {evidence.group.batch_size}",
@@ -142,7 +147,11 @@ def largest_for_the_same_time(
 
 
 def _answer(
-    base: Evidence, plain: Setting, settings: Sequence[Setting], alike: Sequence[Evidence]
+    recording: Recording,
+    base: Evidence,
+    plain: Setting,
+    settings: Sequence[Setting],
+    alike: Sequence[Evidence],
 ) -> Answer:
     score, keep = base.group.scoring, f"Keep batch {plain.batch_size}"
     to, easier = (
@@ -154,7 +163,7 @@ def _answer(
     said += [_line(each, plain, each in larger, score) for each in settings]
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
-    if min(len(known) for each in alike for known in each.seconds.values()) < MIN_ROUNDS:
+    if min(each.rounds for each in settings) < MIN_ROUNDS:
         return _named("Too few rounds to tell which batch to use.", None, said)
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
@@ -171,7 +180,7 @@ def _answer(
         return _named(f"{keep}: no faster epoch always reaches the score.", plain, said)
     seconds = {each.name: each.seconds for each in (plain, *reached)}
     floor = max(each.comparison.floor for each in alike)
-    compared = compare(seconds, {}, base.settings, floor=floor)
+    compared = compare(seconds, {}, base.settings, floor=floor, by_seed=True)
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
     verdict, known = (
@@ -183,7 +192,12 @@ def _answer(
         return _named(f"Use {best.name}: it {sooner}.", best, said)
     if verdict in ("slower", "tie"):
         return _named(f"{keep}: no larger one reaches the score sooner.", plain, said)
-    return _named(f"Not decided: {best.name} may reach the score sooner.", None, said)
+    found = _named(f"Not decided: {best.name} may reach the score sooner.", None, said)
+    if plain.runs >= plain.rounds:
+        return found
+    seeds = min(2 * plain.runs, plain.rounds)  # of more, each needs a timing round of its own
+    text = f"{counted(seeds, 'seed')} in all may decide it."
+    return replace(found, surer=of_seeds(alike, recording, seeds, text))
 
 
 def _named(lead: str, setting: Setting | None, said: list[str]) -> Answer:

@@ -100,7 +100,7 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
         said.insert(0, caveats.several_groups(first.group, len(found), most))
     answer = replace(other or _own_answer(first, recommend(first), recording), caveats=said)
     if other and not other.decided and by_value is None:
-        answer = replace(answer, surer=of_time(first, recording))
+        answer = replace(answer, surer=other.surer or of_time(first, recording))
     cell = answer.cell
     if not (answer.decided or by_value) or not isinstance(cell, Cell):
         return answer

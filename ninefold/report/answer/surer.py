@@ -29,13 +29,8 @@ def surer(found: Recommendation, recording: Recording) -> Surer | None:
     sweep, live = recording.sweep, _live(recording)
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
-    words: dict[str, str] = {}
-    spent, each = sweep.wall_seconds - sweep.timing_seconds, _seconds_of_a_seed(evidence) or 0.0
-    no_budget = {"study.budget": "null"}  # for a command that it would end
-    budget = finite(sweep.settings.get("study", {}).get("budget"))
-    limit = math.inf if budget is None else 60 * budget
     if evidence.unfinished and live:
-        words |= no_budget if spent + each > limit else {}
+        words = _budget(recording, _seconds_of_a_seed(evidence) or 0.0)
         return _surer(recording, words, None, "The study is not finished.")
     asked = found.unscored if evidence.asks_time else open_scores(evidence)
     if evidence.scored and asked:
@@ -45,21 +40,32 @@ def surer(found: Recommendation, recording: Recording) -> Surer | None:
         seeds = needed or min(2 * done, MAX_SEEDS)
         if seeds <= done:
             return None
-        # A resumed study goes on with the seeds that it has run.
-        run = (entry.seed for entry in sweep.rounds if isinstance(entry.seed, int))
-        own = list(dict.fromkeys(run))  # a round may have been repeated
-        after = max(own, default=-1) + 1
-        words["seed"] = ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))
-        if isinstance(sweep.settings.get("study", {}).get("rounds"), int):
-            words["study.rounds"] = str(seeds)
-        further = each * (seeds - (len(sweep.rounds) if live else 0))
-        words |= no_budget if (spent if live else 0) + further > limit else {}
         would = "would" if needed else "may"
         text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
-        return _surer(recording, words, further / 60 if each else None, text)
+        return of_seeds([evidence], recording, seeds, text)
     if found.decided or not evidence.timed or found.cell is None:
         return None
     return of_time(evidence, recording, found)
+
+
+def of_seeds(
+    found: Sequence[Evidence], recording: Recording, seeds: int, text: str
+) -> Surer | None:
+    """Return what trains so many seeds in all; None where nothing can. text: what they are for."""
+    sweep = recording.sweep
+    if not sweep.command:
+        return None
+    # A resumed study goes on with the seeds that it has run.
+    run = (entry.seed for entry in sweep.rounds if isinstance(entry.seed, int))
+    own = list(dict.fromkeys(run))  # a round may have been repeated
+    after = max(own, default=-1) + 1
+    words = {"seed": ",".join(map(str, [*own, *range(after, after + seeds - len(own))]))}
+    if isinstance(sweep.settings.get("study", {}).get("rounds"), int):
+        words["study.rounds"] = str(seeds)
+    each = sum(_seconds_of_a_seed(evidence) or 0.0 for evidence in found)
+    further = each * (seeds - (len(sweep.rounds) if _live(recording) else 0))
+    words |= _budget(recording, further)
+    return _surer(recording, words, further / 60 if each else None, text)
 
 
 def of_time(
@@ -90,6 +96,15 @@ def of_time(
         return _surer(recording, words, more, f"{made} so far: {text}.")
     text = f"{made} were made: a study of twice the time tells more."
     return _surer(recording, {"study.time_budget": f"{2 * budget:g}"}, 2 * budget, text)
+
+
+def _budget(recording: Recording, further: float) -> dict[str, str]:
+    """The budget of a command that trains so many seconds more: none if it would end it."""
+    sweep = recording.sweep
+    budget = finite(sweep.settings.get("study", {}).get("budget"))
+    spent = sweep.wall_seconds - sweep.timing_seconds if _live(recording) else 0.0
+    ends = budget is not None and spent + further > 60 * budget
+    return {"study.budget": "null"} if ends else {}
 
 
 def _seeds_needed(tests: Sequence[Safety], evidence: Evidence) -> int | None:

@@ -19,11 +19,17 @@ Setting = tuple[str, int, float, list[float]]  # amp, batch, seconds an epoch, s
 
 
 def answer(
-    *settings: Setting, turns: int = SEEDS, copy: float = 0.0, apart: bool = False
+    *settings: Setting,
+    turns: int = SEEDS,
+    seeds: int = SEEDS,
+    copy: float = 0.0,
+    copied: int = SEEDS,
+    apart: bool = False,
 ) -> Answer:
-    """The answer of a study with these settings; of `SEEDS` training runs, which are 50 % off.
+    """The answer of a study with these settings; its training runs are 50 % off.
 
-    turns: its timing rounds. copy: times as long as none, dp takes for its work.
+    turns: its timing rounds. seeds: of its training runs.
+    copy: times as long as none, dp takes for its work. copied: in so many rounds.
     apart: whether all settings but the first have another learning rate.
     """
     runs, points = [], []
@@ -34,7 +40,8 @@ def answer(
             off = [1.5, 0.5][(seed + number) % 2]
             accuracy = scores[-1] + 0.001 * seed
             trained = run("none", amp, seed, step * off, batch, accuracy=accuracy, **changes)
-            runs.append(trained)
+            if seed < seeds:
+                runs.append(trained)
             points += [
                 Point(
                     trained.folder, epoch, epoch, epoch * off * per_epoch, score + 0.001 * seed, 0
@@ -44,10 +51,11 @@ def answer(
             own = step * NOISE[seed] * OWN[(seed + number) % SEEDS]
             if seed < turns:
                 runs.append(timed("none", amp, seed, own, batch, **changes))
-            if seed < turns and copy and number == 0:
+            if seed < min(turns, copied) and copy and number == 0:
                 slower = {"replicas": 1, "no_op": True}
                 runs.append(timed("dp", amp, seed, own * (copy + seed / 50), batch, **slower))
-    sweep = {"settings": {"study": {"ask": ["time", "accuracy"]}}}
+    study = {"ask": ["time", "accuracy"], "time_budget": 3}
+    sweep = {"settings": {"study": study}, "command": "train.py", "timing": [{"round": 0}]}
     return reported(Recording(runs, {"sweep": sweep}, points, [])).answer
 
 
@@ -80,8 +88,11 @@ def test_the_larger_batch_that_reaches_the_score_first_is_named():
          "Keep batch 64: no larger one reaches the score sooner.",
          "none, autocast with batch 128 reaches the score 0.56 times"),
         ([PLAIN, ("autocast", 256, 10.1, SLOW)],
-         "Not decided: none, autocast with batch 256 may reach the score sooner.",
+         "Keep batch 64: no larger one reaches the score sooner.",
          "none, autocast with batch 256 reaches the score 0.99 times"),
+        ([PLAIN, ("autocast", 256, 10.1, [0.5, 0.7, 0.8945, 0.9])],  # two seeds are there sooner
+         "Not decided: none, autocast with batch 256 may reach the score sooner.",
+         "none, autocast with batch 256 reaches the score 1.11 times"),
         ([PLAIN, ("autocast", 128, 5.0, SLOW), ("autocast", 256, 4.0, [0.2, 0.4, 0.6, 0.7]),
           ("autocast", 512, 12.0, SLOW)],
          "Use none, autocast with batch 128: it reaches the score 2.00 times as soon.",
@@ -92,6 +103,24 @@ def test_what_counts_is_the_score_per_second(settings, lead, said):
     found = answer(*settings)
     assert found.lead == lead
     assert any(said in line for line in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "turns", "advice"), [(3, 5, "seed=0,1,2,3,4"), (3, 3, "study.time_budget=6")]
+)
+def test_seeds_that_differ_by_chance_decide_nothing_and_where_they_are_few_more_are_advised(
+    seeds, turns, advice
+):
+    lucky = ("fp32", 128, 9.9, [0.5, 0.8945, 0.9, 0.9])  # 3, 3 and 2 epochs to the score
+    found = answer(PLAIN, lucky, seeds=seeds, turns=turns)
+    assert found.lead == "Not decided: none, fp32 with batch 128 may reach the score sooner."
+    assert found.surer is not None
+    assert found.surer.command == f"train.py {advice}"
+
+
+def test_a_cell_that_is_no_setting_takes_no_answer_from_the_others():
+    larger = ("autocast", 128, 5.0, SLOW)
+    assert answer(PLAIN, larger, copy=1.0, copied=1).lead == answer(PLAIN, larger).lead
 
 
 def test_whole_runs_have_their_seconds_and_no_verdict():
