@@ -10,7 +10,8 @@ COMMANDS = {
     "finders": "what=lr|batch_size [KEY=VALUE ...]: a learning rate, or the largest batch",
     "fits": "[memory=24GiB] [KEY=VALUE ...]: the memory of a training step, and the largest batch",
 }
-# Modules whose `answer` answers studies of other questions than which configuration is fastest.
+# Modules whose `answer` answers studies of other questions than which configuration is fastest, and
+# whose `settled` tells whether more rounds could change it.
 ANSWERS = ("ninefold.extensions.reports.answer",)
 # The ending of checkpoints that are folders, and the module whose `read` reads them.
 SHARDED, READS_SHARDED = ".dcp", "ninefold.extensions.sharded.dcp"

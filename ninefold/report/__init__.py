@@ -15,7 +15,7 @@ from pathlib import Path
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import write_text
 from ninefold.places import ROOT, typed_as
-from ninefold.report.answer.answer import answer_of, build, evidence_of
+from ninefold.report.answer.answer import answer_of, build, evidence_of, others_settled
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.recommend import open_scores, recommend, timing_look
 from ninefold.report.answer.tree import Answer, Report, write_report
@@ -133,8 +133,10 @@ def settled(folder: Path) -> bool:
     """Return whether more training runs of a study could not change what it was asked."""
     recording = gather_recording(folder)
     found = evidence_of(recording) if recording else []
-    if not found:
+    if recording is None or not found:
         return False
+    if (known := others_settled(recording, found)) is not None:
+        return known
     # No score can be held against that of a baseline without one.
     return PLAIN not in found[0].scores or _is_settled(found[0])
 
@@ -182,7 +184,11 @@ def timing(folder: Path, pairs: str) -> Look:
     runs, sweep = read_runs(folder)
     turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
     found = [gather_evidence(group, (), sweep, turns) for group in timed]
-    return timing_look(found, pairs)
+    look = timing_look(found, pairs)
+    if len(found) < 2 or (recording := gather_recording(folder)) is None:
+        return look
+    known = others_settled(recording, found)  # of values that groups differ in
+    return look if known is None else Look(known and look.settled, look.named)
 
 
 def progress(folder: Path) -> list[CellProgress]:

@@ -20,3 +20,10 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     if not any(each.timed for each in found):  # without times batch sizes are values as others
         return sweep.answer(recording, found) or batches.answer(recording, found)
     return batches.answer(recording, found) or sweep.answer(recording, found)
+
+
+def settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+    """Return whether more rounds cannot change which value is the best; None for other answers."""
+    if any(each.timed for each in found) and batches.answer(recording, found):
+        return None
+    return sweep.settled(recording, found)

@@ -27,7 +27,7 @@ from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import OPEN, Comparison
+from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison
 
 MOST_ROWS = 50  # of the table: of a longer search the best
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
@@ -81,10 +81,7 @@ class Sweep:
 
 def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     """Return which value is the best; None unless one configuration was run with several."""
-    if len(found) < 2 or any(each.cells != found[0].cells for each in found):
-        return None
-    alike = {replace(each.group.scoring, margin=None) for each in found if each.scores}
-    sweep = _sweep(recording, found) if len(found[0].cells) == 1 and len(alike) < 2 else None
+    sweep = _sweep(recording, found)
     if sweep is None:
         return None
     [cell] = found[0].cells
@@ -110,9 +107,21 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     )
 
 
+def settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+    """Return whether it is known how each value compares with the best; None: as of `answer`."""
+    sweep = _sweep(recording, found)
+    if sweep is None:
+        return None
+    others = [name for name in sweep.seconds if name not in (sweep.best, *sweep.failed)]
+    return all(sweep.against(name)[1] not in UNDECIDED for name in others)
+
+
 def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
+    if len(found) < 2 or any(each.cells != found[0].cells for each in found):
+        return None
+    alike = {replace(each.group.scoring, margin=None) for each in found if each.scores}
     names = _names(found)
-    if len(set(names)) < len(names):
+    if len(found[0].cells) != 1 or len(alike) > 1 or len(set(names)) < len(names):
         return None
     swept = list(recording.sweep.swept.items())
 

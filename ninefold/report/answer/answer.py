@@ -87,6 +87,12 @@ def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | N
     return None
 
 
+def others_settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+    """Return whether more rounds cannot change the answer of an extension; None: it has none."""
+    asked = (import_module(module).settled(recording, found) for module in ANSWERS)
+    return next((known for known in asked if known is not None), None)
+
+
 def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None = None) -> Answer:
     """Return the answer, with what limits it and the command that trains. typed: as of `build`."""
     if not found:

@@ -1,6 +1,7 @@
 """A plain sweep names the value with the best score, and has one table by value."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,27 @@ def test_a_sweep_of_times_alone_names_the_fastest_value(tmp_path):
     found = built(recorded(folder))
     assert found.answer.lead == "model=mlp is the fastest: 1.00 s per epoch."
     assert [row[1] for row in rows_of(found)] == ["the best", "×0.50 slower"]
+
+
+@pytest.mark.parametrize(("noise", "known"), [(0.001, True), (0.3, False)])
+def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_path, noise, known):
+    chance = random.Random(1)
+    runs = [
+        result(
+            seed=seed, overrides=[f"loader.workers={workers}"],
+            accuracy=0.8 - 0.05 * workers + noise * chance.uniform(-0.5, 0.5),
+            train_seconds=20.0 * (1 + workers) * (1 + 2 * noise * chance.uniform(-1, 1)),
+        )
+        for workers in (0, 1, 2) for seed in range(4)
+    ]  # fmt: skip
+    sweep(tmp_path, *runs, turns=True, swept={"loader.workers": ["0", "1", "2"]})
+    look = report.timing(tmp_path, "best")
+    assert (look.settled, look.left) == (known, None)
+    assert report.settled(tmp_path) is known
+    for path in tmp_path.glob("runs/*/result.json"):  # then times alone were asked
+        path.unlink()
+    look = report.timing(tmp_path, "best")
+    assert (look.settled, look.left) == (known, None)
 
 
 def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell):
