@@ -230,7 +230,8 @@ class StudyKeys(Section, kw_only=True):
     """Whether the first configuration is timed twice, the second time as parallel=control: an A/A
     control."""
     time_budget: Duration = 3
-    """Minutes of the speed comparison. A second round is always made, up to 30 s over budget."""
+    """Minutes of the speed comparison. A second round is made if it ends at most 30 s over
+    budget."""
     turn: Duration = 0.1
     """Timed seconds per turn, after 0.04 s of warm-up; of several processes at least 0.3 s, after
     0.3 s. At least two steps, or one of a second or more."""

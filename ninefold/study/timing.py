@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ninefold.launch.turns import TurnTaker, TurnTakers
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
-LATE = 30.0  # seconds by which the second round may end late
+LATE = 30.0  # seconds by which the second round may end late; else it is not made
 
 
 def budget_of(settings: Mapping[str, Any]) -> Budget:

@@ -79,6 +79,12 @@ def test_whatever_is_known_a_round_is_no_longer_than_what_is_left_or_than_it_may
         assert 0 < seconds <= max(left, budget.seconds / budget.least) or left == 0
 
 
+def test_a_second_round_of_a_study_is_made_if_it_ends_at_most_half_a_minute_late() -> None:
+    budget = study_budget(180)  # of which 65 s are left after the first round
+    assert budget.fits(1, left=65, last=115, least=95, planned=90)
+    assert not budget.fits(1, left=65, last=115, least=96, planned=90)
+
+
 @pytest.mark.parametrize("fit", [1, 23, 24, 41, 100, 3001])
 def test_there_are_10_to_20_rounds_of_an_even_number_of_blocks_where_enough_fit(fit: int) -> None:
     blocks = blocks_of_round(fit)
