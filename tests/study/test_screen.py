@@ -38,7 +38,7 @@ def test_a_terminal_shows_one_table_of_all_cells(shell):
 
 @pytest.mark.slow
 def test_a_terminal_shows_what_a_step_takes_as_each_configuration_stands(shell):
-    asked = ["study.ask=[time]", "study.rounds=2", "study.time_budget=0.3", "launch.inline=false"]
+    asked = ["study.ask=[time]", "study.rounds=2", "study.time_budget=0.6", "launch.inline=false"]
     process, master = in_terminal(shell, *STUDY, *asked)
     text = CONTROL.sub("", shown(master))
     assert process.wait(timeout=60) == 0, text
