@@ -17,7 +17,7 @@ from ninefold.tournament.contestant import Ended
 from ninefold.waits import poll_until
 
 LEAST = 2  # steps whose weights are compared
-LAST = 66  # the last step that is compared: 16 show which optimizer ends a step, then there are 50
+LAST = 114  # the last step that is compared: 64 show which optimizer ends a step, then come 50
 MORE = 8  # steps after the first difference, in which each source of chance would show itself
 SHOWN = 3  # files
 SECONDS = 20.0  # that the steps of two starts may take, if they are as far as they have to be
@@ -208,12 +208,12 @@ def compared(both: Sequence[Contestant], command: Command, least: int, last: int
             break
     if not (one.weights and other.weights):
         wrong = "it ends before weights can be compared"
-        raise command.failure(wrong, "18 steps are enough", "let it train longer")
+        raise command.failure(wrong, "66 steps are enough", "let it train longer")
     if apart(one.weights, other.weights) is None:
         if all(np.isfinite(shown).all() for shown in one.weights.values()):
             raise command.failure(
                 "no weights changed in the steps that it took",
-                "18 steps are enough",
+                "66 steps are enough",
                 "let it train longer",
             )
         raise command.failure(

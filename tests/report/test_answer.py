@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ninefold.errors import ConfigError
-from ninefold.report import progress, settled, write
+from ninefold.report import progress, read, settled, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
 from ninefold.report.answer.evidence import Evidence, gather_evidence
@@ -714,6 +714,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path):
     ([DDP], 0, "Accuracy: kept by 1 of 2 configurations.", True),
     ([DDP], 1, "Accuracy: still open for 1 of 2 configurations.", False),
     ([NONE], 1, "No answer yet: none, fp32 has no run that ended well.", True),
+    ([NONE_AUTOCAST, DDP], 0, "No answer yet: nothing to compare accuracy with.", True),
 ])  # fmt: skip
 def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     tmp_path, never, open_, lead, ends
@@ -730,6 +731,7 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     study = {"study": {"ask": ["accuracy"], "rounds": "auto"}}
     sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=20)
     assert settled(tmp_path) is ends
+    assert read(tmp_path, "train").settled is (ends and not lead.startswith("No answer"))
     recording = gather_recording(tmp_path)
     assert recording is not None
     answer = build(recording, evidence_of(recording)).answer

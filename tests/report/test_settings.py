@@ -128,7 +128,7 @@ def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulat
 def test_a_loss_is_computed_in_float32_outside_of_autocast_as_it_was_measured() -> None:
     lines = pytorch(Setup(precision="bf16")).code[-2:]
     assert lines == [
-        "    outputs = model(inputs)",
+        "    outputs = model(inputs)  # and the loss, where the model returns it",
         "loss = loss_function(outputs.float(), targets)",
     ]
 

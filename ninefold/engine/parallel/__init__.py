@@ -188,8 +188,11 @@ class Parallel(ABC):
             group.update({key: own[key] for key in KERNELS if key in own})
         optimizer.load_state_dict(content)
         lay_out_as_parameters(optimizer)
+        loaded = set[int]()
         for name, value in average.items():
-            value.copy_(saved["average"][name])
+            if name in saved["average"] or id(value) not in loaded:  # a shared one has two names
+                value.copy_(saved["average"][name])
+                loaded.add(id(value))
 
     def first_steps(self, context: RankContext) -> int:
         """Steps after which the order in which it adds gradients changes no more.

@@ -88,7 +88,9 @@ class Spread(Group):
             name: part(value, own.get(name), device) for name, value in saved["model"].items()
         }
         averages = {
-            name: part(saved["average"][name], like, device) for name, like in average.items()
+            name: part(saved["average"][name], like, device)
+            for name, like in average.items()
+            if name in saved["average"]
         }
         super().load(
             {

@@ -99,7 +99,8 @@ def pytorch(setup: Setup) -> LoopSettings:
         lines.append(f'scaler = torch.amp.GradScaler("{setup.device}")  # before the loop')
     if setup.short:
         lines.append(f'with torch.autocast("{setup.device}", dtype=torch.{setup.short}):')
-        lines += ["    outputs = model(inputs)", "loss = loss_function(outputs.float(), targets)"]
+        lines.append("    outputs = model(inputs)  # and the loss, where the model returns it")
+        lines.append("loss = loss_function(outputs.float(), targets)")
     if scales:
         lines.append("scaler.scale(loss).backward()")
     if setup.clip is not None:
