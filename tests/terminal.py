@@ -17,7 +17,9 @@ def in_terminal(
     """Start train.py in a terminal, and return the terminal's other side. typed: its stdin too."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    options: dict[str, Any] = {"env": {"TERM": "xterm-256color", **(env or {})}}
+    # In its workers pytest sets COLUMNS, which counts more than the terminal's own size.
+    own = {"TERM": "xterm-256color", "COLUMNS": str(columns)}
+    options: dict[str, Any] = {"env": {**own, **(env or {})}}
     options |= {"stdin": slave} if typed else {}
     command = (str(ROOT / "train.py"), *words)
     process = shell.start(*command, stdout=slave, stderr=slave, **options)

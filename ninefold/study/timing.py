@@ -186,7 +186,7 @@ class Timing(Entries):
                 continue
             ready.append(run)
             if (step := run.step_seconds) is not None:
-                warmed_up = f"  {run.name} warmed up with {milliseconds(step)} a step"
+                warmed_up = f"  {run.name} {milliseconds(step)} a step"
             self._folders.append(run.spec.folder)
             self._tried_one_thread |= run.spec.tries_one_thread
             if run.one_thread is not None:
