@@ -73,8 +73,7 @@ class Checkpoints:
     def take(self, new: Path, entry: Entry, best: bool) -> None:
         """Give `new`, which is on disk, its names, between two manifests. Raises OSError."""
         step = self._step_name(new, entry["step"])
-        # What `last` says of the best one holds by then, should the writer die.
-        names = [*([f"best{new.suffix}"] if best else []), f"last{new.suffix}", step]
+        names = [f"last{new.suffix}", step, *([f"best{new.suffix}"] if best else [])]
         there = {path.name for path in self.folder.iterdir()}
         # A writer that died may have listed a step that it never linked: it is not kept.
         files = {name: entries for name, entries in self.manifest().items() if name in there}
