@@ -213,7 +213,7 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
         files = number in (errno.EMFILE, errno.ENFILE)
         said = text_of(each)
         no_task = number in (None, errno.EAGAIN) and any(words in said for words in NO_TASK)
-        if files or no_task:
+        if files or (no_task and not address_space_is_limited()):
             return ResourceError(
                 "files" if files else "processes",
                 "exhausted",
@@ -225,6 +225,15 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
     return None
 
 
+def address_space_is_limited() -> bool:
+    """Whether `ulimit -v` is set: a thread that cannot start then has no room for its stack."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return False
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
+
 def memory_failure(error: BaseException, found: str) -> ResourceError | None:
     """A ResourceError if memory ran out, or what `limit_failure` looks for; None for other errors.
 
@@ -233,9 +242,10 @@ def memory_failure(error: BaseException, found: str) -> ResourceError | None:
     """
     if limited := limit_failure(error, found):
         return limited
+    signs = (*NO_MEMORY, *(NO_TASK if address_space_is_limited() else ()))
     for cause in chain(error):
         lines = text_of(cause).splitlines()
-        said = [line for line in lines if any(words in line for words in NO_MEMORY)]
+        said = [line for line in lines if any(words in line for words in signs)]
         if said or isinstance(cause, MemoryError):
             return ResourceError(
                 "memory",

@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import pickle
+import resource
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -149,6 +150,16 @@ def test_a_limit_on_files_processes_or_memory_is_a_resource_whatever_raises_it(e
         failure = memory_failure(each, "found")
         assert (failure.code, failure.field) == (5, field)
     assert memory_failure(RuntimeError("a shape is wrong"), "found") is None
+
+
+def test_a_thread_that_finds_no_room_in_a_limited_address_space_lacks_memory():
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 46, hard))
+    try:
+        failure = memory_failure(RuntimeError("can't start new thread"), "found")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert (failure.code, failure.field) == (5, "memory")
 
 
 def test_a_failure_is_one_line_whatever_it_was_told():
