@@ -47,6 +47,15 @@ def test_the_strategy_recipe_trains_as_one_process_does_with_micro_batches(shell
     assert together == pytest.approx(alone, abs=1e-5)
 
 
+def test_the_strategy_recipe_starts_all_processes_with_weights_that_one_has_loaded(shell, mine):
+    losses_of(shell, "first", "parallel=none")
+    alone = losses_of(shell, "alone", "parallel=none", "init=first")
+    together = losses_of(
+        shell, "together", "parallel=averaged", "launch.cpu_processes=2", "init=first"
+    )
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
 def test_the_dataset_model_precision_and_logger_recipes_train_together(shell, mine):
     arrays(mine, 1, 8, 8)
     shell.train(
