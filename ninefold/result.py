@@ -17,7 +17,7 @@ from ninefold.secrets import redacted
 
 FILE = "result.json"
 Number = int | float  # as it is written: 10 epochs are 10, not 10.0
-NUMERICS = "numerics.npz"  # in a run folder: loss, gradient norm, update size of the first steps
+NUMERICS = "numerics.npz"  # in a run folder: loss, gradient, update of the first steps
 PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each number of them
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During turns on a GPU: "  # how notes begin that reports show

@@ -127,7 +127,8 @@ class DatasetKeys(OptionKeys, kw_only=True):
     """Folder of the examples that cache=disk keeps, for all runs."""
     resident: Annotated[Literal["auto"] | bool, MAY_CHANGE] = "auto"
     """Copy the examples to the GPU once. auto: if they are in memory and take at most 1/16 of the
-    GPU's; true: they must, up to half of what is free there."""
+    GPU's; true: always; an error if they are not in memory, or take more than half of what is free
+    there."""
 
 
 class TaskKeys(OptionKeys, kw_only=True):

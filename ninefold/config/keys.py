@@ -105,7 +105,7 @@ class LaunchKeys(Section, kw_only=True):
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
     cpu_processes: Processes = 2
-    """Processes of ddp or fsdp on a CPU with parallel.processes=auto."""
+    """Processes of ddp, fsdp or tensor on a CPU with parallel.processes=auto."""
 
 
 class TrainKeys(Section, kw_only=True):
@@ -132,8 +132,8 @@ class TrainKeys(Section, kw_only=True):
     """Beginnings of the names of parameters to initialize randomly despite init, such as a head;
     null: none."""
     freeze: Names = None
-    """Beginnings of the names of parameters not to train; their BatchNorm is as in evaluations.
-    null: none."""
+    """Beginnings of the names of parameters not to train; BatchNorm below them uses its
+    running statistics. null: none."""
     ema: Fraction | None = None
     """Decay of an exponential moving average of the weights, such as 0.999, which is evaluated and
     saved; null: none."""
@@ -159,8 +159,7 @@ class TrainKeys(Section, kw_only=True):
     profile: Annotated[bool, MAY_CHANGE] = False
     """Record five steps for TensorBoard and Perfetto, and print what limits the run."""
     numerics: Whole = 0
-    """First steps whose loss, gradient norm and update size are recorded for the report, then
-    undone."""
+    """First steps whose loss, gradient and update are recorded for the report, then undone."""
     resume: Annotated[RunFolder, NO_EFFECT] = None
     """Folder of the run to resume in place; auto: the newest unfinished run of this job."""
     augment: AugmentKeys
@@ -204,8 +203,8 @@ class CommandKeys(Section, kw_only=True):
     """The keys of a training command that are not of its run."""
 
     like: Text = None
-    """Folder of a study or a run whose command comes before the words of this one: train with the
-    configuration that it compared."""
+    """Folder of a study or a run: its command's words come first, and this command's replace
+    them."""
     trust: bool = False
     """With resume or like: build what that configuration names, your own classes too; only of a run
     or a study that you made."""
@@ -227,8 +226,7 @@ class StudyKeys(Section, kw_only=True):
     """What the speed comparison decides. best: the fastest; others are eliminated. all: every
     pair."""
     control: bool = False
-    """Whether the first configuration is timed twice, the second time as parallel=control: an A/A
-    control."""
+    """Time the first configuration twice, the second time as parallel=control: an A/A control."""
     time_budget: Duration = 3
     """Minutes of the speed comparison. A second round is made if it ends at most 30 s over
     budget."""
@@ -236,8 +234,8 @@ class StudyKeys(Section, kw_only=True):
     """Timed seconds per turn, after 0.04 s of warm-up; of several processes at least 0.3 s, after
     0.3 s. At least two steps, or one of a second or more."""
     turns: Turns | Literal["auto"] = "auto"
-    """Turns of each configuration in a round, besides an uncounted one. auto: for 6 rounds in
-    study.time_budget, or fewer if starting processes takes most of it."""
+    """Turns of each configuration in a round. auto: for 6 rounds in study.time_budget (8 with
+    study.pairs=all), or fewer if starting processes takes most of it."""
     scaling: Literal["strong", "weak"] = "strong"
     """Of a sweep over parallel.processes. strong: batch_size is each step's; weak: each
     process's."""
@@ -260,8 +258,8 @@ class ReportKeys(Section, kw_only=True):
     """Score for the time to target, of a share from 0 to 1; null: that of none, fp32 less the
     margin."""
     price: Positive | None = None
-    """Price of an hour of a GPU, or of a host without one, to tell what an epoch costs; null: it
-    is not told."""
+    """Price of an hour of a GPU, or of a host without one, to show what an epoch costs; null:
+    not shown."""
 
 
 class SweepKeys(Section, kw_only=True):

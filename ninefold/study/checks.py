@@ -90,8 +90,8 @@ def nothing_swept(config: DictConfig, overrides: Sequence[Override]) -> list[Fai
 
 
 def odd_options(overrides: Sequence[Override]) -> list[Failure]:
-    """Options in a sweep's overrides that are not names (see Job.problems), and swept keys that
-    must not be swept.
+    """Options in a sweep's overrides that are not names (see `problems` of config/job.py), and
+    swept keys that must not be swept.
 
     They are checked before the sweep's folders are made, whose names contain the options.
     """

@@ -1,6 +1,6 @@
 """The answer in the words of other training loops: text to paste, and what is not the same there.
 
-tests/long/test_settings.py holds each line against the framework itself.
+tests/frameworks/test_settings.py holds each line against the framework itself.
 """
 
 from __future__ import annotations
