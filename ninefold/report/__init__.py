@@ -35,7 +35,6 @@ from ninefold.report.render import cell_progress
 from ninefold.report.render.cell_progress import CellProgress
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
-from ninefold.stats.verdicts import OPEN
 from ninefold.tournament.rule import Look
 
 __all__ = [
@@ -146,12 +145,6 @@ def _is_settled(found: Evidence) -> bool:
     return recommend(found).settled if found.asks_time else not open_scores(found)
 
 
-def _compares_scores(found: Evidence) -> bool:
-    """Whether a study of scores alone has held one against the baseline's."""
-    known = [verdict for cell, verdict in found.safe.items() if cell != PLAIN and verdict != OPEN]
-    return not found.asks_time and PLAIN in found.scores and bool(known)
-
-
 @dataclass(frozen=True)
 class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
@@ -174,13 +167,8 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
         recording, _ = find_recording(folder, own)
         found = evidence_of(recording)
         report = build(recording, found, typed)
-        decided = report.answer.decided or (bool(found) and _compares_scores(found[0]))
-        return Read(
-            report,
-            recording,
-            decided and _is_settled(found[0]),
-            figure(report),
-        )
+        settled = report.answer.decided and _is_settled(found[0])
+        return Read(report, recording, settled, figure(report))
 
 
 def timing(folder: Path, pairs: str) -> Look:

@@ -13,7 +13,7 @@ from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.conditions import conditions, machine, title
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
-from ninefold.report.answer.recommend import Recommendation, recommend
+from ninefold.report.answer.recommend import Recommendation, recommend, scores_decided
 from ninefold.report.answer.settings import settings
 from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import VERSION, Answer, Note, Report
@@ -121,7 +121,7 @@ def _own_answer(first: Evidence, decision: Recommendation, recording: Recording)
     if not first.asks_time:
         lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
         marks = wording.chips_of_scores(first)
-        return Answer(lead, False, chips=marks, reasons=why, surer=more)
+        return Answer(lead, scores_decided(first), chips=marks, reasons=why, surer=more)
     return Answer(
         wording.lead(decision),
         decision.decided,

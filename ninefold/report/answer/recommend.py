@@ -187,6 +187,13 @@ def open_scores(evidence: Evidence) -> list[Cell]:
     ]
 
 
+def scores_decided(evidence: Evidence) -> bool:
+    """Return whether scores were held against the baseline's, and none of them is open."""
+    if PLAIN not in evidence.scores or open_scores(evidence):
+        return False
+    return any(cell != PLAIN and verdict != OPEN for cell, verdict in evidence.safe.items())
+
+
 def fastest(evidence: Evidence, candidates: Sequence[Cell]) -> tuple[Cell, list[Cell], Standing]:
     """Return the candidate to name, those that may be the fastest, and how all of them stand.
 

@@ -86,7 +86,7 @@ class Answer:
     """The answer to the study's question.
 
     lead: the answer in at most 14 words.
-    decided: whether `cell` is shown to be the one.
+    decided: whether `cell` is shown to be the one; of scores alone, whether none is open.
     cell: the configuration that the answer names; None where it names none.
     chance: the confidence that `cell` is within `same` of the fastest; None where none is told.
     chips: how sure it is, what it costs in accuracy and memory.
