@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from ninefold.tree import is_deeper
+from ninefold.tree import each, is_deeper
 
 LARGEST_YAML, DEEPEST_YAML = 100_000, 50  # characters, and levels: a job has 3,000 and 4
 # Bytes, and levels: a study of 10,000 runs has a sweep.json of 1 MB, and no file of ours 10 levels.
@@ -183,13 +183,9 @@ def stamp(seconds: float) -> str:
 
 def finite(tree: Any) -> Any:
     """`tree` with None for NaN and infinity, which JSON does not have."""
-    if isinstance(tree, float) and not math.isfinite(tree):
-        return None
-    if isinstance(tree, Mapping):
-        return {key: finite(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [finite(value) for value in tree]
-    return tree
+    return each(
+        lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf, tree
+    )
 
 
 def write_durably(path: Path, data: bytes | memoryview) -> None:

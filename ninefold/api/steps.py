@@ -138,7 +138,7 @@ def take_turn(
         session.leave_forked()
         return seconds
     except Exception as error:
-        note(error, f"ninefold.time_steps: in the step {turn.name!r}")
+        error.add_note(f"ninefold.time_steps: in the step {turn.name!r}")
         raise
 
 
@@ -219,14 +219,6 @@ def check_returned(field: str, found: object) -> None:
             "a function that takes one, or the generator itself",
             "call it first",
         )
-
-
-def note(error: BaseException, text: str) -> None:
-    """Add a note to an exception, which Python shows below it (from 3.11 on)."""
-    if hasattr(error, "add_note"):
-        error.add_note(text)
-    else:
-        error.__notes__ = [*getattr(error, "__notes__", []), text]
 
 
 @contextmanager

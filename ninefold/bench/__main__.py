@@ -34,7 +34,7 @@ from ninefold.errors import (
     one_line,
     resource_failure,
 )
-from ninefold.exits import bug, exit_code_of, exit_with
+from ninefold.exits import bug, exit_code_of
 from ninefold.places import typed_as
 from ninefold.process import scratch
 from ninefold.ranks import started_by
@@ -258,11 +258,10 @@ def pattern(text: str) -> re.Pattern[str]:
         raise argparse.ArgumentTypeError(f"{text} is no pattern: {error}") from None
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Compare what the arguments say; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     stopped, left = "the comparison was stopped", "no process of the commands is left"
-    return exit_code_of(lambda: run(words), stopped, left, failure_of)
+    return exit_code_of(lambda: run(list(arguments)), stopped, left, failure_of)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -532,7 +531,3 @@ def environment(venv: str) -> dict[str, str]:
         )
     path = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return {"PATH": path, "VIRTUAL_ENV": str(folder), "PYTHONHOME": ""}
-
-
-if __name__ == "__main__":
-    exit_with(main)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ninefold import machine
+from ninefold.compared import count_gpus
 from ninefold.config import combinations, options
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
@@ -28,7 +29,7 @@ def number(wanted: Any, most: int | None, job: Mapping[str, Any], strategy: obje
     device, chosen = job["device"], job["parallel"].get("devices")
     named = named_gpus(device, chosen)
     looks = named or (device != "cpu" and (device != "auto" or most != 1))
-    gpus = _count_gpus() if looks else 0
+    gpus = count_gpus(looks=False) if looks else 0
     if named is not None:
         by_number = machine.numbers_of(chosen) is None
         field, value = ("device", device) if by_number else ("parallel.devices", spelled(chosen))
@@ -138,9 +139,3 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
             "mixup and cutmix mix pairs, so an even number is allowed",
             "choose another batch_size",
         )
-
-
-def _count_gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0

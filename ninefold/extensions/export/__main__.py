@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,10 +41,10 @@ OWN: dict[str, tuple[str, ...] | None] = {
 PASSED_ON = ("ckpt", "trust", "weights", "load", "threads", "dataset", "task", "model")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Export what the arguments say; returns the exit code."""
     text = HELP.format(typed_as("export"), typed_as("evaluate")).rstrip()
-    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED, text)
+    return carried_out(run, arguments, STOPPED, text)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -168,9 +167,3 @@ def regular(file: Path) -> Path:
             "remove it, or name another, as in out=FOLDER/NAME",
         ) from error
     return file
-
-
-if __name__ == "__main__":
-    from ninefold.exits import exit_with
-
-    exit_with(main)

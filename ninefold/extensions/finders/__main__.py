@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,10 +52,10 @@ It prints the override to train with, and writes lr.json or batch_size.json into
 RESULT = {"lr": "lr.json", "batch_size": "batch_size.json"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Find what the arguments say; returns the exit code."""
     text = HELP.format(typed_as("finders"), typed_as("train"), **RATES).rstrip()
-    return carried_out(run, sys.argv[1:] if arguments is None else arguments, STOPPED, text)
+    return carried_out(run, arguments, STOPPED, text)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -215,9 +214,3 @@ def batch_size(job: Sequence[str], config: DictConfig, folder: Path) -> tuple[li
             f"see the run.log files in {folder}",
         )
     return [f"batch_size  {largest}"], f"batch_size={largest.batch_size}"
-
-
-if __name__ == "__main__":
-    from ninefold.exits import exit_with
-
-    exit_with(main)

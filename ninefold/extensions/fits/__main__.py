@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
@@ -47,11 +46,10 @@ batch leaves room for half as much again (seen: 12 to 48 %)."""
 HEAD = ("MiB a process", "weights", "gradients", "optimizer", "activations", "together", "largest")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Count what the arguments say; returns the exit code."""
     text = HELP.format(typed_as("fits"), typed_as("train"), ROOM).rstrip()
-    words = sys.argv[1:] if arguments is None else arguments
-    return carried_out(run, words, "the count was stopped", text)
+    return carried_out(run, arguments, "the count was stopped", text)
 
 
 class Row(NamedTuple):
@@ -182,9 +180,3 @@ def largest_part(
         before, tries = (size, found), tries + 1
         size = (fits + fails) // 2 if tries % 3 == 0 else math.floor(size + (memory - found) / each)
     return fits
-
-
-if __name__ == "__main__":
-    from ninefold.exits import exit_with
-
-    exit_with(main)

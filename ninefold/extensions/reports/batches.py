@@ -16,7 +16,7 @@ from ninefold.report.answer.tree import Answer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.recording import Recording
 from ninefold.report.numbers import counted, number, three_digits, times
-from ninefold.report.stats.measures import SECONDS, Measure, target_text, to_target
+from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
 from ninefold.stats.verdicts import Comparison
@@ -108,31 +108,16 @@ def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
             f"{evidence.label(cell)} with batch {evidence.group.batch_size}",
         )
         for evidence, per_epoch in zip(found, times_of, strict=True)
-        for known in [_epochs_to(target, evidence)]
+        for known in [
+            to_target(target, evidence.points, evidence.group.scoring, "epoch").values(
+                evidence.group
+            )
+        ]
         for cell, scores in evidence.scores.items()
         for epochs in [known.get(cell, {})]
         if cell in per_epoch
-        if not any(
-            cell in left_out
-            for left_out in (
-                evidence.failed,
-                evidence.no_op_of,
-                evidence.redundant_scaler_of,
-                evidence.other_numerics(),
-            )
-        )
+        if cell not in evidence.left_out
     ]
-
-
-def _epochs_to(target: float, evidence: Evidence) -> dict[Cell, dict[int, float]]:
-    """The epochs until an evaluation first reaches a score, by cell and seed."""
-    scoring = evidence.group.scoring
-    reached: dict[str, float] = {}
-    for point in evidence.points:
-        if not scoring.beats(target, scoring.scale * point.accuracy):
-            reached.setdefault(point.folder, point.epoch)
-    measure = Measure("Epochs", lambda run: reached.get(run.folder), key="epochs", unit="epochs")
-    return measure.values(evidence.group)
 
 
 def largest_for_the_same_time(

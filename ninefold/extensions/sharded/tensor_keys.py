@@ -18,7 +18,8 @@ def _with_whole_and_parts(key: str, value: object, do: str) -> Combination:
     return Combination(
         key,
         lambda job: (
-            (job["parallel.colwise"] or job["parallel.rowwise"]) and job[key] not in (None, False)
+            (job["parallel.colwise"] or job["parallel.rowwise"])
+            and job[key] not in (None, False, "stop")  # "stop": of on_nonfinite
         ),
         "it does not go with parallel=tensor, where some parameters are whole and some are parts",
         "parallel=fsdp and ddp take it",
@@ -39,16 +40,7 @@ REFUSED = (
     _with_whole_and_parts("optimizer.fused", True, "set optimizer.fused=false"),
     _with_whole_and_parts("optimizer.foreach", True, "leave it out"),
     _with_whole_and_parts("amp.scaler", True, "choose an amp without a GradScaler"),
-    Combination(
-        "on_nonfinite",  # an enabled GradScaler skips steps
-        lambda job: (
-            (job["parallel.colwise"] or job["parallel.rowwise"]) and job["on_nonfinite"] == "skip"
-        ),
-        "it does not go with parallel=tensor, where some parameters are whole and some are parts",
-        "parallel=fsdp and ddp take it",
-        "leave it out",
-        example={"parallel.colwise": ["a"], "on_nonfinite": "skip"},
-    ),
+    _with_whole_and_parts("on_nonfinite", "skip", "leave it out"),
     _with_whole_and_parts("clip_grad_norm", 1.0, "leave it out"),
     _with_whole_and_parts("clip_grad_value", 1.0, "leave it out"),
     _with_whole_and_parts("compile.mode", "default", "set compile.mode=null"),

@@ -121,13 +121,17 @@ class Evidence:
         return to_target(self.target, self.points, self.group.scoring)
 
     @property
+    def left_out(self) -> set[Cell]:
+        """The cells that are not acceptable, whatever their times and scores are."""
+        return {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
+
+    @property
     def cheaper(self) -> tuple[Cell, Cell] | None:
         """The fastest acceptable cell, and one that costs less, as GPUs are paid by number."""
-        out = {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
         means = {
             cell: fmean(of.values())
             for cell, of in self.seconds.items()
-            if of and cell not in out and self.safe.get(cell) == "safe"
+            if of and cell not in self.left_out and self.safe.get(cell) == "safe"
         }
         paid = {cell: max(map(paid_devices, self.group.completed(cell))) for cell in means}
         if self.price is None or len(means) < 2:

@@ -175,18 +175,18 @@ def target_text(target: float, score: Score) -> str:
     return f"a test {score.name} of {score.text(target)}"
 
 
-def to_target(target: float, points: Iterable[Point], score: Score) -> Measure:
+def to_target(target: float, points: Iterable[Point], score: Score, of: str = "seconds") -> Measure:
     """Return the measure of the inner seconds until an evaluation first reaches `target`.
 
     Nothing is interpolated: the time is that of an evaluation. A run that never reaches the target
     has no value. target: as the report shows the score, a share in percent. points: those of a run
-    in order of time.
+    in order of time. of: the field of a point, epoch for epochs instead.
     """
     reached: dict[str, float] = {}
     for point in points:
-        value = score.scale * point.accuracy
-        if point.seconds is not None and not score.beats(target, value):
-            reached.setdefault(point.folder, point.seconds)
+        value = getattr(point, of)
+        if value is not None and not score.beats(target, score.scale * point.accuracy):
+            reached.setdefault(point.folder, value)
     return Measure(
         f"Time to {target_text(target, score)}",
         lambda run: reached.get(run.folder),
