@@ -113,10 +113,11 @@ def _settings(found: Sequence[Evidence], target: float) -> list[Setting]:
                 evidence.group
             )
         ]
+        for out in [evidence.left_out]
         for cell, scores in evidence.scores.items()
         for epochs in [known.get(cell, {})]
         if cell in per_epoch
-        if cell not in evidence.left_out
+        if cell not in out
     ]
 
 

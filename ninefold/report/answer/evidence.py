@@ -128,10 +128,11 @@ class Evidence:
     @property
     def cheaper(self) -> tuple[Cell, Cell] | None:
         """The fastest acceptable cell, and one that costs less, as GPUs are paid by number."""
+        out = self.left_out
         means = {
             cell: fmean(of.values())
             for cell, of in self.seconds.items()
-            if of and cell not in self.left_out and self.safe.get(cell) == "safe"
+            if of and cell not in out and self.safe.get(cell) == "safe"
         }
         paid = {cell: max(map(paid_devices, self.group.completed(cell))) for cell in means}
         if self.price is None or len(means) < 2:
