@@ -226,7 +226,7 @@ def limit_failure(error: BaseException, found: str) -> ResourceError | None:
 
 
 def address_space_is_limited() -> bool:
-    """Whether `ulimit -v` is set: a thread that cannot start then has no room for its stack."""
+    """Whether `ulimit -v` is set, so that a thread may lack room for its stack."""
     try:
         import resource
     except ImportError:  # Windows

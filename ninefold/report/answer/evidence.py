@@ -122,7 +122,7 @@ class Evidence:
 
     @property
     def left_out(self) -> set[Cell]:
-        """The cells that are not acceptable, whatever their times and scores are."""
+        """Return the cells that are ruled out regardless of their times and scores."""
         return {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
 
     @property

@@ -188,7 +188,7 @@ def open_scores(evidence: Evidence) -> list[Cell]:
 
 
 def scores_decided(evidence: Evidence) -> bool:
-    """Return whether scores were held against the baseline's, and none of them is open."""
+    """Return whether scores were compared with the baseline's, all conclusively."""
     if PLAIN not in evidence.scores or open_scores(evidence):
         return False
     return any(cell != PLAIN and verdict != OPEN for cell, verdict in evidence.safe.items())
