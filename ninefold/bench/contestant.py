@@ -190,10 +190,10 @@ class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
     loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
-    workers: of the loader that it reads; iterable: whether that has an IterableDataset. threads:
-    that compute. fused: whether its first optimizer is; None: no one could be. convolutions,
-    compiled: whether it has them. cuda: whether it uses a GPU. world: processes that train
-    together. computes, framework: as of Precision.
+    workers: of the loader that it reads; iterable: whether that has an IterableDataset; pinned:
+    whether its batches are. threads: that compute. fused: whether its first optimizer is; None: no
+    one could be. convolutions, compiled: whether it has them. cuda: whether it uses a GPU. world:
+    processes that train together. computes, framework: as of Precision.
     """
 
     loader: str | None
@@ -205,6 +205,7 @@ class Script(TypedDict):
     convolutions: bool
     compiled: bool
     iterable: bool
+    pinned: bool | None
     cuda: NotRequired[bool]
     world: NotRequired[int]
     computes: NotRequired[str | None]
@@ -225,7 +226,11 @@ class Hello(TypedDict):
 
 
 class Answer(TypedDict):
-    """What it says at the end of a turn. workers: processes that it has started. gpus: it uses."""
+    """What it says at the end of a turn.
+
+    workers: processes that it has started. gpus: it uses. besides: `FILE:LINE` of what costs time
+    in its first steps, where that was asked for. epoch: its steps, where that was, and is known.
+    """
 
     seconds: list[Annotated[float, Meta(gt=0)]]
     marks: dict[int, str]
@@ -236,7 +241,8 @@ class Answer(TypedDict):
     gpus: int
     weights: str | None
     inputs: int | None
-    epoch: int | None  # steps, where that was asked for and is known
+    besides: dict[str, str | None] | None
+    epoch: int | None
 
 
 class Contestant:

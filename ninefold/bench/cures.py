@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ninefold.bench.contestant import Command, Script
@@ -47,6 +47,12 @@ BOUNDS = {
     OPTIMIZER: ("Without the optimizer", "no-optimizer"),
 }
 
+# What to do instead of calls that the hook has seen in each step.
+BESIDES = {
+    "zero_grad(set_to_none=False)": "zero_grad(), which writes no zeros",
+    ".item()": ".item() in fewer steps, as it waits for the GPU",
+}
+PINNED = "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True)"
 
 BF16 = {
     "lightning": 'Trainer(precision="bf16-mixed")',
@@ -132,6 +138,15 @@ def _lacks_bfloat16(script: Script) -> str | None:
     if not script.get("cuda") and not computes_in_bfloat16():
         return "the processor has no instructions for it"
     return None
+
+
+def besides(script: Script, lines: Mapping[str, str | None]) -> Iterator[str]:
+    """What else costs the script time. lines: of it, by the calls that it makes in each step."""
+    found = {BESIDES[call]: line for call, line in lines.items() if call in BESIDES}
+    if script.get("cuda") and script["pinned"] is False:
+        found[PINNED] = script["loader"]
+    for what, line in found.items():
+        yield what if line is None else f"{what} ({line})"
 
 
 def with_cures(command: Command, cures: Sequence[Cure]) -> Command:

@@ -62,12 +62,14 @@ class Helps(NamedTuple):
     """What makes a command faster.
 
     lines: what is said. notes: what was not tried to its end. cures: those that are named, as data.
-    open: what is not decided.
+    together: all of them, or as much of it as was tried in one command, if that is faster. open:
+    what is not decided.
     """
 
     lines: Sequence[str]
     notes: Sequence[str]
     cures: Sequence[Mapping[str, Any]]
+    together: Pair | None
     open: Sequence[Pair]
 
 

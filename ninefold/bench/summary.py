@@ -114,7 +114,8 @@ def best_of(helps: Helps) -> str:
     if not helps.cures:
         return "nothing is shown to help"
     best = helps.cures[0]
-    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast"
+    both = "" if helps.together is None else f", together {shown(helps.together.speedup)}"
+    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast{both}"
 
 
 def needed(found: Found, pair: Pair) -> int | None:
@@ -139,6 +140,19 @@ def _not_counted(found: Found, name: str) -> tuple[int, int, float, float]:
     own = sum(turn.steps * turn.seconds for turn in turns)
     steps = len(marked) + sum(turn.steps for turn in turns)
     return len(marked), steps, sum(marked), sum(marked) / max(sum(marked) + own, 1e-9)
+
+
+def _sentence_of_not_counted(found: Found) -> Iterator[str]:
+    """What was not counted, by command, where it is worth a line."""
+    said, whats = list[str](), dict[str, None]()
+    for name in found.names:
+        count, steps, seconds, share = _not_counted(found, name)
+        if share > SEEN:
+            cost = f"({seconds:.1f} s, {100 * share:.0f} % of its time)"
+            said.append(f"in {name} {count} of {steps} {cost}")
+            whats |= dict.fromkeys(found.marked[name])
+    if said:
+        yield f"Not counted are steps that contained {' or '.join(whats)}: {', '.join(said)}."
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
@@ -183,14 +197,7 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         for pair in found.times("cpu").against_baseline:
             if pair.speedup is not None:
                 yield f"{clause(pair, found.settings, IN_CPU)}."
-    for name in found.names:
-        count, steps, seconds, share = _not_counted(found, name)
-        if share > SEEN:
-            what = " or ".join(found.marked[name])
-            yield (
-                f"Not counted: in {name} {count} of {steps} steps contained {what} "
-                f"({seconds:.1f} s, {100 * share:.0f} % of its time)."
-            )
+    yield from _sentence_of_not_counted(found)
     for name, count in found.restarts.items():
         yield f"{name} ended and was started again {count} times; its start and end are not timed."
     for name in found.names:

@@ -23,6 +23,7 @@ from ninefold.bench.cures import (
     WORKERS,
     Cure,
     as_it_is,
+    besides,
     of_machine,
     with_cures,
     without_parts,
@@ -45,9 +46,9 @@ COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part i
 class Trial(Bench):
     """Compares one command with copies of it, each of which has one cure, or all that help.
 
-    script: what the script has, known after its first step. not_tried: cures that it cannot use,
-    and why. given_up: what looked no faster, or slower than another of its kind, with its speedup
-    then.
+    script: what the script has, known after its first step. besides: calls that cost time in each,
+    and their lines. not_tried: cures that it cannot use, and why. given_up: what looked no faster,
+    or slower than another of its kind, with its speedup then.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path) -> None:
@@ -59,6 +60,7 @@ class Trial(Bench):
         ]
         super().__init__(found, keep, turns_at_least=LEAST_TURNS, stretch_share=STRETCHES)
         self.script: Script | None = None
+        self.besides: Mapping[str, str | None] = {}
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, float]()
         self._tried = {cure.name: cure for cure in self._cures}  # by command
@@ -124,6 +126,7 @@ class Trial(Bench):
 
     def round_ended(self, number: int) -> None:
         super().round_ended(number)
+        self.besides = self.besides or self.found.told[AS_IT_IS].get("besides") or {}
         if not self.found.paced:
             self._give_up()
             if self._waiting:
@@ -234,9 +237,13 @@ class Trial(Bench):
             for name, pair in named
         ]
         open_ = [pair for pair in pairs.values() if pair.verdict in UNDECIDED]
-        return Helps([*self._lines(pairs, named)], [*self._notes()], cures, open_)
+        together = self._together([name for name, _ in named])
+        lines = [*self._lines(pairs, named, together)]
+        return Helps(lines, [*self._notes()], cures, together, open_)
 
-    def _lines(self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]]) -> Iterator[str]:
+    def _lines(
+        self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]], together: Pair | None
+    ) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
         for name, pair in named:
             cure, base = self._tried[name], self.found.base(name)
@@ -244,7 +251,8 @@ class Trial(Bench):
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
             yield from self._costs(name, pair)
-        yield from self._together([name for name, _ in named])
+        if together is not None:
+            yield f"Together ({together.second}) they are {times_as_fast(together)}."
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":
                 most = "that is the most to gain there"
@@ -256,15 +264,13 @@ class Trial(Bench):
         if not self._tried.keys() & pairs.keys():
             yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
 
-    def _together(self, named: Sequence[str]) -> Iterator[str]:
-        """How fast it is with all that helps, or with as much of it as was tried in one command."""
-        times = self.found.times()
+    def _together(self, named: Sequence[str]) -> Pair | None:
+        """All that helps, or as much of it as was tried in one command, if that is faster."""
         on_top = [name for name in named if TOGETHER in name]
         rest = [name for name in self.found.names if TOGETHER in name and name not in self._tried]
-        for name in rest or on_top[:1]:
-            pair = times.pair(AS_IT_IS, name)
-            if pair is not None and pair.verdict == "faster":
-                yield f"Together ({name}) they are {times_as_fast(pair)}."
+        name = next(iter([*rest, *on_top]), None)
+        pair = name and self.found.times().pair(AS_IT_IS, name)
+        return pair if pair and pair.verdict == "faster" else None
 
     def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""
@@ -280,6 +286,8 @@ class Trial(Bench):
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
         if left_out:
             yield f"Not tried: {', '.join(left_out)}."
+        if self.script is not None and (seen := [*besides(self.script, self.besides)]):
+            yield f"It may help, and was not tried: {'; '.join(seen)}."
 
     def _where(self, cure: Cure) -> str | None:
         """The line of the script that a cure is about."""

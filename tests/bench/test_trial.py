@@ -11,7 +11,15 @@ import pytest
 
 from ninefold.bench import summary
 from ninefold.bench.contestant import INJECT, Command, Script
-from ninefold.bench.cures import AS_IT_IS, BOUNDS, TOGETHER, as_it_is, of_machine, with_cures
+from ninefold.bench.cures import (
+    AS_IT_IS,
+    BOUNDS,
+    TOGETHER,
+    as_it_is,
+    besides,
+    of_machine,
+    with_cures,
+)
 from ninefold.bench.engine import Found
 from ninefold.bench.trial import Trial
 
@@ -54,6 +62,24 @@ loader = DataLoader(Stream())
 next(iter(loader))
 print(json.dumps(sys.modules["ninefold_bench_cures"].SEEN), loader.num_workers)
 """
+COSTLY = """
+import json, sys
+import torch
+
+device = sys.argv[1]
+weight = torch.zeros(2, device=device, requires_grad=True)
+optimizer = torch.optim.SGD([weight])
+hook, cures = (sys.modules[f"ninefold_bench_{name}"] for name in ("hook", "cures"))
+for step in range(4):
+    optimizer.zero_grad(set_to_none=False)
+    loss = weight.sum().item()
+    if step == 3:
+        weight.max().item()
+    hook.STEPS.socket = True  # as after a first step
+cures.end()
+optimizer.zero_grad(set_to_none=False)
+print(json.dumps(cures.BESIDES))
+"""
 SLOW_ITEMS = """
 import time
 import torch
@@ -85,7 +111,7 @@ def script(**named: object) -> Script:
     plain = {
         "loader": "train.py:9", "optimizer": "train.py:10", "network": "train.py:12", "workers": 0,
         "threads": 2, "fused": False, "convolutions": True, "compiled": False, "cuda": False,
-        "iterable": False, "computes": "float32", "world": 1,
+        "iterable": False, "pinned": False, "computes": "float32", "world": 1,
     }  # fmt: skip
     return Script(**{**plain, **named})  # type: ignore[typeddict-item]
 
@@ -141,12 +167,30 @@ def test_cures_change_all_networks_as_their_lines_would_and_nothing_else(shell, 
     assert json.loads(hooked(shell, HAS, cure)) == {**WITHOUT, "threads": 2, **changes}
 
 
-def hooked(shell, text: str, cure: str) -> str:
+def test_calls_that_cost_time_in_each_step_are_told_with_their_lines(shell):
+    seen = json.loads(hooked(shell, COSTLY, "none", "cpu"))
+    assert seen == {"zero_grad(set_to_none=False)": "train.py:10"}  # a CPU waits for nothing
+    seen[".item()"] = "train.py:11"
+    assert [*besides(script(cuda=True), seen)] == [
+        "zero_grad(), which writes no zeros (train.py:10)",
+        ".item() in fewer steps, as it waits for the GPU (train.py:11)",
+        "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True) (train.py:9)",
+    ]
+    assert [*besides(script(), {})] == [*besides(script(cuda=True, pinned=True), {})] == []
+
+
+@pytest.mark.gpu
+def test_a_call_that_waits_for_a_gpu_in_each_step_is_told(shell):
+    (shell.folder / "go").touch()  # for which the hook waits at the first use of a GPU
+    assert json.loads(hooked(shell, COSTLY, "none", "cuda"))[".item()"] == "train.py:11"
+
+
+def hooked(shell, text: str, cure: str, *arguments: str) -> str:
     """What a script prints in which the hook changes something."""
     (shell.folder / "train.py").write_text(text)
     hook = {"NINEFOLD_BENCH": str(shell.folder / "hook"), "NINEFOLD_BENCH_CURE": cure}
     once = {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "2"}
-    done = shell.run("train.py", env={**hook, **once, "PYTHONPATH": str(INJECT)})
+    done = shell.run("train.py", *arguments, env={**hook, **once, "PYTHONPATH": str(INJECT)})
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
 
@@ -222,6 +266,9 @@ def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial):
     ]  # fmt: skip
     assert "In channels_last it is 2.000 times as fast as with workers=2 alone" in helps.lines[1]
     assert "Together (workers=2 + channels_last) they are 5.000 times as fast" in helps.lines[2]
+    trial.found.helps = helps
+    said = "workers=2 helps most: 2.500 times as fast, together 5.000"
+    assert said in summary.ending(trial.found, trial.found.times())
 
 
 def test_where_reading_costs_nothing_the_other_changes_are_tried_alone(trial):
@@ -258,6 +305,18 @@ def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_ask
     assert "bf16 (1.000 times as fast)" in trial.found.helps.notes[0]
     said = rf"Nothing left to try after {rounds} rounds in .* min: nothing is shown to help\."
     assert re.fullmatch(said, summary.ending(trial.found, times))
+
+
+def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial):
+    play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    for name in (AS_IT_IS, "workers=2"):
+        trial.found.marked[name]["an evaluation"] += [2.0, 2.0]
+    trial.found.helps = trial.helps()
+    lines = summary.conditions(trial.found, trial.found.times())
+    assert [line for line in lines if "Not counted" in line] == [
+        "Not counted are steps that contained an evaluation: in as it is 2 of 122 "
+        "(4.0 s, 25 % of its time), in workers=2 2 of 122 (4.0 s, 40 % of its time)."
+    ]
 
 
 @pytest.mark.slow

@@ -13,11 +13,14 @@ from ninefold_bench_calls import is_compiled
 # What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
 # which they were made or first called; None: a package did that. workers, iterable: of the loader
 # whose pass began last: its processes, and whether it has an IterableDataset. threads: a number.
-# fused, convolutions, compiled: whether the script has them.
+# pinned: whether its batches are. fused, convolutions, compiled: whether the script has them.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
-    "fused": None, "convolutions": False, "compiled": False, "iterable": False,
+    "fused": None, "convolutions": False, "compiled": False, "iterable": False, "pinned": None,
 }  # fmt: skip
+BESIDES = {}  # what costs time in each of the first steps and is not tried: its `FILE:LINE`
+COUNTS, UNDO = {}, []  # calls of each in the steps after the first; what ends the counting
+ZEROS, WAITS = "zero_grad(set_to_none=False)", ".item()"
 
 
 def change(cures, module, calls):
@@ -31,8 +34,42 @@ def change(cures, module, calls):
         see_loaders(module.DataLoader, int(wanted.get("workers", 0)))
     if module.__name__ == "torch.optim.optimizer":
         see_optimizers(module.Optimizer, "fused" in wanted)
+        if "none" in wanted:
+            count(module.Optimizer, "zero_grad", ZEROS, fills_with_zeros)
+            count(sys.modules["torch"].Tensor, "item", WAITS, lambda tensor: tensor.is_cuda)
     if module.__name__ == "torch.nn.modules.module":
         see_networks(calls, wanted)
+
+
+def count(owner, name, what, costs):
+    """Count the calls of a method that the script makes itself, as long as its first steps take."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def counted(self, *arguments, **keywords):
+        if is_after_first_step() and costs(self, *arguments, **keywords):
+            line = line_of_caller()
+            COUNTS[what, line] = COUNTS.get((what, line), 0) + 1
+        return method(self, *arguments, **keywords)
+
+    setattr(owner, name, counted)
+    UNDO.append(functools.partial(setattr, owner, name, method))
+
+
+def end():
+    """End the counting, which takes time itself."""
+    while UNDO:
+        UNDO.pop()()
+    BESIDES.update(what_and_line for what_and_line, n in COUNTS.items() if n > 1)
+
+
+def fills_with_zeros(optimizer, set_to_none=True):
+    return not set_to_none
+
+
+def is_after_first_step():
+    compiles = sys.modules["torch"].compiler.is_compiling()
+    return not compiles and sys.modules["ninefold_bench_hook"].STEPS.socket is not None
 
 
 def see_loaders(loader, workers):
@@ -52,7 +89,7 @@ def see_loaders(loader, workers):
     @functools.wraps(begin)
     def begun(self):
         SEEN.update(loader=lines.get(id(self.dataset)), workers=self.num_workers)
-        SEEN["iterable"] = iterates(self.dataset)
+        SEEN.update(iterable=iterates(self.dataset), pinned=bool(self.pin_memory))
         return begin(self)
 
     loader.__init__, loader.__iter__ = made, begun
@@ -143,6 +180,12 @@ def in_channels_last(torch, network):
         return forward(*map(turned, arguments), **given)
 
     network.forward = of_images
+
+
+def line_of_caller():
+    """`FILE:LINE` of the script that has called a method of torch; None: a package does."""
+    torch, caller = os.path.dirname(sys.modules["torch"].__file__), sys._getframe(2)
+    return None if caller.f_code.co_filename.startswith(torch) else line_of_script()
 
 
 def line_of_script():

@@ -63,7 +63,9 @@ def loaded(module):
     if cure:
         import ninefold_bench_cures
 
-        STEPS.script = ninefold_bench_cures.SEEN
+        STEPS.script, STEPS.besides = ninefold_bench_cures.SEEN, ninefold_bench_cures.BESIDES
+        if module.__name__ == MODULE:
+            STEPS.ends.append(ninefold_bench_cures.end)
         ninefold_bench_cures.change(cure, module, calls)
     if fixed:
         import ninefold_bench_fixed
@@ -150,7 +152,7 @@ class Steps:
     marks: what happened in a step besides training, by its number. usual: seconds of a step in the
     last turn. used: devices, listed when the turn begins, so that its end is not delayed.
     watch: sees in what the first steps compute, if that is asked for. ends: end what sees the first
-    steps. script: what it has of the cures, if that is asked for.
+    steps. script: what it has of the cures, if that is asked for. besides: what costs time, too.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
@@ -165,7 +167,7 @@ class Steps:
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
-        self.seen_inputs, self.epoch, self.tries = None, None, 0
+        self.seen_inputs, self.besides, self.epoch, self.tries = None, None, None, 0
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -260,6 +262,7 @@ class Steps:
                 "gpus": len(self.used),
                 "weights": weights([*self.known.values()] or [self.lead]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
+                "besides": self.besides,
                 "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
             }
         )
@@ -355,9 +358,10 @@ class Steps:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
         watch, ends, script, inputs = self.watch, self.ends, self.script, self.seen_inputs
+        besides = self.besides
         self.__init__()
         self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
-        self.ends, self.script, self.seen_inputs = ends, script, inputs
+        self.ends, self.script, self.seen_inputs, self.besides = ends, script, inputs, besides
 
     def capturing(self):
         """Whether this step only records a CUDA graph; its replays end steps from then on."""
