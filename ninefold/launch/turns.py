@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 from ninefold.config.spec import RunSpec
 from ninefold.errors import PeerError
@@ -164,26 +163,3 @@ class TurnTaker:
 
 def _known(answers: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
     return [answer[key] for answer in answers if answer[key] is not None]
-
-
-class TurnTakers:
-    """Starts runs that take turns, and kills those that are left when its `with` block ends."""
-
-    def __init__(self) -> None:
-        self._alive: list[TurnTaker] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with ExitStack() as stack:  # the others are killed too where closing one raises
-            for each in self._alive:
-                stack.callback(each.close)
-
-    def start(
-        self, spec: RunSpec, processes: int, name: str = "", turn_seconds: float = 0.1
-    ) -> TurnTaker:
-        """Start a run, and wait until its processes wait for a turn. Raises Failure."""
-        self._alive = [each for each in self._alive if each.processes]
-        self._alive.append(TurnTaker(spec, processes, name, turn_seconds))
-        return self._alive[-1]

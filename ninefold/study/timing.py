@@ -29,7 +29,7 @@ from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
 from ninefold.tournament.rule import Look
 
 if TYPE_CHECKING:
-    from ninefold.launch.turns import TurnTaker, TurnTakers
+    from ninefold.launch.turns import TurnTaker
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
 LATE = 30.0  # seconds by which the second round may end late; else it is not made
@@ -74,7 +74,6 @@ class Timing(Entries):
         self._screen, self._failed = screen, failed
         self._cells = {c.name: c for c in plan.timed if c.name not in recording.untimed}
         self._budget = budget_of(settings)
-        self._takers: TurnTakers | None = None
         self._jobs: dict[str, Settled] = {}
         self._folder = recording.folder  # of this round
         self._folders: list[Path] = []  # of its runs
@@ -151,10 +150,9 @@ class Timing(Entries):
         One after another: at once, their warm-up steps would take each other's cores. So each also
         shows how much memory it takes.
         """
-        if self._takers is None:
-            from ninefold.launch.turns import TurnTakers  # here, because it imports torch
+        from ninefold.launch.turns import TurnTaker  # here, because it imports torch
 
-            self._takers = self._stack.enter_context(TurnTakers())
+        if not self._jobs:
             self._forget_failures()
         folder = self._folder
         self._groups += 1
@@ -176,7 +174,8 @@ class Timing(Entries):
                 alive = [*(each.name for each in ready), cell.name]
                 require_few_processes([self._jobs[name] for name in alive])
                 processes = self._jobs[cell.name].processes
-                run = self._takers.start(spec, processes, cell.name, self._settings["turn"])
+                run = TurnTaker(spec, processes, cell.name, self._settings["turn"])
+                self._stack.callback(run.close)
             except Failure as failure:
                 # There may be room for it when these have ended. On a GPU that is nearly full,
                 # libraries say many things.

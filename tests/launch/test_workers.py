@@ -56,6 +56,7 @@ def test_a_failure_from_a_worker_process_is_not_explained_by_elastics_own_error(
 
 HUNG = """
 import sys, time
+from contextlib import closing
 from pathlib import Path
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
@@ -78,8 +79,8 @@ if __name__ == "__main__":
     forkserver.start(job.resolved)
     folder = Path("none-fp32")
     folder.mkdir()
-    with turns.TurnTakers() as alive:
-        run = alive.start(RunSpec("time", job.text, folder, started=time.time()), 1)
+    spec = RunSpec("time", job.text, folder, started=time.time())
+    with closing(turns.TurnTaker(spec, 1)) as run:
         try:
             run.turn(Turn("", 3, 5))
         except PeerError as error:
@@ -102,17 +103,16 @@ from pathlib import Path
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
-from ninefold.launch.turns import TurnTakers
+from ninefold.launch.turns import TurnTaker
 
 if __name__ == "__main__":
     job = ours.job("clock.warmup=0", "logger=quiet")
     forkserver.start(job.resolved)
     folder, held = Path("run"), []
     folder.mkdir()
-    with TurnTakers() as alive:
-        for _ in range(3):
-            alive.start(RunSpec("time", job.text, folder, started=time.time()), 1).close()
-            held.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+    for _ in range(3):
+        TurnTaker(RunSpec("time", job.text, folder, started=time.time()), 1).close()
+        held.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
     print(held, file=sys.stderr)
     assert held[1:] == held[:1] * 2
 """
@@ -126,13 +126,14 @@ def test_further_rounds_hold_no_more_open_files_and_threads(shell):
 
 STOPPED = """
 import sys, time
+from contextlib import closing
 from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 from benchmarks import ours
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
-from ninefold.launch.turns import TurnTakers
+from ninefold.launch.turns import TurnTaker
 from ninefold.tournament.plan import Turn
 
 class Rows(Dataset):
@@ -166,8 +167,8 @@ if __name__ == "__main__":
     forkserver.start(job.resolved)
     folder = Path("run")
     folder.mkdir()
-    with TurnTakers() as turns:
-        run = turns.start(RunSpec("time", job.text, folder, started=time.time()), int(processes))
+    spec = RunSpec("time", job.text, folder, started=time.time())
+    with closing(TurnTaker(spec, int(processes))) as run:
         first = states()
         assert run.turn(Turn("", 1, 2)) > 0
         second = states()

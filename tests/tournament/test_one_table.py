@@ -18,6 +18,7 @@ while True:
 """
 MIXED = """
 import sys, time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from benchmarks import ours
 from ninefold.api.session import StepTaker, WarmUps
@@ -26,7 +27,7 @@ from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Bench, Found
 from ninefold.config.spec import RunSpec
 from ninefold.launch import forkserver
-from ninefold.launch.turns import TurnTakers
+from ninefold.launch.turns import TurnTaker
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Entries
@@ -42,7 +43,7 @@ class Mixed(Entries):
         folder.mkdir()
         spec = RunSpec("time", job.text, folder, started=time.time())
         return [
-            turns.start(spec, 1, "configuration"),
+            alive.enter_context(closing(TurnTaker(spec, 1, "configuration"))),
             StepTaker("function", sleep, warm_ups),
             *bench.start(["script"], number),
         ]
@@ -60,7 +61,7 @@ if __name__ == "__main__":
     command = Command(f"{sys.executable} theirs.py", "script")
     bench = Bench(Found([command], 1.0, 0.02, "time", False, None), Path("kept"))
     warm_ups = WarmUps(["function"], lambda: 0.0, 1.0)
-    with TurnTakers() as turns:
+    with ExitStack() as alive:
         mixed = Mixed()
         tournament = Tournament(
             mixed, Budget(seconds=1.0, turns=2, late=1e9), lambda: Look(settled=False)
