@@ -189,7 +189,8 @@ class Strategy(TypedDict):
 class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
-    loader, optimizer, network: FILE:LINE where they are made or first called; None: in a package.
+    loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
+    None: in a package.
     workers: of the loader that it reads; iterable: whether that has an IterableDataset; pinned:
     whether its batches are. threads: that compute. fused: whether its first optimizer is; None: no
     one could be. convolutions, compiled: whether it has them. cuda: whether it uses a GPU. world:
@@ -241,7 +242,7 @@ class Answer(TypedDict):
     gpus: int
     weights: str | None
     inputs: int | None
-    besides: dict[str, str | None] | None
+    besides: dict[str, str] | None
     epoch: int | None
 
 

@@ -14,6 +14,7 @@ from ninefold.machine import computes_in_bfloat16
 
 AS_IT_IS = "as it is"
 WORKERS = "workers"  # a kind
+NETWORK = "network"  # where it is called
 TOGETHER = " + "  # between the names of cures that are tried together
 
 
@@ -60,6 +61,12 @@ BF16 = {
     "lightning_fabric": 'Fabric(precision="bf16-mixed")',
     "accelerate": 'Accelerator(mixed_precision="bf16"), or TrainingArguments(bf16=True)',
 }
+CALLED = "compile() of the network that is called there"
+COMPILE = {
+    **dict.fromkeys(("lightning", "pytorch_lightning", "lightning_fabric"), CALLED),
+    "accelerate": "model.compile(), or TrainingArguments(torch_compile=True)",
+}
+FUSED = 'fused=True in the optimizer, or TrainingArguments(optim="adamw_torch_fused")'
 
 
 def of_machine(cores: int) -> list[Cure]:
@@ -78,7 +85,7 @@ def of_machine(cores: int) -> list[Cure]:
     found += [
         Cure(
             f"threads={n}", "threads", f"With {n} thread{'s' * (n > 1)}",
-            f"torch.set_num_threads({n})", "network", _has_threads(n),
+            f"torch.set_num_threads({n})", NETWORK, _has_threads(n),
         )
         for n in threads
     ]  # fmt: skip
@@ -88,20 +95,22 @@ def of_machine(cores: int) -> list[Cure]:
             "bf16", "bf16", "With autocast to bfloat16",
             "with torch.autocast(DEVICE, torch.bfloat16): around the forward pass, whose outputs "
             "go on in .float()",
-            "network", _lacks_bfloat16, alters=True, in_framework=BF16,
+            NETWORK, _lacks_bfloat16, alters=True, in_framework=BF16,
         ),
         Cure(
             "channels_last", "channels_last", "In channels_last",
-            "model.to(memory_format=torch.channels_last), and so the images", "network",
+            "model.to(memory_format=torch.channels_last), and so the images", NETWORK,
             lambda script: None if script["convolutions"] else "no convolution",
         ),
         Cure(
             "fused", "fused", "With a fused optimizer", "fused=True in the optimizer",
             "optimizer", _lacks_optimizer, OPTIMIZER,
+            in_framework={"accelerate": FUSED},
         ),
         Cure(
-            "compile", "compile", "Compiled", "model.compile()", "network",
+            "compile", "compile", "Compiled", "model.compile()", NETWORK,
             lambda script: "already there" if script["compiled"] else None, alters=True,
+            in_framework=COMPILE,
         ),
     ]  # fmt: skip
 
@@ -111,7 +120,7 @@ def _lacks_workers(count: int) -> Callable[[Script], str | None]:
         if script["workers"] is None:
             return "no DataLoader"
         if script["iterable"]:
-            return "each worker would read all of an IterableDataset"
+            return "each worker may read all of an IterableDataset"
         return "already there" if script["workers"] >= count else None
 
     return lacks
@@ -133,17 +142,17 @@ def _has_threads(count: int) -> Callable[[Script], str | None]:
 
 
 def _lacks_bfloat16(script: Script) -> str | None:
-    if script.get("computes") in ("bfloat16", "float16"):
-        return "already there"
+    if (computes := script.get("computes")) in ("bfloat16", "float16"):
+        return "already there" if computes == "bfloat16" else "it computes in float16"
     if not script.get("cuda") and not computes_in_bfloat16():
         return "the processor has no instructions for it"
     return None
 
 
-def besides(script: Script, lines: Mapping[str, str | None]) -> Iterator[str]:
-    """What else costs the script time. lines: of it, by the calls that it makes in each step."""
-    found = {BESIDES[call]: line for call, line in lines.items() if call in BESIDES}
-    if script.get("cuda") and script["pinned"] is False:
+def besides(script: Script, lines: Mapping[str, str]) -> Iterator[str]:
+    """What else costs the script time. lines: of it, by the calls that it makes in most steps."""
+    found: dict[str, str | None] = {BESIDES[call]: lines[call] for call in BESIDES if call in lines}
+    if script.get("cuda") and script["workers"] and not script["pinned"]:
         found[PINNED] = script["loader"]
     for what, line in found.items():
         yield what if line is None else f"{what} ({line})"

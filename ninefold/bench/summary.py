@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.bench import precisions, price, strategies
+from ninefold.bench.cures import AS_IT_IS
 from ninefold.bench.engine import IN_CPU, Found, Helps, beside_cpu
 from ninefold.bench.gate import rounds_needed
 from ninefold.bench.same import same
@@ -101,7 +102,8 @@ def ending(found: Found, times: Times) -> str:
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
     """What would decide these pairs."""
     least = LEAST_ROUNDS if found.rounds < LEAST_ROUNDS else None
-    rounds = [least or needed(found, pair) for pair in pairs]
+    few = found.rounds + LEAST_ROUNDS  # for one that has had no turns
+    rounds = [least or (few if pair.speedup is None else needed(found, pair)) for pair in pairs]
     more = [minutes_for(found, each) for each in rounds if each is not None]
     if not pairs:
         return "."
@@ -113,9 +115,11 @@ def best_of(helps: Helps) -> str:
     """Of `--try`: what helps most."""
     if not helps.cures:
         return "nothing is shown to help"
-    best = helps.cures[0]
-    both = "" if helps.together is None else f", together {shown(helps.together.speedup)}"
-    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast{both}"
+    best = max(helps.cures, key=lambda cure: (cure["first"] == AS_IT_IS, cure["speedup"]))
+    both = helps.together
+    more = "" if both is None else f"; {both.second}: {shown(both.speedup)}"
+    than = "" if best["first"] == AS_IT_IS else f" as with {best['first']} alone"
+    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast{than}{more}"
 
 
 def needed(found: Found, pair: Pair) -> int | None:

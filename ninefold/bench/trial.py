@@ -18,6 +18,7 @@ from ninefold.bench.cures import (
     AS_IT_IS,
     AVERAGING,
     BOUNDS,
+    NETWORK,
     READING,
     TOGETHER,
     WORKERS,
@@ -40,6 +41,7 @@ from ninefold.tournament.times import clause, content, interval, shown
 
 LEAST_TURNS = 12  # of each in a round
 STRETCHES = 0.05  # share of the time that long stretches may take
+NO_NETWORK = "no network was seen to train"
 COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part is given up
 
 
@@ -60,7 +62,7 @@ class Trial(Bench):
         ]
         super().__init__(found, keep, turns_at_least=LEAST_TURNS, stretch_share=STRETCHES)
         self.script: Script | None = None
-        self.besides: Mapping[str, str | None] = {}
+        self.besides: Mapping[str, str] = {}
         self.not_tried = dict[str, str]()
         self.given_up = dict[str, float]()
         self._tried = {cure.name: cure for cure in self._cures}  # by command
@@ -137,7 +139,11 @@ class Trial(Bench):
     def choose(self) -> None:
         """Leave out what does not apply to the command, and what waits for the workers."""
         assert self.script is not None
-        lacks = {cure.name: cure.lacks(self.script) for cure in self._cures}
+        unseen = self.script["threads"] is None  # as in a function that is compiled
+        lacks = {
+            cure.name: NO_NETWORK if unseen and cure.where == NETWORK else cure.lacks(self.script)
+            for cure in self._cures
+        }
         self.not_tried |= {name: why for name, why in lacks.items() if why is not None}
         apply = [cure for cure in self._cures if lacks[cure.name] is None]
         if any(cure.kind == WORKERS for cure in apply):
@@ -155,7 +161,7 @@ class Trial(Bench):
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
     def _give_up(self) -> None:
-        """Go on without cures that are not faster so far, and with the best of each kind."""
+        """Go on with the best of each kind that looks faster, and at first with the best of all."""
         pairs, kept, kinds = self._pairs(), [AS_IT_IS], set[str]()
         bases = {self.found.base(name) for name in pairs}
         speed = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
@@ -165,11 +171,15 @@ class Trial(Bench):
                 goes_on = speed[name] > COSTS_NOTHING
             else:
                 cure = self._tried[name]
-                pointless = speed.get(str(cure.bound), 2.0) <= COSTS_NOTHING
-                helps = speed[name] > 1 + self.found.same and pairs[name].verdict != "tie"
-                goes_on = name in bases or (helps and cure.kind not in kinds and not pointless)
-                if goes_on:
+                alone = self.found.base(name) == AS_IT_IS
+                pointless = alone and speed.get(str(cure.bound), 2.0) <= COSTS_NOTHING
+                early = pairs[name].rounds < LEAST_ROUNDS and not kinds  # the best so far
+                helps = speed[name] > 1 + self.found.same or early
+                helps = helps and pairs[name].verdict != "tie"
+                goes_on = helps and cure.kind not in kinds and not pointless
+                if goes_on and name not in bases:
                     kinds.add(cure.kind)
+                goes_on |= name in bases
             if goes_on:
                 kept.append(name)
             else:
@@ -198,8 +208,10 @@ class Trial(Bench):
         both = with_cures(self._command, cures)
         names = self.found.names
         others = [name for name in names if TOGETHER in name and name not in self._tried]
-        self._keep_only([name for name in names if name == both.name or name not in others])
-        if len(cures) > 1 and both.name not in {*names, *self.given_up, *self.failed}:
+        new = len(cures) > 1 and both.name not in {*names, *self.given_up, *self.failed}
+        kept = others[-1:] if new else [both.name]  # the last one until the new one has turns
+        self._keep_only([name for name in names if name in kept or name not in others])
+        if new:
             self.found.commands = [*self.found.commands, both]
 
     def _keep_only(self, names: Sequence[str]) -> None:
@@ -259,7 +271,7 @@ class Trial(Bench):
                 yield f"{does} it would be {times_as_fast(pairs[bound])}: {most}."
         names = {name for name, _ in named}
         for name, pair in pairs.items():
-            if name in self._tried and name not in names:
+            if name in self._tried and name not in names and pair.speedup is not None:
                 yield f"{clause(pair, self.found.settings)}."
         if not self._tried.keys() & pairs.keys():
             yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
@@ -268,9 +280,9 @@ class Trial(Bench):
         """All that helps, or as much of it as was tried in one command, if that is faster."""
         on_top = [name for name in named if TOGETHER in name]
         rest = [name for name in self.found.names if TOGETHER in name and name not in self._tried]
-        name = next(iter([*rest, *on_top]), None)
-        pair = name and self.found.times().pair(AS_IT_IS, name)
-        return pair if pair and pair.verdict == "faster" else None
+        times = self.found.times()
+        pairs = [times.pair(AS_IT_IS, name) for name in (*reversed(rest), *on_top)]
+        return next((pair for pair in pairs if pair and pair.verdict == "faster"), None)
 
     def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""
@@ -292,7 +304,9 @@ class Trial(Bench):
     def _where(self, cure: Cure) -> str | None:
         """The line of the script that a cure is about."""
         where = {} if self.script is None else dict(self.script)
-        return None if (line := where.get(cure.where)) is None else str(line)
+        if (lines := where.get(cure.where)) is None:
+            return None
+        return str(lines).partition(",")[0] if cure.kind == "threads" else str(lines)
 
     def _line(self, cure: Cure) -> str:
         """What to write."""

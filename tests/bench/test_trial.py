@@ -75,7 +75,7 @@ for step in range(4):
     loss = weight.sum().item()
     if step == 3:
         weight.max().item()
-    hook.STEPS.socket = True  # as after a first step
+    hook.STEPS.socket, hook.STEPS.steps = True, step + 1  # as after the first step
 cures.end()
 optimizer.zero_grad(set_to_none=False)
 print(json.dumps(cures.BESIDES))
@@ -122,10 +122,11 @@ def script(**named: object) -> Script:
         ("workers=2", {"workers": 2}, "already there"),
         ("workers=2", {"workers": 1}, None),
         ("workers=2", {"workers": None}, "no DataLoader"),
-        ("workers=2", {"iterable": True}, "each worker would read all of an IterableDataset"),
+        ("workers=2", {"iterable": True}, "each worker may read all of an IterableDataset"),
         ("threads=2", {}, "already there"),
         ("threads=1", {"cuda": True}, "the GPU computes"),
         ("bf16", {"computes": "bfloat16"}, "already there"),
+        ("bf16", {"computes": "float16"}, "it computes in float16"),
         ("channels_last", {"convolutions": False}, "no convolution"),
         ("fused", {"fused": True}, "already there"),
         ("fused", {"fused": None}, "no optimizer of PyTorch that can be"),
@@ -171,12 +172,13 @@ def test_calls_that_cost_time_in_each_step_are_told_with_their_lines(shell):
     seen = json.loads(hooked(shell, COSTLY, "none", "cpu"))
     assert seen == {"zero_grad(set_to_none=False)": "train.py:10"}  # a CPU waits for nothing
     seen[".item()"] = "train.py:11"
-    assert [*besides(script(cuda=True), seen)] == [
+    assert [*besides(script(cuda=True, workers=1), seen)] == [
         "zero_grad(), which writes no zeros (train.py:10)",
         ".item() in fewer steps, as it waits for the GPU (train.py:11)",
         "DataLoader(..., pin_memory=True), and .to(DEVICE, non_blocking=True) (train.py:9)",
     ]
-    assert [*besides(script(), {})] == [*besides(script(cuda=True, pinned=True), {})] == []
+    for has in ({"workers": 1}, {"cuda": True}, {"cuda": True, "workers": 1, "pinned": True}):
+        assert [*besides(script(**has), {})] == []
 
 
 @pytest.mark.gpu
@@ -267,7 +269,7 @@ def test_what_reading_hides_is_tried_on_top_of_workers_that_help(trial):
     assert "In channels_last it is 2.000 times as fast as with workers=2 alone" in helps.lines[1]
     assert "Together (workers=2 + channels_last) they are 5.000 times as fast" in helps.lines[2]
     trial.found.helps = helps
-    said = "workers=2 helps most: 2.500 times as fast, together 5.000"
+    said = "workers=2 helps most: 2.500 times as fast; workers=2 + channels_last: 5.000"
     assert said in summary.ending(trial.found, trial.found.times())
 
 
@@ -292,6 +294,15 @@ def test_what_one_round_shows_is_said_after_it(trial):
     trial.found.helps = trial.helps()
     said, *_ = summary.first_lines(trial.found, trial.found.times())
     assert re.match(r"Loading with \d workers? it is 2\.000 times as fast", said)
+
+
+def test_the_best_change_is_tried_in_three_rounds_before_it_is_given_up(trial):
+    """One round alone would miss three in ten of those that help by 5 %."""
+    kept = []
+    for _ in range(4):
+        play(trial, lambda has: 0.1 if has <= {AS_IT_IS, "channels_last"} else 0.12)
+        kept.append("channels_last" in trial.found.names)
+    assert kept == [True, True, True, False]  # it waits for workers in the first
 
 
 def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_asked_for(trial):

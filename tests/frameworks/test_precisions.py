@@ -36,6 +36,17 @@ def test_a_script_is_measured_in_the_precisions_that_its_framework_chooses(
     assert f"{seen}{by} chooses." in done.stdout
 
 
+def test_a_loop_that_only_imports_accelerate_gets_autocast(shell: Shell) -> None:
+    """As transformers does for a loop of one's own."""
+    plain = (ROOT / "examples" / "bench" / "train.py").read_text()
+    text = plain.replace("import torch\n", "import accelerate\nimport torch\n", 1)
+    (shell.folder / "train.py").write_text(text)
+    command = f"{sys.executable} train.py"
+    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", "--minutes=0.5", command)
+    assert done.returncode in (0, 9), done.stderr
+    assert "fp32 in float32, bf16 in bfloat16, by autocast of the hook." in done.stdout
+
+
 @pytest.mark.parametrize("script", CHOOSES)
 def test_an_argument_in_the_script_is_named_with_its_line(shell: Shell, script: str) -> None:
     text = (SCRIPTS / f"{script}.py").read_text()

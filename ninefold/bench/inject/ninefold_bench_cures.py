@@ -11,15 +11,17 @@ import sys
 from ninefold_bench_calls import is_compiled
 
 # What was seen until the first step ended. loader, optimizer, network: `FILE:LINE` of the script in
-# which they were made or first called; None: a package did that. workers, iterable: of the loader
-# whose pass began last: its processes, and whether it has an IterableDataset. threads: a number.
-# pinned: whether its batches are. fused, convolutions, compiled: whether the script has them.
+# which they were made or first called, several with commas; None: a package did that. workers,
+# iterable, pinned: of the loader whose pass began last: its processes, whether it has an
+# IterableDataset, and whether it pins batches. threads: a number. fused, convolutions, compiled:
+# whether the script has them.
 SEEN = {
     "loader": None, "optimizer": None, "network": None, "workers": None, "threads": None,
     "fused": None, "convolutions": False, "compiled": False, "iterable": False, "pinned": None,
 }  # fmt: skip
-BESIDES = {}  # what costs time in each of the first steps and is not tried: its `FILE:LINE`
-COUNTS, UNDO = {}, []  # calls of each in the steps after the first; what ends the counting
+BESIDES = {}  # calls that cost time in most of the first steps and are not tried: `FILE:LINE`
+COUNTS, UNDO = {}, []  # of each call and line in the steps after the first; what ends the counting
+LINES = 3  # that are told of several
 ZEROS, WAITS = "zero_grad(set_to_none=False)", ".item()"
 
 
@@ -47,8 +49,8 @@ def count(owner, name, what, costs):
 
     @functools.wraps(method)
     def counted(self, *arguments, **keywords):
-        if is_after_first_step() and costs(self, *arguments, **keywords):
-            line = line_of_caller()
+        costly = is_after_first_step() and costs(self, *arguments, **keywords)
+        if costly and (line := line_of_caller()):
             COUNTS[what, line] = COUNTS.get((what, line), 0) + 1
         return method(self, *arguments, **keywords)
 
@@ -60,7 +62,10 @@ def end():
     """End the counting, which takes time itself."""
     while UNDO:
         UNDO.pop()()
-    BESIDES.update(what_and_line for what_and_line, n in COUNTS.items() if n > 1)
+    steps = sys.modules["ninefold_bench_hook"].STEPS.steps
+    for (what, line), count in COUNTS.items():
+        if 2 * count >= steps:
+            BESIDES[what] = with_line(BESIDES.get(what), line)
 
 
 def fills_with_zeros(optimizer, set_to_none=True):
@@ -68,7 +73,9 @@ def fills_with_zeros(optimizer, set_to_none=True):
 
 
 def is_after_first_step():
-    compiles = sys.modules["torch"].compiler.is_compiling()
+    """Whether the first step has ended; not while a function is compiled, which has no frames."""
+    compiler = getattr(sys.modules["torch"], "compiler", None)
+    compiles = getattr(compiler, "is_compiling", bool)()
     return not compiles and sys.modules["ninefold_bench_hook"].STEPS.socket is not None
 
 
@@ -118,8 +125,9 @@ def see_optimizer(cls, fused):
     @functools.wraps(make)
     def made(self, *arguments, **keywords):
         given = inspect.signature(make).bind(self, *arguments, **keywords).arguments
-        if type(self) is cls and has and SEEN["fused"] is None:
-            SEEN["optimizer"], SEEN["fused"] = line_of_script(), bool(given.get("fused"))
+        if type(self) is cls and has:
+            SEEN["optimizer"] = with_line(SEEN["optimizer"], line_of_script())
+            SEEN["fused"] = bool(given.get("fused")) and SEEN["fused"] is not False
         if type(self) is cls and has and fused and not given.get("foreach"):
             given["fused"] = True
         made_as(make, given)
@@ -161,7 +169,7 @@ def look(torch, network):
     for module in network.modules():
         SEEN["convolutions"] |= isinstance(module, convolution)
         SEEN["compiled"] |= is_compiled(module)
-    SEEN["network"] = SEEN["network"] or line_of_script()
+    SEEN["network"] = with_line(SEEN["network"], line_of_script())
     SEEN["threads"] = torch.get_num_threads()
 
 
@@ -182,8 +190,15 @@ def in_channels_last(torch, network):
     network.forward = of_images
 
 
+def with_line(lines, line):
+    """`lines` and one more, LINES at most."""
+    told = lines.split(", ") if lines else []
+    new = line is not None and line not in told and len(told) < LINES
+    return ", ".join([*told, line]) if new else lines
+
+
 def line_of_caller():
-    """`FILE:LINE` of the script that has called a method of torch; None: a package does."""
+    """`FILE:LINE` of the script that calls a method of torch itself; None: torch or a package."""
     torch, caller = os.path.dirname(sys.modules["torch"].__file__), sys._getframe(2)
     return None if caller.f_code.co_filename.startswith(torch) else line_of_script()
 
@@ -198,6 +213,7 @@ def line_of_script():
     while frame is not None and frame.f_code.co_filename.startswith((ours, torch)):
         frame = frame.f_back
     file = frame.f_code.co_filename if frame else ""
-    if "site-packages" in file or not os.path.exists(file):
+    in_package = "site-packages" in file or "dist-packages" in file
+    if in_package or not os.path.exists(file):
         return None
     return f"{os.path.relpath(file)}:{frame.f_lineno}"

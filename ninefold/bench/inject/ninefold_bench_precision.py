@@ -123,7 +123,11 @@ def in_float32(torch, value):
 
 def framework():
     """The framework of this process, if it has one."""
-    return next((name for name in FRAMEWORKS if name in sys.modules), None)
+    found = [name for name in FRAMEWORKS if name in sys.modules]
+    state = getattr(sys.modules.get("accelerate.state"), "AcceleratorState", None)
+    if not getattr(state, "_shared_state", None):  # another package imports it
+        found = [name for name in found if name != "accelerate"]
+    return next(iter(found), None)
 
 
 def line_of_choice(names):
