@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ninefold import machine
 
@@ -16,7 +17,9 @@ def axes(device: str) -> dict[str, str]:
     device: auto, cpu, cuda or cuda:N. Imports torch only where this host has GPUs, or one is named.
     """
     gpus = count_gpus(device == "auto") if device != "cpu" else 0
-    return of(min(gpus, 1) if ":" in device else gpus, _capability() if gpus else None)
+    _, named, number = device.partition(":")
+    numbers = [int(number)] if named and number.isdecimal() else range(gpus)
+    return of(min(gpus, 1) if named else gpus, _capability(numbers) if gpus else None)
 
 
 def of(gpus: int, capability: tuple[int, int] | None) -> dict[str, str]:
@@ -37,7 +40,7 @@ def count_gpus(looks: bool = True) -> int:
 
     Importing torch takes seconds.
     """
-    here = not looks or machine.gpu_models() or os.path.exists(machine.WSL)
+    here = not looks or machine.gpu_models() or machine.gpu_driver()
     if not here or os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         return 0
     import torch
@@ -45,13 +48,18 @@ def count_gpus(looks: bool = True) -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _capability() -> tuple[int, int] | None:
-    """The lowest of the GPUs of this host, by NVIDIA's driver; None: not known. Starts no CUDA."""
+def _capability(numbers: Iterable[int]) -> tuple[int, int] | None:
+    """The lowest of these GPUs of torch's, by NVIDIA's driver; None: not known. Starts no CUDA."""
     import pynvml
+    import torch
 
     try:
         pynvml.nvmlInit()
-        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        try:
+            there = [torch.cuda._get_nvml_device_index(number) for number in numbers]
+        except (AttributeError, LookupError, RuntimeError):  # a part of a GPU, by its name
+            there = [*range(pynvml.nvmlDeviceGetCount())]
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, there)
         return min(tuple(pynvml.nvmlDeviceGetCudaComputeCapability(each)) for each in handles)
     except (pynvml.NVMLError, ValueError):  # there is no driver, or no GPU
         return None

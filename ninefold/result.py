@@ -22,7 +22,7 @@ PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each n
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
-ONE_THREAD = "So all are timed with threads=1."  # how a note ends that reports show first
+ONE_THREAD = "So each process is timed with one."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {
     "turn_seconds": "seconds",
@@ -129,7 +129,8 @@ class Result:
     train_seconds: training steps only (the inner clock).
     total_seconds: from launch to result (the outer clock).
     weights: dtype of the weights that are trained.
-    tf32, tf32_convolutions: whether float32 products and convolutions were computed in TF32.
+    tf32, tf32_convolutions: whether float32 products and convolutions were computed in TF32; None
+        of convolutions: the GPU has none.
     memory_format: layout of inputs and weights, by torch's name.
     cudnn_benchmark: whether cuDNN chose its algorithms by their times.
     compile_seconds: included in total_seconds only; None: not compiled.

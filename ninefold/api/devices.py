@@ -18,7 +18,7 @@ def in_use(accelerator: Any = torch.accelerator) -> list[int]:
     if not (there and getattr(module(accelerator), "is_initialized", lambda: True)()):  # MPS: none
         return []
     current, count = accelerator.current_device_index(), accelerator.device_count()
-    return [n for n in range(count) if n == current or accelerator.memory_reserved(n)]
+    return [n for n in range(count) if count > 1 and accelerator.memory_reserved(n)] or [current]
 
 
 def random_state(accelerator: Any = torch.accelerator) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from torch import Tensor, nn
@@ -126,9 +127,10 @@ def gather(
     if test is None:
         notes.append("No test set was given: the training examples stand for it.")
     if torch.cuda.is_initialized():
-        held = torch.cuda.memory_reserved() / 2**20
+        held = sum(map(torch.cuda.memory_reserved, range(torch.cuda.device_count()))) / 2**20
         notes.append(
-            f"The calling process held {held:.0f} MiB of its GPU, which no configuration could use."
+            f"The calling process held {held:.0f} MiB of GPU memory, and CUDA's own, which no "
+            "configuration could use."
         )
     _require_functions(loss, metric, forward)
     measured = _measured(ask, test, metric, forward)
@@ -245,6 +247,14 @@ def _require_model(model: Any) -> None:
                 "what is compared wraps the plain module by itself",
                 wrapped[kind],
             )
+        if getattr(module, "_compiled_call_impl", None) is not None:  # which no copy of it has
+            raise ConfigError(
+                "model",
+                name,
+                f"its {kind} is compiled",
+                "what is compared compiles the plain module by itself",
+                "give it before .compile(), and overrides=['compile=true']",
+            )
     places = {str(value.device) for value in (*model.parameters(), *model.buffers())} - {"cpu"}
     if places:
         raise ConfigError(
@@ -334,12 +344,31 @@ def _dataset(
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         data = data.tensors
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_array, data)):
+        data = tuple(each if isinstance(each, Tensor) else np.asanyarray(each) for each in data)
         if any(str(array.dtype).endswith("float64") for array in data) and not collated:
             notes.append(f"The float64 numbers of {name} are taken as float32.")
         return _pair(name, *data), {}
+    if isinstance(data, tuple | list) and 1 < len(data) < min(map(_rows, data)):
+        raise ConfigError(
+            name,
+            type(data).__name__,
+            f"it has {len(data)} arrays, which are no examples",
+            "a pair of arrays is a tuple: (inputs, targets)",
+            "of several inputs give TensorDataset(a, b, targets), and "
+            "overrides=['dataset.keys=[[0,1],2]']",
+        )
     iterable = isinstance(data, IterableDataset)
     by_number = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
     if iterable or not (by_number or callable(data)) or isinstance(data, dict | str | bytes):
+        splits = [*data] if isinstance(data, dict) and all(map(_has_items, data.values())) else []
+        if splits:
+            raise ConfigError(
+                name,
+                type(data).__name__,
+                "it holds several datasets",
+                f"{', '.join(map(str, splits))} are there",
+                f"give one of them, such as {name}[{splits[0]!r}]",
+            )
         raise ConfigError(
             name,
             type(data).__name__,
@@ -382,8 +411,8 @@ def _require_plain(name: str, loader: Any) -> None:
         (
             "worker_init_fn",
             loader.worker_init_fn is None,
-            "workers call none",
-            "do it where the dataset reads its first item",
+            "workers call none, and each item is seeded",
+            "leave it out, or do what is no seeding where the dataset reads its first item",
         ),
     ):
         if not plain:
@@ -432,7 +461,29 @@ def _pair(name: str, inputs: Any, targets: Any) -> Pair:
             "plain tensors of numbers are allowed",
             "convert them",
         ) from error
+    for array in plain:
+        if array.dtype.kind not in "biuf":
+            raise ConfigError(
+                name,
+                f"an array of {array.dtype}",
+                "networks and losses take numbers",
+                "integers, booleans and floats are allowed",
+                "convert it, such as classes to their numbers",
+            )
     return Pair(*plain)
+
+
+def _has_items(value: Any) -> bool:
+    """Whether it is a dataset, and no column of one."""
+    plain = isinstance(value, list | tuple | str) or _is_array(value)
+    return not plain and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def _rows(value: Any) -> int:
+    """Rows of an array, or of arrays in a tuple or a list; 0: it is none of these."""
+    if isinstance(value, tuple | list):
+        return min(map(_rows, value), default=0)
+    return len(value) if _is_array(value) else 0
 
 
 def _is_array(value: Any) -> bool:

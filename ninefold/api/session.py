@@ -207,9 +207,9 @@ class Session(Entries):
         """Which turns of so many complete rounds count."""
         return counted([turn for turn in self.tournament.log.turns if turn.round < rounds])
 
-    def show(self, found: Times) -> None:
-        """Print the answer, in rank 0; not in an interactive session, which does that itself."""
-        if self._shows and not hasattr(sys, "ps1"):
+    def show(self, found: Times, returned: bool) -> None:
+        """Print the answer, in rank 0; not one that an interactive session shows as it returns."""
+        if self._shows and not (returned and hasattr(sys, "ps1")):
             print(found, flush=True)
 
     def close(self) -> None:

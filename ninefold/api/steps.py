@@ -86,7 +86,7 @@ def time_steps(
         found = session.times([text for text, holds in caveats.items() if holds])
     finally:
         session.close()
-    session.show(found)
+    session.show(found, returned=True)
     return found
 
 

@@ -125,5 +125,5 @@ class Turns:
         if self.done:
             self._found = self.times()
             self._session.close()
-            self._session.show(self._found)
+            self._session.show(self._found, returned=False)
         return self._session.turn

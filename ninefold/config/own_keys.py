@@ -9,9 +9,12 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 
+from ninefold.errors import ConfigError
 from ninefold.files import read_text
 from ninefold.places import option_files
-from ninefold.words import key_of
+from ninefold.words import key_and_value, key_of
+
+GPUS = "parallel.devices"
 
 
 def is_own(text: str) -> bool:
@@ -33,7 +36,7 @@ def of_options(
     """Return the overrides of the jobs of a sweep, each without the keys that its options lack.
 
     A key that no job's option has stays, so that it is refused. choice: the option of a group that
-    a job does not choose itself.
+    a job does not choose itself. Raises ConfigError if that would change on which GPUs jobs train.
     """
 
     def fitting(text: str, job: Sequence[str]) -> bool:
@@ -43,7 +46,17 @@ def of_options(
 
     own = {text for job in jobs for text in job if is_own(text)}
     own = {text for text in own if any(text in job and fitting(text, job) for job in jobs)}
-    return [[text for text in job if text not in own or fitting(text, job)] for job in jobs]
+    left_out = {text for job in jobs for text in job if text in own and not fitting(text, job)}
+    for key, value in map(key_and_value, left_out):
+        if key == GPUS and value != "null":
+            raise ConfigError(
+                key,
+                value,
+                "strategies of one process would train on the first GPU all the same",
+                "all strategies of a comparison use the same GPUs",
+                f"leave it out, and set CUDA_VISIBLE_DEVICES={value.strip('[]').replace(' ', '')}",
+            )
+    return [[text for text in job if text not in left_out or fitting(text, job)] for job in jobs]
 
 
 @functools.cache

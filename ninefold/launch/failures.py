@@ -161,6 +161,22 @@ KNOWN = (
         "show each process one of its own, or all GPUs to all",
     ),
     Known(
+        ("device-side assert",),
+        ConfigError,
+        "device",
+        "cuda",
+        "a kernel got an index that is out of range, such as a label or a token",
+        "train once with device=cpu, whose error names it",
+    ),
+    Known(
+        ("no kernel image",),
+        ConfigError,
+        "device",
+        "cuda",
+        "this torch has no kernels for this GPU",
+        "install a build of torch for it, or use device=cpu",
+    ),
+    Known(
         ("AcceleratorError",),
         ResourceError,
         "device",

@@ -105,10 +105,13 @@ class TurnTaker:
 
         Its seconds are those of all turns: which of them count, only the whole study tells.
         """
-        found: Result = next(filter(None, self._ask(LONGEST_SECONDS)))
+        answers = self._ask(LONGEST_SECONDS)
+        found: Result = next(each for each in answers if isinstance(each, Result))
+        others = [note for each in answers if each is not found for note in each]
         seconds = fmean(turn.seconds for turn in turns)
         result = replace(
             found,
+            notes=[*dict.fromkeys([*found.notes, *others])],
             turns=len(turns),
             stretch_seconds=stretch,
             train_seconds=(found.steps or 0) * seconds,
@@ -157,7 +160,8 @@ class TurnTaker:
             "time",
             f"{self.spec.folder.name} did not answer in {seconds:.0f} s",
             f"its log is in {self.spec.folder}",
-            "see what it was doing, and resume the study",
+            "see what it was doing, and resume the study"
+            + "; several GPUs may need NCCL_P2P_DISABLE=1" * self.several,
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold.config.job import Asked, Settled
 from ninefold.config.spec import RunSpec
-from ninefold.errors import Failure, ResourceError
+from ninefold.errors import ConfigError, Failure, PeerError, ResourceError
 from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure, require_few_processes
 from ninefold.launch.run import spec_of, write_job
@@ -178,8 +178,9 @@ class Timing(Entries):
                 self._stack.callback(run.close)
             except Failure as failure:
                 # There may be room for it when these have ended. On a GPU that is nearly full,
-                # libraries say many things.
-                if ready and (isinstance(failure, ResourceError) or self._on_gpu):
+                # libraries say many things, but not that a configuration is wrong.
+                may_fit = self._on_gpu and not isinstance(failure, ConfigError | PeerError)
+                if ready and (isinstance(failure, ResourceError) or may_fit):
                     break
                 self.drop(cell.name, failure, folder / cell.folder)
                 continue

@@ -167,14 +167,11 @@ def require_one_device(mode: str, context: RankContext) -> None:
         )
 
 
-def compile_notes(mode: str | None, context: RankContext, shards: bool) -> list[str]:
-    """Sentences about what has no effect, or another one, at this place. shards: see Parallel."""
-    found = []
-    if mode == "reduce-overhead" and context.device.type != "cuda":
-        found.append(
-            "compile.mode=reduce-overhead is a no-op on a CPU beyond compile=true: it records "
-            "CUDA graphs."
-        )
-    if mode is not None and context.world_size > 1 and not shards:
-        found.append("No gradient is sent before the whole compiled backward pass is done.")
-    return found
+def compile_notes(mode: str | None, device: torch.device) -> list[str]:
+    """Sentences about what has no effect on a device."""
+    if mode != "reduce-overhead" or device.type == "cuda":
+        return []
+    return [
+        "compile.mode=reduce-overhead is a no-op on a CPU beyond compile=true: it records CUDA "
+        "graphs."
+    ]

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ninefold.config.spec import RunSpec
 from ninefold.engine import loop
-from ninefold.engine.amp import in_tf32
+from ninefold.engine.amp import has_tf32, in_tf32
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
@@ -69,7 +69,7 @@ def facts(spec: RunSpec, run: TrainingRun) -> list[str]:
         *run.notes,
         *run.parallel.notes(context),
         *run.amp.notes(context.device),
-        *kernels.compile_notes(job.compile.mode, context, run.parallel.shards),
+        *kernels.compile_notes(job.compile.mode, context.device),
         *kernels.notes(wanted, run.layout, job.cudnn_benchmark, context, run.parallel.shards),
     ]
     if run.mean_loss is False:
@@ -100,13 +100,14 @@ def conditions(spec: RunSpec, run: TrainingRun, notes: list[str]) -> dict[str, A
         torch.tensor(torch.get_num_threads(), device=context.device)
     )
     rounded = in_tf32(context.device)
+    lacks_tf32 = context.device.type == "cuda" and not has_tf32(context.device)
     return {
         **identity(job.choices, job),
         "dtype": amp.dtype,
         "weights": amp.weights,
         "grad_scaler": amp.scaler,
         "tf32": rounded["products"],
-        "tf32_convolutions": rounded["convolutions"],
+        "tf32_convolutions": None if lacks_tf32 else rounded["convolutions"],
         "memory_format": run.layout,
         "cudnn_benchmark": torch.backends.cudnn.benchmark and context.device.type == "cuda",
         "processes": context.world_size,

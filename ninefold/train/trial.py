@@ -237,7 +237,11 @@ class Trial:
         except Failure:
             raise
         except Exception as error:
-            return None if memory_failure(error, "") else error
+            if memory_failure(error, "") is not None:
+                return None
+            if isinstance(error, torch.AcceleratorError):  # which may not be about the model
+                raise
+            return error
         return None
 
     def _failure_of_scores(self, batch: Batch, names: Sequence[str]) -> ConfigError | None:
@@ -266,6 +270,8 @@ class Trial:
         except Exception as error:
             if memory_failure(error, "") is not None:
                 return None
+            if isinstance(error, torch.AcceleratorError):
+                raise
             failure = self._failure(called, error, batch, output)
             failure.__cause__ = error
             if called == "scores":

@@ -58,8 +58,8 @@ def take_turns(spec: RunSpec) -> None:
 
     The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
     which enter the result if `counted`. The answer is the seconds of one of these. To {}, which is
-    last, rank 0 answers with the result, without what the turns took, the others with None. Then it
-    waits until the launcher ends the process. Raises Failure.
+    last, rank 0 answers with the result, without what the turns took, the others with their notes
+    on what disturbed them. Then it waits until the launcher ends the process. Raises Failure.
     """
     launcher = spec.launcher
     assert launcher is not None
@@ -76,7 +76,7 @@ def take_turns(spec: RunSpec) -> None:
         said = choose_threads(run, step, run.warmup.compiles) if spec.tries_one_thread else None
         notes += filter(None, [said])
         batches = endless(run)
-        steps = 0
+        steps, disturbed = 0, list[str]()
         context.synchronize()
         if context.device.type == "cuda":
             poll_until(
@@ -88,13 +88,13 @@ def take_turns(spec: RunSpec) -> None:
                 timed(run, step, batches, message["lead"])
             began = time.time()
             seconds = timed(run, step, batches, message["steps"])
-            notes = [*dict.fromkeys([*notes, *disturbances(context.gpus, began)])]
+            disturbed = [*dict.fromkeys([*disturbed, *disturbances(context.gpus, began)])]
             if message["counted"]:
                 steps += message["steps"]
             launcher.send(seconds / message["steps"])
         result = Result(
             status="ok",
-            **conditions(spec, run, notes),
+            **conditions(spec, run, [*notes, *disturbed]),
             epochs=in_epochs(steps, run.batches.steps_per_epoch),
             steps=steps,
             total_seconds=time.time() - spec.started,
@@ -102,7 +102,7 @@ def take_turns(spec: RunSpec) -> None:
             phase_sampled_steps=run.clock.sampled_steps,
             gpu_behind=run.clock.behind,
         )
-        launcher.send(result if context.rank == 0 else None)
+        launcher.send(result if context.rank == 0 else disturbed)
         launcher.recv()  # until the launcher kills this process
 
 

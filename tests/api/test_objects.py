@@ -59,16 +59,38 @@ def comparing_compiled() -> None:
     ninefold.compare(torch.compile(net()), (X, Y), LOSS)
 
 
+def comparing_in_place() -> None:
+    model = net()
+    model.compile()
+    ninefold.compare(model, (X, Y), LOSS)
+
+
 REFUSED: list[tuple[str, Call]] = [
     ("model=Linear: it is on meta; .*; give .* or model.cpu()", comparing(meta(), (X, Y), LOSS)),
     ("model=DataParallel: .*; give the module in it", comparing(nn.DataParallel(net()), X, LOSS)),
     ("model=OptimizedModule: .*; give the plain", comparing_compiled),
+    ("model=Linear: its Linear is compiled; .*overrides=.'compile=true'.", comparing_in_place),
     ("model=str: it cannot be called", comparing("resnet18", (X, Y), LOSS)),
     ("model=TensorDataset: .*; the model comes first", comparing(TensorDataset(X, Y), net, LOSS)),
     ("dataset=Endless: it cannot be shuffled .*ninefold bench", comparing(net, Endless(), LOSS)),
     ("dataset=tensors on meta: .*tensor.cpu", comparing(net, (X.to("meta"), Y), LOSS)),
     ("dataset=20 inputs: there are 19 targets", comparing(net, (X, Y[1:]), LOSS)),
     ("dataset=tensors: NumPy cannot hold them", comparing(net, (X.bfloat16(), Y), LOSS)),
+    ("dataset=an array of <U1: .*; convert it", comparing(net, (X, np.array(["a"] * 20)), LOSS)),
+    (
+        "dataset=tuple: it has 3 arrays, .*TensorDataset.a, b, targets., and overrides=.'dataset.k",
+        comparing(net, (X, X, Y), LOSS),
+    ),
+    ("dataset=tuple: it has 2 arrays, which are no", comparing(net, ((X, X), Y), LOSS)),
+    ("dataset=list: it has 2 arrays, .* a tuple: .inputs, t", comparing(net, [X, Y], LOSS)),
+    (
+        "dataset=dict: it holds several datasets; train, test are .*, such as dataset.'train'.",
+        comparing(net, {"train": TensorDataset(X, Y), "test": TensorDataset(X, Y)}, LOSS),
+    ),
+    (
+        "dataset=DataLoader: its worker_init_fn is its own .*, and each item is seeded; leave it",
+        comparing_loader(worker_init_fn=torch.manual_seed),
+    ),
     (
         "dataset=DataLoader: its sampler is its own .RandomSampler",
         comparing_loader(sampler=RandomSampler(range(20), num_samples=10)),

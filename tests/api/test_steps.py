@@ -242,8 +242,11 @@ class Counting:
 
 def test_an_accelerator_that_nothing_has_used_is_left_alone() -> None:
     fake = Accelerator()
+    fake.used.clear()
     assert devices.in_use(fake) == [0]
     fake.launch(1, 0.0)
+    assert devices.in_use(fake) == [1]
+    fake.launch(0, 0.0)
     assert devices.in_use(fake) == [0, 1]
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ninefold.config.own_keys import of_options
+from ninefold.errors import ConfigError
 from tests.faults.refusals import refused
 
 UNUSED = "parallel.find_unused_parameters=true"
@@ -25,6 +27,15 @@ def test_a_key_of_one_strategy_is_set_in_its_configurations_of_a_sweep(shell):
         2,
         "parallel.find_unused_parameters=true: the chosen options have no such key",
     )
+
+
+def test_gpus_that_one_strategy_would_not_use_are_refused_in_a_sweep():
+    jobs = [["parallel=none", "parallel.devices=[1,2]"], ["parallel=ddp", "parallel.devices=[1,2]"]]
+    with pytest.raises(ConfigError, match=r"CUDA_VISIBLE_DEVICES=1,2"):
+        of_options(jobs, lambda group: None)
+    on_all = [[words[0], "parallel.devices=null"] for words in jobs]
+    assert of_options(on_all, lambda group: None) == [on_all[0][:1], on_all[1]]
+    assert of_options(jobs[1:], lambda group: None) == jobs[1:]
 
 
 def read(path: Path) -> dict[str, dict[str, object]]:

@@ -27,6 +27,11 @@ NCCL, CUDA = torch.distributed.DistBackendError, torch.AcceleratorError
      ResourceError, "error: file=/dev/shm: NCCL found no room there ("),
     (CUDA("CUDA error: uncorrectable ECC error encountered\nCUDA kernel"),
      ResourceError, "error: device=cuda: the GPU reports an error (CUDA error: uncorrectable ECC "),
+    (CUDA("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronous"),
+     ConfigError, "error: device=cuda: a kernel got an index that is out of range, such as a label "
+     "or a token (CUDA error: device-side assert triggered); traceback in LOG; train once with "),
+    (CUDA("CUDA error: no kernel image is available for execution on the device\nSearch for"),
+     ConfigError, "error: device=cuda: this torch has no kernels for this GPU (CUDA error: no "),
     (CUDA("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
      ResourceError, "error: device=cuda: the GPU reports an error (CUDA error: CUDA-capable "
      "device(s) is/are busy or unavailable); traceback in LOG; see dmesg and nvidia-smi, which "

@@ -526,10 +526,10 @@ def test_runs_that_took_their_examples_from_elsewhere_than_others_are_told():
         assert len([line for line in said if "dataset.resident" in line]) == told
 
 
-def test_on_a_gpu_pytorchs_own_default_is_named_beside_fp32_and_tf32():
-    for devices, told in ((["H"], 1), (["cpu"], 0)):
+def test_on_a_gpu_with_tf32_pytorchs_own_default_is_named_beside_fp32_and_tf32():
+    for devices, rounds, told in ((["H"], False, 1), (["T"], None, 0), (["cpu"], False, 0)):
         runs = [
-            replace(run, dtype="float32", devices=devices)
+            replace(run, dtype="float32", devices=devices, tf32_convolutions=rounds)
             for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 5.5})
         ]
         said = caveats(evidence(runs))

@@ -82,7 +82,7 @@ EXAMPLES = [
     of_runs(status="failed"),
     lambda: replace(of_runs(devices=GPU * 2)(), price=2.49),
     of_runs(phase_seconds=PHASES),
-    of_runs(devices=GPU, dtype="float32"),
+    of_runs(devices=GPU, dtype="float32", tf32_convolutions=False),
     of_runs(resident_bytes=100),
     of_runs(backend="nccl", peak_memory_bytes=[1]),
     of_runs(devices=GPU * 2, peak_memory_bytes=[2, 1]),

@@ -15,6 +15,7 @@ from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
 from ninefold.report.answer.settings import (
+    CAST,
     OTHERS,
     Setup,
     Unnamed,
@@ -49,18 +50,20 @@ def test_a_setup_is_what_a_process_of_the_run_had() -> None:
     run = replace(
         runs_of({PLAIN: 1.0})[0], parallel="ddp", processes=2, threads=4, batch_size=64,
         loader_workers=3, dtype="float16", grad_scaler=True, devices=["H200"] * 2,
-        overrides=["accumulate=2", "clip_grad_norm=0.5", "compile.mode=max-autotune"],
+        overrides=["accumulate=2", "clip_grad_norm=0.5", "compile.mode=max-autotune",
+                   "parallel.find_unused_parameters=true", "loader.pinned=false", "ema=0.9"],
         compile_seconds=9.0, memory_format="channels_last",
     )  # fmt: skip
     found = setup_of(run, ["contiguous_format"])
     assert found == Setup(
         device="cuda", precision="fp16", strategy="ddp", processes=2, threads=2, batch=16,
         accumulate=2, clip=0.5, workers=3, layout="channels_last", compile="max-autotune",
+        unused=True, pinned=False, differs=("It was measured with ema=0.9.",),
     )  # fmt: skip
     said = "\n".join(hf(found).code)
     for argument in (
         "per_device_train_batch_size=16", "fp16=True", "gradient_accumulation_steps=2",
-        "max_grad_norm=0.5", "ddp_find_unused_parameters=False", "dataloader_num_workers=3",
+        "max_grad_norm=0.5", "ddp_find_unused_parameters=True", "dataloader_num_workers=3",
     ):  # fmt: skip
         assert f"    {argument},\n" in said
     assert hf(found).run == "torchrun --standalone --nproc-per-node 2 train.py"
@@ -94,7 +97,7 @@ def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> 
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Embedding(2, 2))
     model[1].running_var.fill_(0.3)
     measured = copy.deepcopy(model)
-    exec("\n".join(code[: code.index(wrap)]), {"torch": torch, "model": model})
+    exec("\n".join(code[code.index(CAST[0]) : code.index(wrap)]), {"torch": torch, "model": model})
     Amp(weights="bfloat16").cast(measured)
     torch.testing.assert_close(
         dict(model.state_dict()), dict(measured.state_dict()), rtol=0, atol=0
@@ -108,12 +111,22 @@ def test_the_cast_that_is_printed_is_the_measured_one_and_comes_before_ddp() -> 
         assert "Batch normalization is cast" in make(Setup(precision="bf16-weights")).differs[0]
 
 
+def test_a_loop_of_ones_own_starts_processes_that_share_the_batch_and_the_examples() -> None:
+    code = "\n".join(pytorch(Setup(strategy="ddp", processes=2, batch=32, unused=True)).code)
+    assert code.startswith("torch.distributed.init_process_group()\n# of DataLoader, in each")
+    assert "\nloader = dict(batch_size=32)\n" in code
+    assert "torch.utils.data.DistributedSampler(dataset)" in code
+    assert code.endswith("gradient_as_bucket_view=True, find_unused_parameters=True)")
+    assert 'set_device(int(os.environ["LOCAL_RANK"]))' not in code  # on a CPU
+
+
 @pytest.mark.parametrize("make", [pytorch, *OTHERS], ids=lambda make: make.__name__)
 def test_layout_and_compiling_are_printed_before_the_network_is_wrapped(make: Any) -> None:
     code = make(Setup(strategy="ddp", layout="channels_last", compile="default")).code
     at = code.index("model.to(memory_format=torch.channels_last)  # and the inputs")
     assert code[at + 1] == "model.compile()"
-    assert at == 0 if make is pytorch else code[at - 1].startswith("# before ")
+    wraps = "model = torch.nn.parallel.DistributedDataParallel(model"
+    assert code[at + 2 if make is pytorch else at - 1].startswith((wraps, "# before "))
 
 
 def test_a_loop_unscales_gradients_before_it_clips_them_and_is_told_to_accumulate() -> None:

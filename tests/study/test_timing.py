@@ -194,7 +194,7 @@ def test_all_are_timed_with_one_thread_where_that_is_faster_and_a_line_says_so(
     assert found["ddp-fp32"][0] == {2}  # one of each of two processes
     said = [note for _, notes in found.values() for each in notes for note in each]
     assert sum("One CPU thread is faster here" in note for note in said) == told
-    line = r"^One CPU thread is faster here: .* with 2\. So all are timed with threads=1\.$"
+    line = r"^One CPU thread is faster here: .* with 2\. So each process is timed with one\.$"
     assert len(re.findall(line, done.stdout, re.MULTILINE)) == told
     sweep = json.loads((timed.folder / "study" / "sweep.json").read_text())
     assert sweep["timing_threads"] == (1 if told else None)

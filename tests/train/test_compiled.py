@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +14,7 @@ from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
 from ninefold.measure import profiler
 from ninefold.measure.profiler import Profile, bound
-from ninefold.train.kernels import Compiled, compile_notes, require_one_device
+from ninefold.train.kernels import Compiled, require_one_device
 
 CPU = torch.device("cpu")
 HERE = RankContext(rank=0, world_size=1, device=CPU)
@@ -96,14 +95,6 @@ def test_the_shares_of_a_step_are_those_of_its_events(tmp_path):
     ])  # fmt: skip
     found = (profile.data, profile.compute, profile.communication)
     assert found == pytest.approx((20 / 120, 40 / 100, 30 / 100))
-
-
-def test_that_a_compiled_backward_pass_delays_gradients_is_a_note_where_they_are_sent():
-    several = replace(HERE, world_size=2)
-    assert compile_notes("default", HERE, False) == compile_notes(None, several, False) == []
-    assert compile_notes("default", several, True) == []  # fsdp compiles what it gathers apart
-    (note,) = compile_notes("default", several, False)
-    assert note.startswith("No gradient is sent before the whole compiled backward pass is done")
 
 
 def test_a_profile_finds_the_costly_operation_and_its_share_and_writes_a_trace(tmp_path):

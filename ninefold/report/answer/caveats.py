@@ -172,20 +172,22 @@ def _uneven(
 
 
 def _measures_all_but_the_default(evidence: Evidence) -> bool:
-    """Whether it has fp32 or tf32 on a GPU, and not what PyTorch does if nothing is said."""
+    """Whether it has fp32 or tf32 on a GPU with TF32, and not PyTorch's default."""
     runs = [run for run in evidence.group.runs if {*run.devices} - {"cpu"}]
     default = any(run.tf32_convolutions and not run.tf32 for run in runs)
-    return any(run.dtype == "float32" for run in runs) and not default
+    has = any(run.dtype == "float32" and run.tf32_convolutions is not None for run in runs)
+    return has and not default
 
 
 CAVEATS = (
     Caveat(
         lambda evidence: evidence.other_losses(),
         lambda cells, evidence: (
-            "The loss of a batch is not the mean of the losses of its parts (a sum, weights, or a "
-            "comparison of examples): each process has a part, so that "
+            "The loss of a batch is not the mean of the losses of its parts (a sum, weights, "
+            "ignored targets, or a comparison of examples): each process has a part, so that "
             f"{_names(evidence, cells)} {plural(cells, 'trains', 'train')} on other gradients than "
-            "one process does. These are times of another experiment."
+            "one process does. These are times of another experiment. A loss that returns a number "
+            "for each example is averaged alike."
         ),
     ),
     Caveat(

@@ -143,6 +143,9 @@ class Recommendation:
         speed = evidence.speedup(cell)
         if speed and speed.verdict == "faster":
             return Lead(Kind.FASTER, [cell], speed.value)
+        others = [other for other in self.candidates if other != cell]
+        if speed is None and all(evidence.verdict(cell, other) == "slower" for other in others):
+            return Lead(Kind.OTHERS_SLOWER, [cell])
         return Lead(Kind.BASELINE if cell == PLAIN else Kind.NEAR_FASTEST, [cell])
 
     def _shared(self) -> Kind | None:

@@ -21,7 +21,10 @@ TORCHRUN = "torchrun --standalone --nproc-per-node {processes} train.py"
 FULL = (
     'torch.backends.cuda.matmul.fp32_precision = "ieee"',
     'torch.backends.cudnn.conv.fp32_precision = "ieee"  # PyTorch\'s default is TF32',
+    'torch.backends.cudnn.rnn.fp32_precision = "ieee"  # and of this',
 )
+# Keys of training that are no part of what is printed: with one of them it trains otherwise.
+OTHER_KEYS = ("clip_grad_value", "ema", "freeze", "parallel.sync_batchnorm")
 WIDTH = 76  # characters of a line
 CLIPS = "  # between backward and step"
 CASTS_ALL = "Batch normalization is cast to bfloat16, too."
@@ -43,7 +46,8 @@ class Setup:
     fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples of a process in a
     forward pass. accumulate: forward passes of a step. clip: norm; None: none. workers: processes
     that read for each that trains. layout: of weights and inputs where it is a part of the speedup.
-    compile: the mode of torch.compile; None: not compiled.
+    compile: the mode of torch.compile; None: not compiled. unused: whether DDP looks for parameters
+    without gradients. pinned: whether batches are. differs: of all loops, what is not the same.
     """
 
     device: str = "cpu"
@@ -57,6 +61,9 @@ class Setup:
     workers: int = 0
     layout: str | None = None
     compile: str | None = None
+    unused: bool = False
+    pinned: bool = True
+    differs: tuple[str, ...] = ()
 
     @property
     def several(self) -> bool:
@@ -65,6 +72,11 @@ class Setup:
     @property
     def on_gpu(self) -> bool:
         return self.device == "cuda"
+
+    @property
+    def of_ddp(self) -> str:
+        """Arguments of DistributedDataParallel."""
+        return f"gradient_as_bucket_view=True{', find_unused_parameters=True' * self.unused}"
 
     @property
     def variables(self) -> str:
@@ -87,11 +99,13 @@ def pytorch(setup: Setup) -> LoopSettings:
     """A loop of one's own, in fp32 before."""
     cast, scales = setup.precision == "bf16-weights", setup.precision == "fp16"
     lines = [*_of_float32(setup), *(CAST if cast else ()), *_of_network(setup)]
+    if setup.several:
+        lines = [*_of_processes(setup), *lines]
     if setup.strategy == "dp":
         lines.append("model = torch.nn.DataParallel(model)")
     if setup.several:
         wrapped = "model = torch.nn.parallel.DistributedDataParallel(model"
-        lines.append(f"{wrapped}, gradient_as_bucket_view=True)")
+        lines.append(f"{wrapped}, {setup.of_ddp})")
     if cast:
         lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
         lines.append("loss = loss_function(model(inputs).float(), targets)")
@@ -151,7 +165,7 @@ def accelerate(setup: Setup) -> LoopSettings:
     lines = ["import accelerate"]
     if setup.several:
         lines.append(
-            "views = accelerate.DistributedDataParallelKwargs(gradient_as_bucket_view=True)"
+            _call("views = accelerate.DistributedDataParallelKwargs", setup.of_ddp.split(", "))
         )
         options.append("kwargs_handlers=[views]")
     lines.append(_call("accelerator = accelerate.Accelerator", options))
@@ -159,7 +173,8 @@ def accelerate(setup: Setup) -> LoopSettings:
     if setup.accumulate > 1:
         loop.append("with accelerator.accumulate(model):  # around the work on each batch")
     if setup.clip is not None:
-        loop.append(f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}")
+        clip = f"accelerator.clip_grad_norm_(model.parameters(), {setup.clip:g}){CLIPS}"
+        loop.append(f"if accelerator.sync_gradients: {clip}" if setup.accumulate > 1 else clip)
     lines = [*_of_float32(setup), *lines, *_loader(setup), *loop]
     return LoopSettings("accelerate", "accelerate", _command(setup), lines)
 
@@ -173,7 +188,7 @@ def hf(setup: Setup) -> LoopSettings:
     options += ["use_cpu=True"] * (not setup.on_gpu)
     options.append(f"gradient_accumulation_steps={setup.accumulate}")
     options.append(f"max_grad_norm={setup.clip or 0:g}")  # 1 if nothing is said
-    options += ["ddp_find_unused_parameters=False"] * setup.several
+    options += [f"ddp_find_unused_parameters={setup.unused}"] * setup.several
     if setup.workers:
         options.append(f"dataloader_num_workers={setup.workers}")
         options.append("dataloader_persistent_workers=True")
@@ -201,15 +216,19 @@ def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
         return []
     plain = [each.memory_format for each in evidence.group.completed(PLAIN)]
     setup = setup_of(runs[0], plain)
-    found = [pytorch(setup)]
+    found = [_and(pytorch(setup), setup.differs)]
     unscaled = [_with_scaler(evidence, cell)] * (setup.precision == "fp16-unscaled")
     if unscaled:
         setup = replace(setup, precision="fp16")
     for make in OTHERS:
         with suppress(Unnamed):
             there = make(setup)
-            found.append(replace(there, differs=[*unscaled, *there.differs]))
+            found.append(_and(there, (*unscaled, *setup.differs)))
     return found
+
+
+def _and(settings: LoopSettings, differs: Sequence[str]) -> LoopSettings:
+    return replace(settings, differs=[*differs, *settings.differs])
 
 
 def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
@@ -218,6 +237,10 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
     processes, batch = run.processes or 1, run.batch_size or 1
     accumulate = int(said.get("accumulate", 1))
     layout, compiled = run.memory_format, run.compile_seconds is not None
+    others = [f"{key}={value}" for key, value in said.items() if key.startswith(OTHER_KEYS)]
+    differs = [f"It was measured with {', '.join(others)}."] if others else []
+    if run.resident_bytes:
+        differs.append("Its examples were on the GPU: a DataLoader adds the copy of each batch.")
     return Setup(
         device="cpu" if {*run.devices} <= {"cpu"} else "cuda",
         precision=_precision(run),
@@ -230,6 +253,9 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
         workers=run.loader_workers or 0,
         layout=None if layout in (None, "contiguous_format", *plain) else layout,
         compile=said.get("compile.mode", "default") if compiled else None,
+        unused=said.get("parallel.find_unused_parameters") == "true",
+        pinned=said.get("loader.pinned") != "false",
+        differs=tuple(differs),
     )
 
 
@@ -296,6 +322,19 @@ def _of_network(setup: Setup, before: str = "") -> list[str]:
     return [f"# before {before}:", *lines] if lines and before else lines
 
 
+def _of_processes(setup: Setup) -> list[str]:
+    """What each process of a loop of one's own does before it makes its network and its loader."""
+    device = [
+        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # and the model there: .cuda()'
+    ]
+    return [
+        *device * setup.on_gpu,
+        "torch.distributed.init_process_group()",
+        *_loader(setup),
+        "sampler = torch.utils.data.DistributedSampler(dataset)  # and no shuffle=True",
+    ]
+
+
 def _accumulation(setup: Setup, no_sync: str) -> list[str]:
     """What is said where a loop accumulates by itself."""
     if setup.accumulate == 1:
@@ -319,7 +358,7 @@ def _bucket_views(setup: Setup, package: str) -> list[str]:
     lines = [*_of_float32(setup)]
     if setup.several:
         lines.append(f"from {package}.strategies import DDPStrategy")
-        lines.append("views = DDPStrategy(gradient_as_bucket_view=True)")
+        lines.append(f"views = DDPStrategy({setup.of_ddp})")
     return lines
 
 
@@ -328,5 +367,5 @@ def _loader(setup: Setup) -> list[str]:
     said = [f"batch_size={setup.batch}"]
     if setup.workers:
         said += [f"num_workers={setup.workers}", "persistent_workers=True"]
-    said += ["pin_memory=True"] * setup.on_gpu
-    return [f"loader = dict({', '.join(said)})  # of DataLoader, in each process"]
+    said += ["pin_memory=True"] * (setup.on_gpu and setup.pinned)
+    return ["# of DataLoader, in each process:", _call("loader = dict", said)]
