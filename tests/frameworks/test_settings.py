@@ -16,7 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from ninefold.report.answer.settings import OTHERS, Setup, accelerate, fabric, hf, lightning
+from ninefold.report.answer.settings import (
+    OTHERS,
+    Setup,
+    accelerate,
+    fabric,
+    hf,
+    lightning,
+    pytorch,
+)
 
 pytestmark = pytest.mark.frameworks
 
@@ -130,6 +138,13 @@ trainer = transformers.Trainer(model, arguments, train_dataset=Items(), callback
 trainer.train()
 """,
 }
+PLAIN = """
+batches = DataLoader(dataset, sampler=sampler, **loader)
+loss = model(*next(iter(batches)))["loss"]
+loss.backward()
+note(views=model.gradient_as_bucket_view, unused=model.find_unused_parameters,
+     read=[*sampler], gradient=model.module.two.bias.grad.tolist())
+"""
 # At the end of Python gloo's threads abort one process in ten: "terminate called without an active
 # exception". What is to be noted is in files by then.
 END = """
@@ -150,16 +165,22 @@ def probed(setup: Setup, make, folder: Path) -> tuple[list[dict], list[dict]]:
     loop = LOOPS[printed.key].replace("CLIP", "\n".join(in_loop))
     loop = loop.replace("NETWORK", "\n".join(network))
     (folder / "train.py").write_text("\n".join([PROBE, *before, loop, END]))
+    run(printed.run, folder)
+    return saved("said", folder), saved("noted", folder)
+
+
+def run(command: str, folder: Path) -> None:
     bin = os.path.dirname(sys.executable)
     done = subprocess.run(
-        printed.run, shell=True, cwd=folder, capture_output=True, text=True, timeout=240,
+        command, shell=True, cwd=folder, capture_output=True, text=True, timeout=240,
         env={**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    return tuple(
-        [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}*.json"))]
-        for name in ("said", "noted")
-    )
+
+
+def saved(name: str, folder: Path) -> list[dict]:
+    """What each process has written down."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}*.json"))]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -185,6 +206,18 @@ def test_what_is_printed_trains_as_the_configuration_does(make, precision, proce
         assert each.get("clip", 0.5) == 0.5
         assert each.get("accumulate", 1) == 1
         assert not each["compiled"]
+
+
+def test_what_is_printed_for_a_loop_of_ones_own_shares_the_examples(tmp_path):
+    printed = pytorch(Setup(strategy="ddp", processes=2, batch=8, unused=True))
+    start = "import os\ndataset, model = data, Probe()"
+    (tmp_path / "train.py").write_text("\n".join([PROBE, start, *printed.code, PLAIN, END]))
+    run(printed.run, tmp_path)
+    said, noted = saved("said", tmp_path), saved("noted", tmp_path)
+    assert [(each["world"], each["batch"]) for each in said] == [(2, 8), (2, 8)]
+    assert all(each["views"] and each["unused"] for each in noted)
+    assert sorted(noted[0]["read"] + noted[1]["read"]) == list(range(64))
+    assert noted[0]["gradient"] == noted[1]["gradient"]
 
 
 @pytest.mark.parametrize("make", OTHERS, ids=[make.__name__ for make in OTHERS])
