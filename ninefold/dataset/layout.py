@@ -12,7 +12,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ninefold.dataset.arrays import ArraySpec
-from ninefold.dataset.masks import ClassNumbers
+from ninefold.dataset.masks import MAX_CLASSES, ClassNumbers
 from ninefold.errors import DataError, error_text
 from ninefold.tree import Tree, each, filled, is_deeper, leaves, named
 from ninefold.types import Key
@@ -272,7 +272,15 @@ class Layout:
     def _mask(self, number: int, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         numbers = self.numbers
         if numbers is None:  # nothing says how many classes there are: none is wrong
-            return stored if stored.dtype == np.uint8 else stored.astype(np.int16)
+            if stored.dtype == np.uint8:
+                return stored
+            if stored.size and not -MAX_CLASSES <= stored.min() <= stored.max() <= MAX_CLASSES:
+                raise self.wrong(
+                    f"the target of item {number} has numbers up to {stored.max()} in its pixels",
+                    f"classes of pixels up to {MAX_CLASSES} are allowed, and floats of any size",
+                    "return what is measured, and no class, as floats",
+                )
+            return stored.astype(np.int16)
         if self.targets is None:
             numbers.require_usable()
         found = numbers.of(stored)

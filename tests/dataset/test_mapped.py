@@ -10,6 +10,7 @@ import torch
 
 from ninefold.config import data
 from ninefold.dataset import items, train_and_val
+from ninefold.dataset.layout import Layout
 from ninefold.dataset.loader import HostSource
 from ninefold.dataset.mapped import Mapped
 from ninefold.dataset.preparation import ImagePreparation
@@ -98,6 +99,14 @@ def test_a_mask_may_hold_class_numbers_and_the_number_of_void():
     item("mask", classes=5, ignore=None).prepare()
     with pytest.raises(DataError, match="mask of item 0 has the value 255 in 6 pixels; 0 to 2 are"):
         item("void mask", classes=3, ignore=None).prepare()
+
+
+def test_a_number_for_each_pixel_is_kept_or_refused_and_never_another_one():
+    image, layout = np.zeros((3, 2, 2), np.uint8), Layout("dataset", "own.Depth")
+    kept = layout.of_first((image, np.full((2, 2), 32767))).arrays(0, (image, np.ones((2, 2), int)))
+    assert kept[1].tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(DataError, match=r"numbers up to 40000 in its pixels; .* as floats"):
+        layout.of_first((image, np.full((2, 2), 40000, np.uint16)))
 
 
 def test_black_and_white_masks_are_not_taken_for_void():
