@@ -190,11 +190,11 @@ class Script(TypedDict):
     """What a script has of what may make it faster, as its first step shows.
 
     loader, optimizer, network: FILE:LINE where they are made or first called, several with commas;
-    None: in a package.
-    workers: of the loader that it reads; iterable: whether that has an IterableDataset; pinned:
-    whether its batches are. threads: that compute. fused: whether its first optimizer is; None: no
-    one could be. convolutions, compiled: whether it has them. cuda: whether it uses a GPU. world:
-    processes that train together. computes, framework: as of Precision.
+    None: in a package. workers: of the loader that it reads; iterable: whether that has an
+    IterableDataset; pinned: whether its batches are. threads: that compute. fused: whether its
+    optimizers are; None: no one could be. convolutions, compiled: whether it has them. cuda:
+    whether it uses a GPU. world: processes that train together. computes, framework: as of
+    Precision.
     """
 
     loader: str | None
