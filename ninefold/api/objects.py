@@ -365,8 +365,8 @@ def _dataset(
             raise ConfigError(
                 name,
                 type(data).__name__,
-                "it holds several datasets",
-                f"{', '.join(map(str, splits))} are there",
+                "it holds datasets by name",
+                f"there: {', '.join(map(str, splits))}",
                 f"give one of them, such as {name}[{splits[0]!r}]",
             )
         raise ConfigError(

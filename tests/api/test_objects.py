@@ -84,7 +84,7 @@ REFUSED: list[tuple[str, Call]] = [
     ("dataset=tuple: it has 2 arrays, which are no", comparing(net, ((X, X), Y), LOSS)),
     ("dataset=list: it has 2 arrays, .* a tuple: .inputs, t", comparing(net, [X, Y], LOSS)),
     (
-        "dataset=dict: it holds several datasets; train, test are .*, such as dataset.'train'.",
+        "dataset=dict: it holds datasets by name; there: train, test; .*, such as dataset.'train'.",
         comparing(net, {"train": TensorDataset(X, Y), "test": TensorDataset(X, Y)}, LOSS),
     ),
     (
