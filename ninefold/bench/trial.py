@@ -46,11 +46,11 @@ COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part i
 
 
 class Trial(Bench):
-    """Compares one command with copies of it, each of which has one cure, or all that help.
+    """Compares one command with copies of it, each with one cure, or with all that help.
 
-    script: what the script has, known after its first step. besides: calls that cost time in each,
-    and their lines. not_tried: cures that it cannot use, and why. given_up: what looked no faster,
-    or slower than another of its kind, with its speedup then.
+    script: facts about the script, learned in its first step. besides: other calls of it that cost
+    time in each step, and their lines. not_tried: cures that the script cannot use, and why.
+    given_up: what looked no faster, or slower than a similar cure, with its speedup when dropped.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path) -> None:
@@ -169,6 +169,8 @@ class Trial(Bench):
         for name in sorted(speed, key=lambda name: -speed[name]):
             if name not in self._tried:  # a bound, or several together
                 goes_on = speed[name] > COSTS_NOTHING
+            elif name in bases:
+                goes_on = True
             else:
                 cure = self._tried[name]
                 alone = self.found.base(name) == AS_IT_IS
@@ -177,9 +179,8 @@ class Trial(Bench):
                 helps = speed[name] > 1 + self.found.same or early
                 helps = helps and pairs[name].verdict != "tie"
                 goes_on = helps and cure.kind not in kinds and not pointless
-                if goes_on and name not in bases:
+                if goes_on:
                     kinds.add(cure.kind)
-                goes_on |= name in bases
             if goes_on:
                 kept.append(name)
             else:

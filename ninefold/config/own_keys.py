@@ -33,10 +33,10 @@ def fits(text: str, option: str | None) -> bool:
 def of_options(
     jobs: Sequence[Sequence[str]], choice: Callable[[str], str | None]
 ) -> list[list[str]]:
-    """Return the overrides of the jobs of a sweep, each without the keys that its options lack.
+    """Return the overrides of the jobs of a sweep, without keys that a job's own options lack.
 
-    A key that no job's option has stays, so that it is refused. choice: the option of a group that
-    a job does not choose itself. Raises ConfigError if that would change on which GPUs jobs train.
+    A key that no job's option has is kept, so that Hydra refuses it. choice: a group's option where
+    a job names none. Raises ConfigError if dropping a key would change which GPUs a job uses.
     """
 
     def fitting(text: str, job: Sequence[str]) -> bool:

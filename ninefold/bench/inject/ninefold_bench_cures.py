@@ -44,7 +44,7 @@ def change(cures, module, calls):
 
 
 def count(owner, name, what, costs):
-    """Count the calls of a method that the script makes itself, as long as its first steps take."""
+    """Count the script's own calls of a method, during the script's first steps."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -73,7 +73,7 @@ def fills_with_zeros(optimizer, set_to_none=True):
 
 
 def is_after_first_step():
-    """Whether the first step has ended; not while a function is compiled, which has no frames."""
+    """Whether the first step has ended; False while the compiler traces: it allows no frames."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     compiles = getattr(compiler, "is_compiling", bool)()
     return not compiles and sys.modules["ninefold_bench_hook"].STEPS.socket is not None

@@ -40,14 +40,15 @@ CAST = (  # the weights, but those of batch normalization
 
 @dataclass(frozen=True)
 class Setup:
-    """A configuration, as any framework may be told of it.
+    """A configuration, in terms that fit any framework.
 
-    device: cpu or cuda. precision: fp32, tf32, default, bf16, fp16 (with a GradScaler),
-    fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples of a process in a
-    forward pass. accumulate: forward passes of a step. clip: norm; None: none. workers: processes
-    that read for each that trains. layout: of weights and inputs where it is a part of the speedup.
-    compile: the mode of torch.compile; None: not compiled. unused: whether DDP looks for parameters
-    without gradients. pinned: whether batches are. differs: of all loops, what is not the same.
+    device: cpu or cuda. precision: fp32, tf32, default (PyTorch's), bf16, fp16 (with a GradScaler),
+    fp16-unscaled or bf16-weights. strategy: one of STRATEGIES. batch: examples per process and
+    forward pass. accumulate: forward passes per step. clip: largest norm of the gradient; None: it
+    is not clipped. workers: processes that read for each that trains. layout: memory format of
+    weights and inputs, if it differs from the baseline's. compile: the mode of torch.compile; None:
+    not compiled. unused: whether DDP looks for parameters without gradients. pinned: whether
+    batches are in pinned memory. differs: how the measured run differs from any of these loops.
     """
 
     device: str = "cpu"
@@ -74,9 +75,9 @@ class Setup:
         return self.device == "cuda"
 
     @property
-    def of_ddp(self) -> str:
+    def of_ddp(self) -> list[str]:
         """Arguments of DistributedDataParallel."""
-        return f"gradient_as_bucket_view=True{', find_unused_parameters=True' * self.unused}"
+        return ["gradient_as_bucket_view=True", *["find_unused_parameters=True"] * self.unused]
 
     @property
     def variables(self) -> str:
@@ -104,8 +105,8 @@ def pytorch(setup: Setup) -> LoopSettings:
     if setup.strategy == "dp":
         lines.append("model = torch.nn.DataParallel(model)")
     if setup.several:
-        wrapped = "model = torch.nn.parallel.DistributedDataParallel(model"
-        lines.append(f"{wrapped}, {setup.of_ddp})")
+        given = ", ".join(["model", *setup.of_ddp])
+        lines.append(f"model = torch.nn.parallel.DistributedDataParallel({given})")
     if cast:
         lines += ["if inputs.is_floating_point():", "    inputs = inputs.to(torch.bfloat16)"]
         lines.append("loss = loss_function(model(inputs).float(), targets)")
@@ -164,9 +165,7 @@ def accelerate(setup: Setup) -> LoopSettings:
         options.append(f"gradient_accumulation_steps={setup.accumulate}")
     lines = ["import accelerate"]
     if setup.several:
-        lines.append(
-            _call("views = accelerate.DistributedDataParallelKwargs", setup.of_ddp.split(", "))
-        )
+        lines.append(_call("views = accelerate.DistributedDataParallelKwargs", setup.of_ddp))
         options.append("kwargs_handlers=[views]")
     lines.append(_call("accelerator = accelerate.Accelerator", options))
     loop = _of_network(setup, "accelerator.prepare")
@@ -228,6 +227,7 @@ def settings(evidence: Evidence, cell: Cell) -> list[LoopSettings]:
 
 
 def _and(settings: LoopSettings, differs: Sequence[str]) -> LoopSettings:
+    """Settings with more of what is not the same, said first."""
     return replace(settings, differs=[*differs, *settings.differs])
 
 
@@ -324,11 +324,9 @@ def _of_network(setup: Setup, before: str = "") -> list[str]:
 
 def _of_processes(setup: Setup) -> list[str]:
     """What each process of a loop of one's own does before it makes its network and its loader."""
-    device = [
-        'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))  # and the model there: .cuda()'
-    ]
+    device = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
     return [
-        *device * setup.on_gpu,
+        *[f"{device}  # and the model there: .cuda()"] * setup.on_gpu,
         "torch.distributed.init_process_group()",
         *_loader(setup),
         "sampler = torch.utils.data.DistributedSampler(dataset)  # and no shuffle=True",
@@ -358,7 +356,7 @@ def _bucket_views(setup: Setup, package: str) -> list[str]:
     lines = [*_of_float32(setup)]
     if setup.several:
         lines.append(f"from {package}.strategies import DDPStrategy")
-        lines.append(f"views = DDPStrategy({setup.of_ddp})")
+        lines.append(_call("views = DDPStrategy", setup.of_ddp))
     return lines
 
 
