@@ -35,7 +35,7 @@ def of_options(
 ) -> list[list[str]]:
     """Return the overrides of the jobs of a sweep, without keys that a job's own options lack.
 
-    A key that no job's option has is kept, so that Hydra refuses it. choice: a group's option where
+    A key that no job's option has is kept, so that it is refused. choice: a group's option where
     a job names none. Raises ConfigError if dropping a key would change which GPUs a job uses.
     """
 
