@@ -222,7 +222,7 @@ def compose_once() -> None:
     from ninefold.config import resolvers, untrusted
 
     resolvers.register()
-    untrusted.allowed()
+    untrusted._of_conf()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         compose("train", COMPOSED, return_hydra_config=True)
         compose("evaluate", ["ckpt=run"], return_hydra_config=True)

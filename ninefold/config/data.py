@@ -140,7 +140,7 @@ def facts_of(text: str, check: bool) -> dict[str, str]:
     """
     job = OmegaConf.create(text)
     targets = untrusted.targets_in(OmegaConf.to_container(job, resolve=True))
-    modules = fingerprint.code(map(str, targets.values()))
+    modules = fingerprint.code(targets)
     if OmegaConf.select(job, "dataset") is None:
         return {"modules": modules}
     with _users_code():

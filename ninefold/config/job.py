@@ -324,7 +324,8 @@ def _resumed(job: Checked, folder: Path) -> Checked:
             # Nothing is fetched because a file says so.
             run = replace(run, config=run.config.with_values({"dataset.download": False}))
         resuming = Resume(run, keys, job.config, job.choices)
-        resuming.check_trust(job.asked.of_command.get("trust") is True)
+        if job.asked.of_command.get("trust") is not True:
+            resuming.check_trust()
         resuming.check_same()
         resuming.check_values()
     except Failure as failure:

@@ -192,8 +192,8 @@ class EvaluateKeys(Section, kw_only=True):
     threads: Threads | Literal["auto"] = "auto"
     """CPU threads of all processes on a host together; auto: all its cores."""
     trust: bool = False
-    """Build what the checkpoint's configuration names, your own classes too; only of a run that you
-    made."""
+    """Use all text in the checkpoint's configuration, such as your own classes; only of a run that
+    you made."""
     load: LoadKeys
     loader: Annotated[LoaderKeys, MAY_CHANGE]
     launch: Annotated[LaunchKeys, MAY_CHANGE]
@@ -206,8 +206,8 @@ class CommandKeys(Section, kw_only=True):
     """Folder of a study or a run: its command's words come first, and this command's replace
     them."""
     trust: bool = False
-    """With resume or like: build what that configuration names, your own classes too; only of a run
-    or a study that you made."""
+    """With resume or like: use all text in that configuration, such as your own classes; only of a
+    run or a study that you made."""
 
 
 class StudyKeys(Section, kw_only=True):

@@ -3,7 +3,7 @@
 Hydra stores them (multirun.yaml, .hydra/hydra.yaml), with the folder they were typed in and the
 places where it looked for options. The command wins: its keys replace the stored ones, and another
 option of a group replaces what was set in that group. Without trust=true the words may only choose
-options of conf/ and set their keys, as ninefold.config.untrusted says.
+options and set what ninefold.config.untrusted says.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from hydra.core.override_parser.types import Override
 from ninefold.config import own_keys, rules, search_path, untrusted
 from ninefold.config.composition import flags_of
 from ninefold.config.conf_files import STUDIES
-from ninefold.config.options import find
 from ninefold.config.parse import parsed
 from ninefold.config.resume import select
-from ninefold.config.schema import ABSENT, is_any_of
+from ninefold.config.schema import ABSENT, GROUPS, is_any_of
 from ninefold.errors import ConfigError, error_text
 from ninefold.files import read_json, read_text
 from ninefold.study_record import FILE as STUDY
@@ -110,8 +109,8 @@ def expanded(arguments: Sequence[str]) -> list[str]:
         raise ConfigError(
             KEY,
             folder,
-            f"it has {odd}, which is yours or a stranger's",
-            "only what conf/ names is used, with no address and no path",
+            f"it has {odd}, which is not in conf/",
+            "options of conf/, numbers and listed choices are used without trust=true",
             "add trust=true if you made it, or name another",
         )
     keys = {_key(each) for each in given}
@@ -190,16 +189,16 @@ def _refused(
     """What only trust=true uses: of the places of options, and of words and paths that are kept."""
     known = search_path.of_users(flags)
     yield from (f"options in {place}" for place in stored.places if place not in known)
-    yield from (f"{key}={paths[key]}" for key in paths if untrusted.leads_away(key, paths[key]))
+    yield from (f"{key}={path}" for key, path in untrusted.unknown(paths))
     for word in kept:
         key, value, text = _key(word), word.value(), word.input_line or ""
         plain = re.fullmatch(r"(~|\+{1,2})?\w[\w.]*(=.*)?", text, re.DOTALL)
-        added = text.startswith("+") and find(key) is None
-        name = key.rpartition(".")[2]
-        called = name in rules.CALLED or (name in untrusted.PRETRAINED and value)
-        texts = [inner for _, inner in untrusted.strings([value])]
-        away = any(untrusted.leads_away(key, inner) for inner in texts)
-        if not plain or added or called or isinstance(value, dict) or away:
+        names = value if isinstance(value, list) else [value]
+        chooses = key in (*GROUPS, STUDIES) and all(
+            isinstance(name, str) and rules.NAME.fullmatch(name) for name in names
+        )
+        fetches = key.rpartition(".")[2] in untrusted.PRETRAINED and value
+        if not plain or fetches or (not chooses and any(untrusted.unknown(value, place=key))):
             yield f"{key}={spelled(value)}"
 
 

@@ -71,8 +71,8 @@ def read(folder: Path) -> Stored:
         wrong += untrusted.misfits({group: tree[group] for group in groups if group in tree})
         wrong += [
             f"it refers to something in {place}"
-            for place, value in untrusted.strings(tree)
-            if not untrusted.only_environment(value)
+            for place, value in untrusted.texts(tree)
+            if not untrusted.only_environment(str(value))
         ]
         if wrong:
             raise ValueError(", ".join(wrong))
@@ -132,17 +132,12 @@ class Resume:
     config: Configuration
     choices: Tree
 
-    def check_trust(self, trusted: bool) -> None:
-        """Raise CheckpointError if the run has what neither conf/ nor the command names.
-
-        trusted: whether it may.
-        """
-        folder, mine = self.run.folder, untrusted.targets_in(self.config.resolved)
-        untrusted.require_known_targets(self.run.config.frozen, "resume", folder, mine, trusted)
+    def check_trust(self) -> None:
+        """Raise CheckpointError if the run has what needs trust=true."""
         merged, now = self.merged[0].completed().frozen, self.config.completed().frozen
         groups = {group: merged[group] for group in schema.GROUPS}
-        for place, value in () if trusted else untrusted.foreign(groups, now):
-            raise untrusted.not_named("resume", folder, place, value)
+        for place, value in untrusted.unknown(groups, now):
+            raise untrusted.refused("resume", self.run.folder, place, value)
 
     def check_same(self) -> None:
         """Raise ConfigError if the command names a key with another value that may not change."""

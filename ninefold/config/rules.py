@@ -15,8 +15,8 @@ from ninefold.types import Call, accepts, allowed, spelled
 
 # A name that becomes part of a path or a table: no separators, no blanks, no leading dot.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-# Keys whose values are called, by Hydra and by logging.config.dictConfig: neither a report nor a
-# stored configuration, which may be anybody's, chooses what is called.
+# Keys whose values are called, by Hydra and by logging.config.dictConfig: a report, which may be
+# anybody's, chooses nothing that is called.
 CALLED = ("_target_", "()", "class")
 SWEEP_SECTIONS = ("study", "report")  # sections that no run has
 COMMAND_SECTIONS = (*SWEEP_SECTIONS, "trust", "like")  # what no run has

@@ -1,8 +1,8 @@
 """Check a stored configuration, which anybody may have written, before it is instantiated.
 
-Without trust=true it may name only what `conf/` names: at each place a `_target_` and keys that are
-there in a file of `conf/`, with values that the types of the keys accept, and no address and no
-path but dataset.root. What the command itself has at the same place is the user's own.
+Without trust=true it differs from the options in `conf/` by numbers, true, false, null and what its
+keys list as their choices: text that anybody may choose, such as the name of a class, an address or
+a path but dataset.root, needs the word. What the command itself has at the same place does not.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ninefold.config import rules, schema
-from ninefold.config.conf_files import read_tree
+from ninefold.config.conf_files import STUDIES, files_of, read_tree
 from ninefold.config.options import find, marked
-from ninefold.config.schema import Key
 from ninefold.errors import CheckpointError, require_configuration
 from ninefold.extensions import MODELS
 from ninefold.files import require_plain_yaml
 from ninefold.places import option_files
-from ninefold.types import MAY_CHANGE, NO_EFFECT, Target, accepts, spelled
+from ninefold.types import MAY_CHANGE, NO_EFFECT, accepts, spelled
 
 EVALUATED = (
     "model",
@@ -36,10 +34,8 @@ EVALUATED = (
 )  # groups that an evaluation may take from it
 PRETRAINED = {"weights", "weights_backbone", "pretrained"}  # arguments that name weights
 LIBRARIES = ("ninefold", "torchvision", *MODELS)  # whose models have these arguments
-OF_OBJECTS = "ninefold.api."  # targets that build what ninefold.compare was given
 DATA = "dataset.root"  # where the data lies, the one path that a stored configuration may name
-# In a text of no fixed choices: what makes a path, an address or a reference of it.
-_LEADS = re.compile(r"[/\\$@]|^~|\.\.|^[\w.-]+:")
+ANY = "a.b"  # a text that no key lists, and that each key accepts which lists none
 NEEDED = {
     "parallel": ("processes", "max_processes"),
     "model": ("net",),
@@ -60,106 +56,47 @@ def parse(text: str) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
-@functools.cache
-def allowed() -> dict[str, dict[str | None, frozenset[str]]]:
-    """What conf/ names: by place, such as `model.net`, the keys beside each `_target_` or none."""
-    require_configuration()  # without it nothing would be allowed
-    found: dict[str, dict[str | None, frozenset[str]]] = {}
-    for path in option_files():
-        for place, node in _nodes(read_tree(path), path.parent.name):
-            targets, target = found.setdefault(place, {}), node.get("_target_")
-            targets[target] = targets.get(target, frozenset()) | frozenset(map(str, node))
-    return found
+def unknown(tree: Any, named: Any = None, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Find what needs trust=true in a stored configuration: (place, value) pairs.
 
-
-def require_known_targets(
-    tree: Any,
-    field: str,
-    path: Path,
-    user: Mapping[str, Any] | None = None,
-    trusted: bool = False,
-) -> None:
-    """Raise CheckpointError if `tree` names a target that is not `allowed` at its place.
-
-    user: the targets in the configuration of this command, which are allowed at their places too.
-    trusted: whether any `_target_` that is a dotted name is allowed.
+    named: the configuration of this command. place: where the tree is in its own.
     """
-    for place, node in _nodes(tree, ""):
-        for key, target in node.items():
-            if _plain(key) not in rules.CALLED:
-                continue
-            known = key == "_target_" and isinstance(target, str)
-            if known and (target in allowed().get(place, {}) or (user or {}).get(place) == target):
-                continue
-            if known and trusted and accepts(Target, target):
-                continue
-            group = place.partition(".")[0]
-            ours = str(target).startswith("ninefold.") and not str(target).startswith(OF_OBJECTS)
-            went = field == "ckpt" and group in EVALUATED and ours
-            instead = f"name that group on the command line, as in {group}=NAME, or " * went
-            raise CheckpointError(
-                field,
-                path,
-                f"its configuration names the target {target} at {place or 'its top'}.{key}, which "
-                f"is {'another version' if went else 'yours or a stranger'}'s",
-                "only what conf/ names there is built",
-                f"{instead}{'take it out' if trusted else 'add trust=true if you made it'}",
-            )
+    known = _of_conf() | {*texts(named)}
+    for there, text in texts(tree, place):
+        key = find(there)
+        if (there, text) in known or (there == DATA and only_environment(str(text))):
+            continue
+        if key is None or key.is_section or not accepts(key.kind, text) or accepts(key.kind, ANY):
+            yield there, text
 
 
-def foreign(
-    value: Any, named: Any = None, place: str = "", key: Key | None = None
-) -> Iterator[tuple[str, Any]]:
-    """Find what conf/ does not name in a stored configuration: (place, value) pairs.
-
-    named: the same of this command. key: the declaration of the value. What is in a section whose
-    `_target_` conf/ does not have is left to `require_known_targets`.
-    """
-    if value == named:
-        return
-    if isinstance(value, Mapping):
-        targets, target = allowed().get(place, {}), value.get("_target_")
-        if target is not None and target not in targets:
-            return
-        # The type of a key without a `_target_` in it says what it may hold, such as dataset.shape.
-        any_name = not place or (key is not None and not key.is_section and target is None)
-        for name, inner in value.items():
-            there = f"{place}.{name}".lstrip(".")
-            declared = find(there)
-            if not (any_name or declared or str(name) in targets.get(target, ())):
-                yield there, inner
-                continue
-            own = named.get(name) if isinstance(named, Mapping) else None
-            yield from foreign(inner, own, there, declared)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from foreign(each, None, place, key)
-    elif isinstance(value, str) and leads_away(place, value):
-        yield place, value
-
-
-def leads_away(place: str, text: str) -> bool:
-    """Return whether a text may be an address, a path but that of the data, or a reference."""
-    if (place, text) in _texts_of_conf():
-        return False
-    if place == DATA:
-        return not only_environment(text)
-    key = find(place)
-    # Its type lists what is allowed.
-    chosen = key is not None and not key.is_section and not accepts(key.kind, "/")
-    return "${" in text or (not chosen and bool(_LEADS.search(text) or place.startswith("logger.")))
+def texts(tree: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value in `tree` with its place, but numbers, true, false and null."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from texts(value, f"{place}.{key}".lstrip("."))
+    elif isinstance(tree, list | tuple):
+        for number, value in enumerate(tree):
+            yield from texts(value, f"{place}.{number}")
+    elif tree is not None and not isinstance(tree, bool | int | float):
+        yield place, tree
 
 
 @functools.cache
-def _texts_of_conf() -> set[tuple[str, str]]:
-    """Every text in conf/ with its place, as written and with ~ resolved, as a run has it."""
-    found = {s for path in option_files() for s in strings(read_tree(path), path.parent.name)}
-    return found | {(place, os.path.expanduser(text)) for place, text in found}
+def _of_conf() -> frozenset[tuple[str, Any]]:
+    """Every text in our options and studies with its place, as written and with ~ resolved."""
+    require_configuration()  # without it nothing would be known
+    files = [
+        *((path, path.parent.name) for path in option_files()),
+        *((path, "") for path in files_of(STUDIES)),
+    ]
+    found = {each for path, place in files for each in texts(read_tree(path), place)}
+    return frozenset(found | {(place, os.path.expanduser(text)) for place, text in found})
 
 
-def targets_in(tree: Any) -> dict[str, Any]:
-    """Each `_target_` in a configuration by its place, such as `model.net`."""
-    return {place: node["_target_"] for place, node in _nodes(tree, "") if "_target_" in node}
+def targets_in(tree: Any) -> set[str]:
+    """The names of all that a configuration calls."""
+    return {str(text) for place, text in texts(tree) if f".{place}".endswith("._target_")}
 
 
 def for_evaluation(
@@ -171,12 +108,11 @@ def for_evaluation(
     """The groups that an evaluation takes from the configuration in a checkpoint.
 
     They are those that the command does not choose itself, checked as the module says. `others` are
-    the rest of it, as plain data that the command's own groups may refer to, such as the seed.
-    Raises CheckpointError.
+    the rest of it that passes, as plain data that the command's own groups may refer to, such as
+    the seed. Raises CheckpointError.
 
     named: the groups as the command has them, None where it chooses nothing.
-    trusted: whether its own targets and their arguments are allowed, and references to the
-        environment everywhere.
+    trusted: whether it may have any text, and refer to the environment everywhere.
     """
     try:
         tree = parse(text)
@@ -189,8 +125,6 @@ def for_evaluation(
             "see config.yaml of a run of ninefold",
         ) from error
     replaced = {group for group in EVALUATED if named.get(group) is not None}
-    others = {group: node for group, node in tree.items() if group not in replaced}
-    require_known_targets(others, "ckpt", path, trusted=trusted)
     taken = {
         group: tree[group]
         for group in EVALUATED
@@ -200,8 +134,8 @@ def for_evaluation(
     if isinstance(dataset, dict):  # a command says where examples are kept
         for key in ("cache", "cache_dir", "resident"):
             dataset.pop(key, None)
-    for place, value in () if trusted else foreign(taken):
-        raise not_named("ckpt", path, place, value)
+    for place, value in () if trusted else unknown(taken):
+        raise refused("ckpt", path, place, value)
     for wrong in (*_references(taken), *misfits(taken), *rules.problems(taken, taken)):
         raise CheckpointError(
             "ckpt",
@@ -224,7 +158,9 @@ def for_evaluation(
     others = {
         key: node
         for key, node in tree.items()
-        if key not in (*EVALUATED, "choices") and not any("${" in text for _, text in strings(node))
+        if key not in (*EVALUATED, "choices")
+        and not any("${" in str(text) for _, text in texts(node))
+        and (trusted or not any(unknown(node, place=key)))
     }
     return {**taken, **({"others": others} if others else {})}
 
@@ -267,20 +203,6 @@ def only_environment(text: str) -> bool:
     return True
 
 
-def strings(tree: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Every string in `tree` with its place, keys included."""
-    if isinstance(tree, Mapping):
-        for key, value in tree.items():
-            inner = f"{place}.{key}".lstrip(".")
-            yield inner, str(key)
-            yield from strings(value, inner)
-    elif isinstance(tree, list | tuple):
-        for number, value in enumerate(tree):
-            yield from strings(value, f"{place}.{number}")
-    elif isinstance(tree, str):
-        yield place, tree
-
-
 def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
     """Problems of the groups in `tree`: missing keys, and groups that are no mappings."""
     for group, keys in NEEDED.items():
@@ -292,37 +214,20 @@ def misfits(tree: Mapping[str, Any]) -> Iterator[str]:
             yield f"{group} is no section"
 
 
-def not_named(field: str, path: Path, place: str, value: Any) -> CheckpointError:
-    """The failure of a stored configuration with a value that conf/ does not name."""
+def refused(field: str, path: Path, place: str, value: Any) -> CheckpointError:
+    """The failure of a stored configuration with a value that is `unknown`."""
     group = place.partition(".")[0]
+    value_too = "" if place.endswith("._target_") else f" ++{place}=VALUE"
     return CheckpointError(
         field,
         path,
-        f"its configuration has {place}={spelled(value)}, which is yours or a stranger's",
-        "only what conf/ names is used, with no address and no path",
-        f"add trust=true if you made it, or name it, as in {group}=NAME ++{place}=VALUE",
+        f"its configuration has {place}={spelled(value)}, which is not in conf/",
+        "options of conf/, numbers and listed choices are used without trust=true",
+        f"add trust=true if you made it, or name it, as in {group}=NAME{value_too}",
     )
 
 
 def _references(taken: Mapping[str, Any]) -> Iterator[str]:
-    for place, text in strings(taken):
-        if "${" in text and not only_environment(text):
+    for place, text in texts(taken):
+        if not only_environment(str(text)):
             yield f"it refers to something in {place}"
-
-
-def _nodes(tree: Any, place: str) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-    """Every mapping in `tree` with its place, those in lists included."""
-    pairs: Any = ()
-    if isinstance(tree, Mapping):
-        yield place, tree
-        pairs = tree.items()
-    elif isinstance(tree, list | tuple):
-        pairs = enumerate(tree)
-    for key, value in pairs:
-        yield from _nodes(value, f"{place}.{key}".lstrip("."))
-
-
-def _plain(key: Any) -> str:
-    """`key` without blanks, unprintable characters and look-alikes of other widths."""
-    text = unicodedata.normalize("NFKC", str(key))
-    return "".join(c for c in text if c.isprintable() and not c.isspace()).lower()

@@ -26,7 +26,7 @@ def start(job: Mapping[str, Any]) -> None:
 
     It imports torch while this process continues.
     """
-    modules = {str(target).rpartition(".")[0] for target in targets_in(job).values()}
+    modules = {target.rpartition(".")[0] for target in targets_in(job)}
     targets = preloadable(sorted(modules), gpu_driver())
     multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
     config: dict[str, Any] = process.current_process()._config  # type: ignore[attr-defined]

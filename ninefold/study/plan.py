@@ -152,7 +152,7 @@ class Plan:
     def targets(self) -> set[str]:
         """The classes and functions that the cells' configurations name as _target_."""
         trees = [OmegaConf.to_container(self._compose(cell.overrides)) for cell in self.cells]
-        return {str(target) for tree in trees for target in targets_in(tree).values()}
+        return {target for tree in trees for target in targets_in(tree)}
 
     def _require_folders(self) -> None:
         """Raise ConfigError if two runs would share a folder."""

@@ -96,7 +96,7 @@ def test_objects_of_a_run_are_read_with_trust_and_not_without(shell):
         ([str(ROOT / "train.py"), "resume=run", "max_steps=4", inline], "resume="),
         (["-m", "ninefold", "export", "ckpt=run", "format=pt2"], "ckpt="),
     ):
-        refused(shell.run(*command), 3, field, hint="names the target ninefold.api")
+        refused(shell.run(*command), 3, field, hint="=ninefold.api")
     assert not canary.exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.config.untrusted import edited, for_evaluation, foreign
+from ninefold.config.untrusted import edited, for_evaluation, unknown
 from ninefold.errors import CheckpointError
 
 JOB = """
@@ -63,7 +63,7 @@ def test_a_group_that_the_command_chooses_may_have_a_target_of_ones_own_in_the_c
     assert set(for_evaluation(STRANGE, Path("x.pt"), chosen)) == {"choices"}
     for group in chosen:
         others = {name: node for name, node in chosen.items() if name != group}
-        with pytest.raises(CheckpointError, match="names the target mine"):
+        with pytest.raises(CheckpointError, match="which is not in conf/"):
             for_evaluation(STRANGE, Path("x.pt"), others)
 
 
@@ -73,14 +73,18 @@ def test_a_trusted_configuration_has_its_targets_and_the_environment_built_and_n
     assert taken["parallel"]["_target_"] == "mine.Own"
     for smuggled, said in (
         ("path: '${oc.create:{_target_:os.system}}'", "it refers to something in parallel.path"),
-        ("_target_: '${choices.evil}'", "at parallel._target_"),
-        ("handlers: {x: {(): os.system}}", "names the target os.system"),
-        ("x: {class: logging.FileHandler}", "names the target logging.FileHandler"),
+        ("_target_: '${choices.evil}'", "it refers to something in parallel._target_"),
     ):
         text = f"parallel: {{processes: 1, max_processes: 1, {smuggled}}}"
         with pytest.raises(CheckpointError, match=re.escape(said)) as refused:
             for_evaluation(text, Path("x.pt"), {}, trusted=True)
         assert "add trust=true" not in str(refused.value)
+
+
+def test_an_evaluation_asks_nothing_of_groups_that_it_does_not_build_and_keeps_none_of_their_text():
+    text = "optimizer: {_target_: mine.Own}\nseed: 3\ninit: /etc/passwd\nepochs: 2"
+    taken = for_evaluation(text, Path("x.pt"), {})
+    assert taken["others"] == {"seed": 3, "epochs": 2}
 
 
 MLFLOW = {
@@ -97,31 +101,45 @@ ADAMW = {"_target_": "torch.optim.AdamW", "lr": 0.1}
 
 
 def found(place: str, node: Mapping[str, Any], named: Mapping[str, Any] | None = None) -> list[str]:
-    """The places that conf/ does not name in a stored configuration with `node` at `place`."""
-    return [key for key, _ in foreign(tree_of(place, node), named)]
+    """The places that need trust=true in a stored configuration with `node` at `place`."""
+    return [key for key, _ in unknown(tree_of(place, node), named)]
+
+
+EVIL = {"_target_": "os.mkdir", "path": "x"}
 
 
 @pytest.mark.parametrize(
     ("place", "node", "key"),
     [
         ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}, "uri"),
-        ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9/${oc.env:HOME}"}, "uri"),
         ("logger.mlflow", {**MLFLOW, "uri": {"project": "x"}}, "uri.project"),
-        ("logger.mlflow", {**MLFLOW, "_args_": ["http://127.0.0.1:9"]}, "_args_"),
+        ("logger.mlflow", {**MLFLOW, "_args_": ["http://127.0.0.1:9"]}, "_args_.0"),
         ("logger.mlflow", {**MLFLOW, "experiment": "theirs"}, "experiment"),
         ("logger.wandb", {**WANDB, "entity": "theirs"}, "entity"),
         ("dataset", {**FOLDER, "cache_dir": "~/.cache/ninefold/../x"}, "cache_dir"),
         ("dataset", {**FOLDER, "root": "${oc.create:1}"}, "root"),
-        ("dataset", {**FOLDER, "class_names": ["${oc.env:HOME}"]}, "class_names"),
-        ("dataset", {"_target_": HF, "name": "theirs/data"}, "name"),
-        ("model.net", {**TIMM, "checkpoint_path": "x.pth"}, "checkpoint_path"),
-        ("model.net", {**TIMM, "name": "hf-hub:theirs"}, "name"),
-        ("model.net", {**TIMM, "drop_path_rate": 0.05}, "drop_path_rate"),
-        ("optimizer", {**ADAMW, "betas": [0.9, 0.95]}, "betas"),
+        ("dataset", {**FOLDER, "root": ["/data"]}, "root.0"),
+        ("dataset", {**FOLDER, "class_names": ["mine"]}, "class_names.0"),
+        ("dataset", {"_target_": HF, "name": "theirs"}, "name"),
+        ("dataset", {**FOLDER, "cache": "${oc.env:HOME}"}, "cache"),
+        ("model.net", {**TIMM, "name": "vit"}, "name"),
+        ("model.net", {"_target_": HF}, "_target_"),
+        ("model.net", {" \uff3ftarget\uff3f\u200b": "os.system"}, " \uff3ftarget\uff3f\u200b"),
+        ("model.net", {**CONVNET, "()": "os.system"}, "()"),
+        ("optimizer", {**ADAMW, "groups": [{"match": "*.bias"}]}, "groups.0.match"),
+        ("optimizer", {**ADAMW, "lr": b"1"}, "lr"),
     ],
 )
-def test_what_conf_does_not_name_is_told_by_its_place(place, node, key):
+def test_text_that_is_not_in_conf_is_told_by_its_place(place, node, key):
     assert found(place, node) == [f"{place}.{key}"]
+
+
+@pytest.mark.parametrize("place", ["model", "model.net", "model.net.width", "dataset", "logger.x"])
+@pytest.mark.parametrize("node", [EVIL, [EVIL], [[EVIL]], {"a": [{"b": EVIL}]}])
+def test_a_target_is_told_at_any_depth(place, node):
+    *parents, last = place.split(".")
+    tree = tree_of(".".join(parents), {last: node}) if parents else {last: node}
+    assert "os.mkdir" in dict(unknown(tree)).values()
 
 
 @pytest.mark.parametrize(
@@ -129,16 +147,14 @@ def test_what_conf_does_not_name_is_told_by_its_place(place, node, key):
     [
         ("logger.mlflow", {**MLFLOW, "uri": "${oc.env:MLFLOW_TRACKING_URI,null}"}),
         ("dataset", {**FOLDER, "cache_dir": os.path.expanduser("~/.cache/ninefold")}),
-        ("dataset", {**FOLDER, "root": "${oc.env:DATA}/photos", "class_names": ["T-shirt/top"]}),
-        (
-            "dataset",
-            {"_target_": "ninefold.extensions.hf.HF", "train": "train[:5%]", "shape": [3, 8, 8]},
-        ),
-        ("model.net", {**TIMM, "name": "vit_small_patch16_224.augreg_in1k"}),
-        ("optimizer", {**ADAMW, "lr": 0.3, "groups": [{"match": "*.bias", "weight_decay": 0}]}),
+        ("dataset", {**FOLDER, "root": "${oc.env:DATA}/photos", "class_names": ["airplane"]}),
+        ("dataset", {**FOLDER, "shape": {"a": [3, 8, 8], "b": [5]}, "cache": "disk"}),
+        ("amp", {"_target_": "ninefold.engine.amp.Amp", "dtype": "float16"}),
+        ("model.net", {**CONVNET, "plain": True, "rates": [0.1, None]}),
+        ("optimizer", {**ADAMW, "lr": 0.3, "betas": [0.9, 0.95]}),
     ],
 )
-def test_other_values_of_the_keys_in_conf_need_no_word(place, node):
+def test_options_of_conf_numbers_and_listed_choices_need_no_word(place, node):
     assert found(place, node) == []
 
 
@@ -146,7 +162,7 @@ def test_other_values_of_the_keys_in_conf_need_no_word(place, node):
     ("place", "node"),
     [
         ("logger.mlflow", {**MLFLOW, "uri": "http://127.0.0.1:9"}),
-        ("model.net", {**CONVNET, "plain": True}),
+        ("model.net", {"_target_": "mine.Net", "depth": "deep"}),
     ],
 )
 def test_what_the_command_has_itself_needs_no_word(place, node):
@@ -154,5 +170,6 @@ def test_what_the_command_has_itself_needs_no_word(place, node):
     assert found(place, node, tree_of(place, node)) == []
 
 
-def test_a_class_that_only_the_command_names_gets_the_arguments_of_the_run():
-    assert found("model.net", {"_target_": "mine.Net", "depth": 3}) == []
+def test_a_class_that_only_the_command_names_gets_the_numbers_of_the_run():
+    named = tree_of("model.net", {"_target_": "mine.Net"})
+    assert found("model.net", {"_target_": "mine.Net", "depth": 3}, named) == []

@@ -155,7 +155,7 @@ def tampered(folder: Path, run: Path, change: Callable[[Any], Any] | str) -> Pat
 
 
 def targeting(
-    name: str, place: str, node: Callable[[Path], Any], hint: str = "names the", code: int = 3
+    name: str, place: str, node: Callable[[Path], Any], hint: str = "is not in conf/", code: int = 3
 ) -> None:
     """A case whose checkpoint has `node(folder)` at the dotted `place` of its configuration."""
 
@@ -178,7 +178,8 @@ targeting("target_alias", "model.net", lambda folder: {
 targeting("target_nested", "model.net.channels", lambda folder: [
     [{"a": {"b": [{"_target_": "os.system", "_args_": [touch(folder)]}]}}]])  # fmt: skip
 targeting("target_of_a_logging_handler", "hydra.job_logging", lambda folder: {
-    "version": 1, "handlers": {"x": {"()": "os.system", "command": touch(folder)}}})  # fmt: skip
+    "version": 1, "handlers": {"x": {"()": "os.system", "command": touch(folder)}}},
+    "", 0)  # fmt: skip
 targeting("target_in_disguise", "model.net", lambda folder: {
     " \uff3ftarget\uff3f\u200b": "os.system", "command": touch(folder)})  # fmt: skip
 targeting("target_at_another_place", "model.net", lambda folder: {
@@ -198,10 +199,9 @@ targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
     "input_channels": 3, "input_size": 32, "output": "out",
     "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
-    ["${oc.env:NINEFOLD_CANARY}"] * 10), "its configuration has dataset.class_names=${oc.env:",
+    ["${oc.env:NINEFOLD_CANARY}"] * 10), "its configuration has dataset.class_names.0=${oc.env:",
 )  # fmt: skip
-targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "load",
-          "channels_last_3d are allowed")  # fmt: skip
+targeting("a_layout_that_is_a_function", "model.memory_format", lambda folder: "load")
 targeting("a_width_that_fills_the_memory", "model.net.width", lambda folder: 80_000,
           "the model takes")  # fmt: skip
 targeting("a_download_that_only_a_stranger_wants", "dataset", lambda folder: {
@@ -255,7 +255,7 @@ def resumed(name: str, place: str, value: Callable[[Path], Any], hint: str, *mor
 
 resumed("resuming_what_names_a_target", "scheduler", lambda folder: {
     "_target_": "shutil.os.system", "_args_": [touch(folder)]},
-    "names the target shutil.os.system")  # fmt: skip
+    "its configuration has scheduler._target_=shutil.os.system")  # fmt: skip
 resumed("resuming_a_target_that_the_user_does_not_repeat", "optimizer._target_", lambda folder: (
     "torch.optim.Adam"), "add trust=true if you made it")  # fmt: skip
 # Which is not what the checkpoint was trained with: a run does not go on as another.
