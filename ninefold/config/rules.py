@@ -6,10 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+import yaml
+
 from ninefold.config import combinations, options
 from ninefold.config.own_keys import keys_in
 from ninefold.config.schema import BUILT, GROUPS, KEYS, Key, in_sections
 from ninefold.errors import ConfigError, Failure, suggestion
+from ninefold.files import require_plain_yaml, safe_loader
 from ninefold.places import option_files
 from ninefold.types import Call, accepts, allowed, spelled
 
@@ -91,6 +95,22 @@ def _breach(field: str, key: Key, value: Any) -> list[Failure]:
     return [
         ConfigError(field, spelled(value), "not allowed", allowed(key.kind), f"correct {field}")
     ]
+
+
+def typed(field: str, text: str) -> Any:
+    """The value of a key as a command has it in `text`, which anybody may have written.
+
+    Raises ValueError if there is no such key, or it does not accept the value.
+    """
+    key = options.find(field)
+    try:
+        require_plain_yaml(text, safe_loader())
+        value = msgspec.convert(yaml.load(text, safe_loader()), key and key.kind, strict=False)
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"not a value of {field}") from error
+    if key is None or not accepts(key.kind, value):
+        raise ValueError(f"not a value of {field}")
+    return value
 
 
 def inner_keys(choices: Mapping[str, Any], evaluates: bool) -> dict[str, set[str]]:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from ninefold.api.answer import Answer
+from ninefold.config.options import option_keys
+from ninefold.config.schema import KEYS
 from ninefold.engine.amp import Amp
 from ninefold.errors import ConfigError
 from ninefold.report.__main__ import main
@@ -153,3 +155,37 @@ def test_what_a_framework_has_no_word_for_is_not_printed() -> None:
     assert 'precision="bf16-true"' in "\n".join(lightning(Setup(precision="bf16-weights")).code)
     with pytest.raises(Unnamed):
         hf(Setup(precision="bf16-weights"))
+
+
+HOSTILE = (
+    "1\nimport os",
+    'x")\nimport os\n("',
+    '\'"""\nimport os',
+    "\x1b]0;import os\x07",
+    "[import os",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("make", [pytorch, *OTHERS], ids=lambda make: make.__name__)
+def test_text_of_a_strangers_file_is_no_line_of_the_settings(make: Any, text: str) -> None:
+    run = replace(
+        runs_of({PLAIN: 1.0})[0], parallel="ddp", processes=2, compile_seconds=9.0,
+        devices=["H200"] * 2,
+    )  # fmt: skip
+    overrides = [f"{key}={text}" for key in (*KEYS, *option_keys())]
+    plain = make(setup_of(run, []))
+    for hostile in (overrides, [f"{key}{text}=1" for key in KEYS]):
+        setup = setup_of(replace(run, overrides=hostile, memory_format=text), [])
+        found = make(setup)
+        assert (found.run, found.code) == (plain.run, plain.code)
+        assert "import" not in "".join((*setup.differs, *found.differs))
+
+
+def test_a_value_that_cannot_be_read_is_said_and_null_is_none() -> None:
+    run = replace(runs_of({PLAIN: 1.0})[0], overrides=["clip_grad_norm=${oc.env:CLIP}"])
+    assert setup_of(run, []).differs == ("Its clip_grad_norm cannot be read.",)
+    run = replace(run, overrides=["clip_grad_norm=null", "accumulate='2'", "freeze=[a,b]"])
+    found = setup_of(run, [])
+    assert (found.clip, found.accumulate) == (None, 2)
+    assert found.differs == ("It was measured with freeze.",)

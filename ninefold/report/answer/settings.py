@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
+from ninefold.config.rules import typed
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import LoopSettings
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import number
+from ninefold.types import spelled
 from ninefold.words import key_and_value
 
 STRATEGIES = (PLAIN.parallel, "dp", "ddp")
@@ -24,7 +27,12 @@ FULL = (
     'torch.backends.cudnn.rnn.fp32_precision = "ieee"  # and of this',
 )
 # Keys of training that are no part of what is printed: with one of them it trains otherwise.
-OTHER_KEYS = ("clip_grad_value", "ema", "freeze", "parallel.sync_batchnorm")
+OTHER_KEYS = ("clip_grad_value", "ema", "ema_warmup", "freeze", "parallel.sync_batchnorm")
+LAYOUT = "model.memory_format"
+SAID = (  # those that are
+    *("accumulate", "clip_grad_norm", "compile.mode", "loader.pinned", LAYOUT),
+    "parallel.find_unused_parameters",
+)
 WIDTH = 76  # characters of a line
 CLIPS = "  # between backward and step"
 CASTS_ALL = "Batch normalization is cast to bfloat16, too."
@@ -232,13 +240,25 @@ def _and(settings: LoopSettings, differs: Sequence[str]) -> LoopSettings:
 
 
 def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
-    """The setup of a run. plain: memory formats of runs of the baseline."""
-    said = dict(map(key_and_value, run.settings))
+    """The setup of a run. plain: memory formats of runs of the baseline.
+
+    Anybody may have written the run: only values of the types of their keys enter the setup.
+    """
+    written = {**dict(map(key_and_value, run.settings)), LAYOUT: run.memory_format}
+    said, unread = dict[str, Any](), list[str]()
+    for key in (*SAID, *OTHER_KEYS):
+        try:
+            if text := written.get(key):
+                said[key] = typed(key, text)
+        except ValueError:
+            unread.append(key)
     processes, batch = run.processes or 1, run.batch_size or 1
-    accumulate = int(said.get("accumulate", 1))
-    layout, compiled = run.memory_format, run.compile_seconds is not None
-    others = [f"{key}={value}" for key, value in said.items() if key.startswith(OTHER_KEYS)]
-    differs = [f"It was measured with {', '.join(others)}."] if others else []
+    accumulate = said.get("accumulate", 1)
+    layout, compiled = said.get(LAYOUT), run.compile_seconds is not None
+    others = {key: said[key] for key in OTHER_KEYS if key in said}
+    names = [key if isinstance(v, list) else f"{key}={spelled(v)}" for key, v in others.items()]
+    differs = [f"It was measured with {', '.join(names)}."] if names else []
+    differs += [f"Its {' and '.join(unread)} cannot be read."] if unread else []
     if run.resident_bytes:
         differs.append("Its examples were on the GPU: a DataLoader adds the copy of each batch.")
     return Setup(
@@ -249,12 +269,12 @@ def setup_of(run: Run, plain: Sequence[str | None]) -> Setup:
         threads=max(1, (run.threads or 1) // processes),
         batch=max(1, batch // processes // accumulate),
         accumulate=accumulate,
-        clip=float(said["clip_grad_norm"]) if "clip_grad_norm" in said else None,
+        clip=said.get("clip_grad_norm"),
         workers=run.loader_workers or 0,
         layout=None if layout in (None, "contiguous_format", *plain) else layout,
-        compile=said.get("compile.mode", "default") if compiled else None,
-        unused=said.get("parallel.find_unused_parameters") == "true",
-        pinned=said.get("loader.pinned") != "false",
+        compile=said.get("compile.mode") or "default" if compiled else None,
+        unused=said.get("parallel.find_unused_parameters", False),
+        pinned=said.get("loader.pinned", True) is not False,
         differs=tuple(differs),
     )
 
