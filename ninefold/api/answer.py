@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from html import escape
@@ -86,14 +85,12 @@ class Answer:
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report of the study and return its page, report.html.
 
-        path: a folder to copy the report to.
+        path: a folder to copy the report to. Raises ResourceError if it cannot be written.
         """
         reports.write(self.folder, self._own)
-        page = reports.place(self.folder)
         if path is None:
-            return page
-        shutil.copytree(page.parent, path, dirs_exist_ok=True)
-        return Path(path) / page.name
+            return reports.place(self.folder)
+        return reports.copy(self.folder, Path(path))
 
     def resume(self, minutes: float = 2.0, show: bool = True) -> Answer:
         """Go on with the comparison for so many minutes more, and return its answer.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -105,5 +106,5 @@ class Fits:
         return "\n".join([*aligned([self._header, *self._lines]), *self.failed])
 
     def _repr_html_(self) -> str:
-        failed = "".join(f"<p>{line}</p>" for line in self.failed)
+        failed = "".join(f"<p>{escape(line)}</p>" for line in self.failed)
         return f"{html_table(self._header, self._lines)}{failed}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
-from ninefold.files import write_text
+from ninefold.files import read_bytes, write_durably, write_text
 from ninefold.places import ROOT, typed_as
 from ninefold.report.answer.answer import answer_of, build, evidence_of, others_settled
 from ninefold.report.answer.evidence import Evidence, gather_evidence
@@ -21,6 +21,7 @@ from ninefold.report.answer.recommend import open_scores, recommend, timing_look
 from ninefold.report.answer.tree import Answer, Report, write_report
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups, largest_first
+from ninefold.report.data.csv_files import MAX_BYTES
 from ninefold.report.data.recording import (
     RECORDED,
     Recording,
@@ -40,6 +41,7 @@ from ninefold.tournament.rule import Look
 __all__ = [
     "CellProgress",
     "Read",
+    "copy",
     "place",
     "progress",
     "read",
@@ -98,6 +100,29 @@ def _making_sense(folder: Path) -> Iterator[None]:
             "restore them",
             "if nobody has changed them, please report it with this folder",
         ) from problem
+
+
+def copy(folder: Path, path: Path) -> Path:
+    """Copy the report of a folder to the folder `path`, and return its page there.
+
+    Only files of a report are copied, and no links: anybody may have put something beside them.
+    Raises ResourceError.
+    """
+    page = place(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        for source in (page.with_name(name) for name in (*RECORDED, *DERIVED)):
+            if source.is_file() and not source.is_symlink():
+                write_durably(path / source.name, read_bytes(source, MAX_BYTES))
+    except OSError as problem:
+        raise ResourceError(
+            "path",
+            path,
+            f"the report cannot be written ({problem.strerror or problem})",
+            "a folder that can be written to",
+            "choose another",
+        ) from problem
+    return path / page.name
 
 
 def settings(answer: Answer, framework: str, field: str) -> str:

@@ -1,0 +1,114 @@
+"""A notebook shows what anybody may have written as text, and copies a report's files alone."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import os
+import shutil
+from collections.abc import Callable
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ninefold
+from ninefold.api import NOTES
+from ninefold.api.fits import Fits
+from ninefold.errors import ResourceError
+from ninefold.tournament.taken import TurnLog, counted
+from ninefold.tournament.times import times
+from tests.api.test_steps import SETTINGS
+from tests.conftest import ROOT
+
+(RECORDED,) = (ROOT / "experiments" / "nine_way").glob("20*")
+HOSTILE = "'\"><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def studied(folder: Path) -> ninefold.Answer:
+    """The answer of a recording with a run that failed with a hostile error, and such a note."""
+    shutil.copytree(RECORDED, folder)
+    with (folder / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    rows[-1] |= {"status": "failed", "error": HOSTILE}
+    with (folder / "runs.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    (folder / NOTES).parent.mkdir()
+    (folder / NOTES).write_text(json.dumps([HOSTILE]))
+    return ninefold.Answer(folder)
+
+
+def fitting(folder: Path) -> Fits:
+    return Fits([{"line": {HOSTILE: HOSTILE}}], [HOSTILE])
+
+
+def timed(folder: Path) -> ninefold.Times:
+    log = TurnLog()
+    for number in range(6):
+        for name, seconds in {HOSTILE: 1.0, "b": 2.0}.items():
+            log.add(name, number, seconds=seconds + number / 1e3, steps=1)
+    return times((HOSTILE, "b"), counted(log.turns), SETTINGS, [HOSTILE])
+
+
+SHOWN: dict[str, Callable[[Path], Any]] = {"Answer": studied, "Fits": fitting, "Times": timed}
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [(tag, dict(attrs).get("onerror"))]
+
+
+def test_no_object_that_a_notebook_shows_lets_text_be_html(tmp_path: Path) -> None:
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "ninefold").rglob("*.py")]
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    shows = {
+        node.name
+        for node in classes
+        for each in node.body
+        if isinstance(each, ast.FunctionDef) and each.name == "_repr_html_"
+    }
+    assert shows == SHOWN.keys()
+    for make in SHOWN.values():
+        page = make(tmp_path / "study")._repr_html_()
+        assert escape(HOSTILE) in page
+        found = Tags(page).found
+        assert not [tag for tag, onerror in found if tag == "script" or onerror]
+
+
+def test_a_copied_report_has_its_own_files_and_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
+    (private := tmp_path / "private").write_text("private")
+    shutil.copytree(RECORDED, folder := tmp_path / "study")
+    (folder / "figure.svg").symlink_to(private)
+    (folder / "numerics.csv").unlink()
+    (folder / "numerics.csv").symlink_to(RECORDED / "numerics.csv")
+    (folder / "notes").symlink_to(private)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "fifo")
+    page = ninefold.Answer(folder).report(tmp_path / "copy")
+    assert page == tmp_path / "copy" / "report.html"
+    copied = sorted(path.name for path in page.parent.iterdir())
+    assert copied == [
+        "curves.csv", "environment.json", "figure.svg", "report.html", "report.json", "report.md",
+        "runs.csv",
+    ]  # fmt: skip
+    assert not [path for path in page.parent.iterdir() if path.read_text() == "private"]
+    assert (page.parent / "runs.csv").read_bytes() == (folder / "runs.csv").read_bytes()
+    assert ninefold.Answer(folder).report(folder) == folder / "report.html"
+    assert (folder / "runs.csv").read_bytes() == (RECORDED / "runs.csv").read_bytes()
+
+
+def test_a_report_that_cannot_be_copied_is_one_line(tmp_path: Path) -> None:
+    shutil.copytree(RECORDED, tmp_path / "study")
+    (path := tmp_path / "taken").write_text("")
+    with pytest.raises(ResourceError, match=f"^error: path={path}: the report cannot be written "):
+        ninefold.Answer(tmp_path / "study").report(path)
