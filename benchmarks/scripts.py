@@ -1,155 +1,259 @@
-"""Who names a winner among equal training scripts: bench, hyperfine, or timing one after another?
+"""Holds what `ninefold bench A B` says of training scripts against a stopwatch.
 
-    python -m benchmarks scripts [--kinds plain workers ...] [--seconds 40] [--output FILE.jsonl]
-    python -m benchmarks scripts --burst 6 ...  # four programs run for 20 s amid each comparison
+    python -m benchmarks scripts [--shapes plain gan ...] [--output FILE.jsonl]
 
-Each compares a script of tests/bench/zoo.py with a copy of itself, and with one that
-does one more forward and backward pass in every 20th step. `alone` times the steps of each script
-for so many seconds, and names a winner if they differ by more than 2 %. hyperfine times five whole
-runs of each, starts included, after one for the caches; it names one if the ratio that it prints
-differs from 1 by more than the `±` behind it. `ninefold bench` names one if its verdict is faster
-or slower. hyperfine must be installed.
+For each of the twelve pairs of scripts in shapes.py, some of the stopwatch's runs come before the
+bench and the others after it, so that both meet the same machine. Nothing else should compute then.
+
+The stopwatch is none of bench's parts. A script runs alone, without a pause and without a hook, and
+logs `step N` as people's scripts do; these lines are timed as they arrive, the first 50 steps left
+out. While it does something else, from a line `step N` to one that is not, the clock stands: bench
+does not count steps with an evaluation. (Nor those with a new pass over a loader, which only
+`accumulation` has, one in 13; there the stopwatch goes on.) Whole runs of two lengths, subtracted,
+would have the noise of two starts in each figure; a hook that stamps steps is what bench has.
+
+A pair of runs is A and B, the next one B and A. Lines come after whole cycles (of a heavy step, of
+evaluations, of accumulation), and each run has as many steps as A's first, which takes `--seconds`:
+both train on the same batches. The true speedup is the geometric mean over the pairs of runs, with
+Student's 95 % interval of their logarithms.
+
+inside: the true speedup lies in the interval that bench says.
+allowing: it does so if the stopwatch's own error is allowed for: in logarithms, |true - said| is at
+    most sqrt(b^2 + s^2). b: from what bench says to that end of its interval which is on the side
+    of the true one. s: half of the stopwatch's interval.
+Where bench says no interval, neither is known.
+
+Shapes that are in the file already are not measured again. Ctrl-C keeps those that are done.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
+import math
 import os
-import runpy
+import re
+import shlex
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from multiprocessing import Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import Any, NamedTuple
 
-ZOO = Path(__file__).parents[1] / "tests/bench/zoo.py"
-KINDS = ("plain", "workers", "compiled-model")
-PLANTED = "ZOO_PLANTED=0.05"
-SAME = 0.02
-UNTIMED, RUNS, RUN_SECONDS = 50, 5, 5.0  # steps; runs of hyperfine, and their seconds of training
-BURST_SECONDS, SPINNERS = 20.0, 4
+from scipy import stats
 
+from benchmarks.shapes import SHAPES
+from ninefold.measure.environment import environment
+from ninefold.report.render.tables import grid
 
-def timed(seconds: float, steps: int, script: str) -> None:
-    """Run a script until it has trained so long, or so many steps; print seconds per step."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    count, began = 0, 0.0
-
-    def after_step(*_: object) -> None:
-        nonlocal count, began
-        count += 1
-        took = time.perf_counter() - began
-        if count == steps or (count > UNTIMED and took > seconds):
-            print(f"seconds {took / (count - UNTIMED)}", flush=True)
-            os._exit(0)
-        if count == UNTIMED:
-            began = time.perf_counter()
-
-    register_optimizer_step_post_hook(after_step)
-    sys.argv = [str(ZOO), script]
-    runpy.run_path(str(ZOO), run_name="__main__")
+UNTIMED = 50  # steps at the start of a run
+STEP = re.compile(r"step (\d+) ")
+TO_END = 30.0  # seconds that a script has to end
+RANKS = "-m torch.distributed.run --standalone --nproc-per-node 2"
+SAID = (0, 9)  # exit codes of a bench that has an answer, or none
+HEADER = (
+    *("shape", "bench", "95 % interval", "verdict", "stopwatch", "95 % interval"),
+    *("inside", "allowing", "ms per step of A: bench", "stopwatch"),
+)
 
 
-def command(kind: str, seconds: float, steps: int) -> list[str]:
-    """The command that is `timed`."""
-    module = [sys.executable, "-m", "benchmarks.scripts"]
-    return [*module, "--timed", str(seconds), str(steps), kind]
+class Ratio(NamedTuple):
+    """A speedup of B over A and the ends of its interval."""
+
+    speedup: float
+    low: float
+    high: float
 
 
-def alone(kind: str, seconds: float) -> list[float]:
-    """Seconds of a step of the script, its copy, and the slower one, one after another."""
-    found = []
-    for variables in ({}, {}, dict([PLANTED.split("=")])):
-        environment = {**os.environ, **variables}
-        argv = command(kind, seconds, sys.maxsize)
-        said = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
-        found.append(float(said.stdout.rpartition("seconds ")[2]))
-    return found
+class Watched(NamedTuple):
+    """A run. steps: that were timed. seconds: of them. away: besides, in which it did not train."""
+
+    steps: int
+    seconds: float
+    away: float
 
 
-def hyperfine(kind: str, steps: int, folder: Path) -> list[tuple[float, float]]:
-    """Speedup and its `±` of the copy, and of the slower script, by what hyperfine prints."""
-    plain = " ".join(command(kind, 1e9, steps))
-    scripts = [plain, f"env COPY=1 {plain}", f"env {PLANTED} {plain}"]
-    found = folder / "hyperfine.json"
-    options = ["--warmup", "1", "--runs", str(RUNS), "--export-json", str(found)]
-    subprocess.run(["hyperfine", *options, *scripts], check=True, stdout=subprocess.DEVNULL)
-    runs = [(run["mean"], run["stddev"]) for run in json.loads(found.read_text())["results"]]
-    mean, sd = runs[0]
-    return [(mean / m, mean / m * ((s / m) ** 2 + (sd / mean) ** 2) ** 0.5) for m, s in runs[1:]]
+def command(shape: str, changed: bool) -> str:
+    """The command line of a script."""
+    python = f"{shlex.quote(sys.executable)} {RANKS if shape == 'ddp' else ''}".rstrip()
+    script = shlex.quote(str(Path(__file__).with_name("shapes.py")))
+    return f"{python} {script} {shape}{' --changed' if changed else ''}"
 
 
-def bench(kind: str, minutes: float, folder: Path) -> list[Any]:
-    """What `ninefold bench` says of the script and its copy, and of it and the slower one."""
-    script, found = f"{sys.executable} {ZOO} {kind}", folder / "found.json"
-    options = ["--minutes", str(minutes), "--json", str(found), "--keep", str(folder / "keep")]
-    argv = [sys.executable, "-m", "ninefold", "bench", *options, script, script]
-    subprocess.run([*argv, f"{PLANTED} {script}"], check=True, stdout=subprocess.DEVNULL)
-    return [pair for pair in json.loads(found.read_text())["pairs"] if pair["first"] == "A"]
+def watch(line: str, enough: Callable[[int, float], bool]) -> Watched:
+    """Run a command, and end it after enough steps. enough: of steps and their seconds.
+
+    Raises CalledProcessError if it ends by itself.
+    """
+    with (
+        TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            shlex.split(line), stdout=subprocess.PIPE, stderr=errors, text=True,
+            start_new_session=True,
+        ) as process,
+    ):  # fmt: skip
+        first, began, last, away = None, 0.0, 0.0, 0.0
+        try:
+            for said in process.stdout or ():
+                now = time.perf_counter()
+                step = STEP.match(said)
+                if first is None:
+                    if step and int(step[1]) >= UNTIMED:
+                        first, began = int(step[1]), now
+                elif step is None:
+                    away += now - last
+                elif enough(int(step[1]) - first, now - began - away):
+                    return Watched(int(step[1]) - first, now - began - away, away)
+                last = now
+        finally:
+            end(process)
+        errors.seek(0)
+        raise subprocess.CalledProcessError(process.returncode, line, stderr=errors.read())
 
 
-@contextlib.contextmanager
-def burst(after: float) -> Iterator[None]:
-    """Have programs compute for a while, so many seconds from now."""
-    processes = [Process(target=spin, args=(after,)) for _ in range(SPINNERS)]
-    for process in processes:
-        process.start()
-    yield
-    for process in processes:
-        process.join()
+def end(process: subprocess.Popen[str]) -> None:
+    """End a script with what it has started; torchrun ends its own processes."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TO_END)
 
 
-def spin(after: float) -> None:
-    os.setsid()  # Linux shares a core among sessions: in ours it would take little from us
-    time.sleep(after)
-    end = time.monotonic() + BURST_SECONDS
-    while time.monotonic() < end:
-        pass
+def pairs(runs: list[list[Watched]], shape: str, number: int, seconds: float) -> None:
+    """Add so many pairs of runs. runs: those of A and B. seconds: that the first one takes."""
+    for _ in range(number):
+        first = len(runs[0]) % 2  # B goes first in every second pair
+        for changed in (first, 1 - first):
+            steps = runs[0][0].steps if runs[0] else None
+
+            def enough(taken: int, took: float, steps: int | None = steps) -> bool:
+                return took >= seconds if steps is None else taken >= steps
+
+            runs[changed].append(watch(command(shape, bool(changed)), enough))
 
 
-def compared(kind: str, seconds: float, disturbed: bool) -> dict[str, Any]:
-    """What each says of a kind of script."""
-    minutes = 3 * seconds / 60
-    during = (lambda: burst(1.5 * seconds)) if disturbed else contextlib.nullcontext
-    with TemporaryDirectory() as name:
-        with during():
-            took = alone(kind, seconds)
-        with during():
-            ours = bench(kind, minutes, Path(name))
-        steps = UNTIMED + int(RUN_SECONDS / took[0])
-        whole = [] if disturbed else hyperfine(kind, steps, Path(name))
-    speedups = [took[0] / each for each in took[1:]]
+def bench(shape: str, minutes: float) -> dict[str, Any]:
+    """What `ninefold bench` says of A and B. Raises CalledProcessError."""
+    with TemporaryDirectory() as folder:
+        found = Path(folder, "found.json")
+        options = ["--minutes", str(minutes), "--json", str(found), "--keep", f"{folder}/keep"]
+        argv = [sys.executable, "-m", "ninefold", "bench", *options]
+        argv += [command(shape, changed) for changed in (False, True)]
+        done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode not in SAID:
+            done.check_returncode()
+        return dict(json.loads(found.read_text()))
+
+
+def stopwatch(first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """The speedup of the second. first, second: seconds of a step in each pair of runs."""
+    logs = [math.log(a / b) for a, b in zip(first, second, strict=True)]
+    half = stats.t.ppf(0.975, len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
+    mean = fmean(logs)
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def holds(said: Ratio, true: Ratio, allowing: bool) -> bool:
+    """Whether the interval of bench has the true speedup in it. allowing: for what that errs."""
+    off = math.log(true.speedup / said.speedup)
+    half = math.log(said.high / said.speedup if off > 0 else said.speedup / said.low)
+    error = math.log(true.high / true.low) / 2 if allowing else 0.0
+    return abs(off) <= math.hypot(half, error)
+
+
+def measured(shape: str, given: argparse.Namespace) -> dict[str, Any]:
+    """What bench and the stopwatch find of a shape."""
+    runs: list[list[Watched]] = [[], []]
+    pairs(runs, shape, given.pairs // 2, given.seconds)
+    found = bench(shape, given.minutes)
+    pairs(runs, shape, given.pairs - given.pairs // 2, given.seconds)
+    seconds = [[run.seconds / run.steps for run in of] for of in runs]
+    (said,), true = found["pairs"], stopwatch(*seconds)
+    known = said["low"] is not None
+    of_bench = Ratio(*(said[key] for key in Ratio._fields)) if known else None
     return {
-        "kind": kind,
-        "alone": [(speedup, abs(speedup - 1) > SAME) for speedup in speedups],
-        "hyperfine": [(speedup, error, abs(speedup - 1) > error) for speedup, error in whole],
-        "bench": [(p["speedup"], p["low"], p["high"], p["verdict"]) for p in ours],
+        "shape": shape,
+        "bench": {**said, "seconds": [each["seconds"] for each in found["commands"]]},
+        "true": true._asdict(),
+        "inside": of_bench and holds(of_bench, true, allowing=False),
+        "allowing": of_bench and holds(of_bench, true, allowing=True),
+        "runs": [[run._asdict() for run in of] for of in runs],
+        "others": found["others"],
+        "given": {key: getattr(given, key) for key in ("minutes", "seconds", "pairs")},
+        "environment": {k: v for k, v in environment().items() if not k.startswith("host")},
     }
 
 
+def row(found: dict[str, Any]) -> tuple[str, ...]:
+    """Format what was found as the columns of HEADER."""
+    said, true = found["bench"], found["true"]
+    watched = fmean(run["seconds"] / run["steps"] for run in found["runs"][0])
+
+    def number(value: float | None) -> str:
+        return "not known" if value is None else f"{value:.3f}"
+
+    def interval(of: dict[str, Any]) -> str:
+        return "not known" if of["low"] is None else f"{of['low']:.3f} to {of['high']:.3f}"
+
+    held = [{True: "yes", False: "no", None: "–"}[found[key]] for key in ("inside", "allowing")]
+    return (
+        *(found["shape"], number(said["speedup"]), interval(said), said["verdict"]),
+        *(number(true["speedup"]), interval(true), *held),
+        *("–" if s is None else f"{1000 * s:.2f}" for s in (said["seconds"][0], watched)),
+    )
+
+
+def text(found: Sequence[dict[str, Any]]) -> str:
+    """The table, and how many hold."""
+    known = [each for each in found if each["inside"] is not None]
+    counts = [f"{sum(each[key] for each in known)} of {len(known)}" for key in HEADER[6:8]]
+    said = f"inside: {counts[0]}; allowing for the stopwatch's own error: {counts[1]}"
+    return f"{grid(HEADER, [row(each) for each in found])}\n\n{said}"
+
+
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks scripts", description=__doc__)
-    parser.add_argument("--kinds", nargs="+", default=KINDS)
-    parser.add_argument("--seconds", type=float, default=40, help="of each script alone")
-    parser.add_argument("--burst", type=int, default=0, help="tries with a burst instead")
-    parser.add_argument("--timed", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--output", type=Path, help="a line of JSON for each comparison")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks scripts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=[*SHAPES], metavar="NAME")
+    parser.add_argument("--minutes", type=float, default=2, help="of each bench")
+    parser.add_argument("--seconds", type=float, default=15, help="of each uninterrupted run")
+    parser.add_argument("--pairs", type=int, default=5, help="of uninterrupted runs, at least 2")
+    parser.add_argument("--output", type=Path, help="a file: a line of JSON for each shape")
     given = parser.parse_args(arguments)
-    if given.timed:
-        timed(float(given.timed[0]), int(given.timed[1]), given.timed[2])
-    for kind in list(given.kinds) * max(given.burst, 1):
-        found = json.dumps(compared(kind, given.seconds, bool(given.burst)))
-        print(found, flush=True)
-        if given.output:
-            with given.output.open("a") as file:
-                file.write(f"{found}\n")
-    return 0
+    if given.pairs < 2:
+        parser.error(f"--pairs {given.pairs}: an interval takes two")
+    found: list[dict[str, Any]] = []
+    if given.output and given.output.exists():
+        found = [json.loads(line) for line in given.output.read_text().splitlines()]
+    code, done = 0, {each["shape"] for each in found}
+    try:
+        for shape in given.shapes:
+            if shape in done:
+                continue
+            try:
+                found.append(measured(shape, given))
+            except subprocess.CalledProcessError as error:
+                lines = (error.stderr or "").strip().splitlines() or [f"code {error.returncode}"]
+                print(f"not measured: {shape}: {lines[-1]}", file=sys.stderr)
+                code = 1
+                continue
+            print("  ".join(row(found[-1])), flush=True)
+            if given.output:
+                with given.output.open("a") as file:
+                    file.write(f"{json.dumps(found[-1])}\n")
+    except KeyboardInterrupt:
+        code = 130
+    print(f"\n{text(found)}")
+    return code
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import control, ours, run
+from benchmarks import control, ours, run, scripts
 from benchmarks.measure import (
     CONTROL,
     OURS,
@@ -24,7 +27,10 @@ from benchmarks.measure import (
     take_turns,
     verdict,
 )
+from benchmarks.shapes import SHAPES
 from benchmarks.step import MLP
+from ninefold.bench.contestant import MARKS, Command, Contestant
+from ninefold.waits import poll_until
 from tests.conftest import ROOT, Shell
 
 
@@ -117,3 +123,62 @@ def test_our_contestants_use_as_many_threads_as_their_job_says():
             assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+LOGS = """
+import time
+for said, seconds in ("step 50 ", 0), ("step 60 ", 0.01), ("accuracy", 0.5), ("step 70 ", 0.01):
+    time.sleep(seconds)
+    print(said, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_the_stopwatch_stands_while_a_script_does_not_train_and_ends_it_after_enough_steps():
+    line = shlex.join([sys.executable, "-c", LOGS])
+    found = scripts.watch(line, lambda steps, seconds: steps >= 20)
+    assert found.steps == 20
+    assert found.seconds < 0.5 <= found.away
+
+
+def test_a_script_that_ends_by_itself_is_not_measured():
+    line = shlex.join([sys.executable, "-c", "raise SystemExit('why')"])
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        scripts.watch(line, lambda *_: False)
+    assert raised.value.stderr == "why\n"
+
+
+@pytest.mark.parametrize(
+    ("true", "inside", "allowing"),
+    [(0.91, True, True), (0.94, False, True), (0.97, False, False), (0.865, False, True)],
+)
+def test_bench_holds_a_speedup_strictly_or_allowing_for_the_error_of_the_stopwatch(
+    true, inside, allowing
+):
+    said = scripts.Ratio(0.90, 0.87, 0.93)
+    found = scripts.Ratio(true, true / 1.03, true * 1.03)
+    assert scripts.holds(said, found, allowing=False) is inside
+    assert scripts.holds(said, found, allowing=True) is allowing
+
+
+def test_the_stopwatch_tells_the_mean_of_its_pairs_of_runs_with_students_interval():
+    found = scripts.stopwatch([1.0, 1.0, 1.0], [1.0, 1.1, 1.21])
+    assert found.speedup == pytest.approx(1 / 1.1)
+    half = 4.30265 * np.log(1.1) / 3**0.5  # t of two degrees of freedom
+    assert np.log(found.high / found.speedup) == pytest.approx(half, rel=1e-4)
+    assert np.log(found.speedup / found.low) == pytest.approx(half, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_step_of_bench_is_a_step_that_the_script_counts(shape, tmp_path):
+    """The stopwatch counts what a script logs; a step ends before it is logged."""
+    command, every = Command(scripts.command(shape, changed=True)), 13
+    held = Contestant(command, 0, tmp_path, {*MARKS})
+    try:
+        poll_until(held.arrived)
+        held.turn(0, 60)
+        (*_, logged) = re.findall(r"^step (\d+)", held.log.read_text(), re.MULTILINE)
+        assert int(logged) < held.steps <= int(logged) + every
+    finally:
+        held.close()
