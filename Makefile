@@ -1,4 +1,5 @@
 # make matrix: the nine-way demonstration.  make test: everything that a change must pass.
+# make test ONEDNN_MAX_CPU_ISA=AVX512_CORE: the same as on a CPU without instructions for bf16.
 # make quick: lint, and the tests that start no process; under a minute.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (20 minutes; Linux, root).
 # make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.

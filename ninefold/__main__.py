@@ -88,7 +88,7 @@ def none_of_them(word: str) -> int:
 
 def compared(arguments: Sequence[str]) -> list[str]:
     """The arguments of the train command that compares `axes`, as `arguments` change them."""
-    from ninefold.compared import axes
+    from ninefold.compared import axes, left_out
     from ninefold.words import key_and_value
 
     given = dict(map(key_and_value, arguments))
@@ -96,8 +96,11 @@ def compared(arguments: Sequence[str]) -> list[str]:
     if shows or "experiments" in given:
         return list(arguments)
     sweeps = {"-m", "--multirun"} & {*arguments}
-    wanted = {**axes(given.get("device", "auto")), "study.ask": "[time]", "study.control": "true"}
+    found = axes(given.get("device", "auto"))
+    wanted = {**found, "study.ask": "[time]", "study.control": "true"}
     cells = [f"{key}={value}" for key, value in wanted.items() if key not in given]
+    for sentence in left_out(found) if "amp" not in given else ():
+        print(sentence, flush=True)
     return [*([] if sweeps else ["-m"]), *cells, *arguments]
 
 

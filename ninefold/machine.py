@@ -29,6 +29,11 @@ GPU_VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )  # fmt: skip
 BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # as Linux names them; the last one on ARM
+# What oneDNN, with which torch computes on a CPU, may use at most; these have none for bfloat16.
+MOST = "ONEDNN_MAX_CPU_ISA"
+WITHOUT_BFLOAT16 = {
+    *("sse41", "avx", "avx2", "avx2_vnni", "avx512_core", "avx512_core_vnni"),
+}
 
 
 def installed(package: str) -> str | None:
@@ -64,7 +69,12 @@ def cpu() -> str:
 
 
 def computes_in_bfloat16() -> bool | None:
-    """Whether the processor has instructions for bfloat16; None where the system does not tell."""
+    """Whether the processor has instructions for bfloat16, and ONEDNN_MAX_CPU_ISA allows them.
+
+    None where the system does not tell.
+    """
+    if os.environ.get(MOST, "").lower() in WITHOUT_BFLOAT16:
+        return False
     for name, words in _said_of_processor() or []:
         if name in ("flags", "Features"):  # of x86 and of ARM
             return not BFLOAT16.isdisjoint(words.split())

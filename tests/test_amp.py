@@ -195,7 +195,8 @@ def test_what_is_advised_where_a_loss_is_not_finite_goes_with_the_precision(amp,
 
 @pytest.fixture
 def processor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The file that describes the processor; it has bfloat16."""
+    """The file that describes the processor; it has bfloat16, and oneDNN may use all it has."""
+    monkeypatch.delenv(machine.MOST, raising=False)
     file = tmp_path / "cpuinfo"
     file.write_text("model name\t: made up\nflags\t\t: fpu avx2 avx512_bf16 sse\n")
     monkeypatch.setattr(machine, "PROCESSOR", file)
@@ -220,6 +221,12 @@ def test_a_processor_without_bfloat16_says_so(processor, text, note):
         assert Amp(dtype="bfloat16").notes(CPU) == []
     processor.unlink()  # as on a system without this file
     assert Amp(dtype="bfloat16").notes(CPU) == []
+
+
+def test_a_limit_on_what_onednn_may_use_hides_bfloat16(processor, monkeypatch):
+    for most, hidden in (("AVX512_CORE", True), ("avx2", True), ("AVX512_CORE_AMX", False)):
+        monkeypatch.setenv(machine.MOST, most)
+        assert bool(Amp(dtype="bfloat16").notes(CPU)) is hidden
 
 
 @pytest.mark.gpu

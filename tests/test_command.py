@@ -9,10 +9,17 @@ import sys
 import pytest
 
 from ninefold import __main__ as command
+from ninefold import machine
 from ninefold.config import options
 from tests.conftest import ROOT
 
-CELLS = ["parallel=none,ddp", "amp=fp32,bf16", "study.ask=[time]", "study.control=true"]
+CELLS = ["parallel=none,ddp", "amp=fp32", "study.ask=[time]", "study.control=true"]
+
+
+@pytest.fixture(autouse=True)
+def _no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared by default depends on the processor: this one has no bfloat16."""
+    monkeypatch.setenv(machine.MOST, "AVX512_CORE")
 
 
 def test_it_imports_nothing_of_others_and_no_module_of_its_own():
@@ -33,6 +40,13 @@ def test_compare_is_a_sweep_of_what_differs_here_unless_the_arguments_say_otherw
     assert command.compared(["study.ask=[accuracy]"])[1:3] == CELLS[:2]
 
 
+def test_compare_says_that_it_leaves_bf16_out_unless_precisions_are_named(capsys):
+    command.compared(["model=mlp"])
+    assert capsys.readouterr().out.startswith("bf16 is not compared, as this CPU has no instructio")
+    command.compared(["amp=fp32,bf16"])
+    assert capsys.readouterr().out == ""
+
+
 def test_help_of_compare_is_short_and_each_of_its_examples_can_be_run(shell, capsys, monkeypatch):
     from ninefold.config import composition, list_commands, resolvers
     from ninefold.study import checks, sweep
@@ -50,6 +64,7 @@ def test_help_of_compare_is_short_and_each_of_its_examples_can_be_run(shell, cap
     data = shell.folder / "data" / "cifar-10-batches-bin"
     data.mkdir(parents=True)
     (data / "test_batch.bin").touch()  # nothing is downloaded where some of it is
+    timed = []
     for example in examples:
         python, *words = shlex.split(example)
         assert [python, *words[:3]] == ["python", "-m", "ninefold", "compare"]
@@ -57,7 +72,8 @@ def test_help_of_compare_is_short_and_each_of_its_examples_can_be_run(shell, cap
         found = composition.compose("train", composition.flags_of(given))
         assert found.sweeps
         assert checks.of_a_sweep(found) == []
-        assert len(sweep.planned(found).plan.timed) == 5
+        timed.append(len(sweep.planned(found).plan.timed))
+    assert timed == [3, 3, 5]
     for line in lines[lines.index("What to compare and for how long:") + 1 :]:
         if key := re.match(r"  ([a-z_.]+)=", line):
             assert key[1].startswith("hydra.") or options.find(key[1]), line

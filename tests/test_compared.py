@@ -2,22 +2,32 @@
 
 import pytest
 
+from ninefold import machine
 from ninefold.compared import axes, of
 
 
 @pytest.mark.parametrize(
-    ("gpus", "capability", "parallel", "amp"),
+    ("gpus", "capability", "short", "parallel", "amp"),
     [
-        (0, None, "none,ddp", "fp32,bf16"),
-        (1, (9, 0), "none", "fp32,tf32,bf16"),
-        (4, (8, 0), "none,ddp", "fp32,tf32,bf16"),
-        (1, (7, 5), "none", "fp32,scaler"),
-        (2, None, "none,ddp", "fp32,scaler"),
+        (0, None, True, "none,ddp", "fp32,bf16"),
+        (0, None, False, "none,ddp", "fp32"),
+        (1, (9, 0), False, "none", "fp32,tf32,bf16"),
+        (4, (8, 0), True, "none,ddp", "fp32,tf32,bf16"),
+        (1, (7, 5), True, "none", "fp32,scaler"),
+        (2, None, True, "none,ddp", "fp32,scaler"),
     ],
 )
-def test_no_default_has_bare_float16_or_repeats_another(gpus, capability, parallel, amp):
-    assert of(gpus, capability) == {"parallel": parallel, "amp": amp}
+def test_no_default_has_bare_float16_or_repeats_another(gpus, capability, short, parallel, amp):
+    assert of(gpus, capability, short) == {"parallel": parallel, "amp": amp}
 
 
-def test_on_a_cpu_no_gpu_is_looked_for():
-    assert axes("cpu") == of(0, None)
+def test_on_a_cpu_no_gpu_is_looked_for_and_bf16_is_left_out_where_it_has_no_instructions(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(machine, "PROCESSOR", file := tmp_path / "cpuinfo")
+    monkeypatch.delenv(machine.MOST, raising=False)
+    for flags, short in (("avx2 avx512_bf16", True), ("avx2", False)):
+        file.write_text(f"flags: {flags}\n")
+        assert axes("cpu") == of(0, None, short)
+    file.unlink()  # where nobody says what it has, it is measured
+    assert axes("cpu") == of(0, None, True)

@@ -15,7 +15,7 @@ from ninefold.api import COMMAND, FILE, OPTIONS, capsule
 from ninefold.api.answer import Answer, answered
 from ninefold.api.objects import gather
 from ninefold.api.session import check_number
-from ninefold.compared import axes
+from ninefold.compared import axes, left_out
 from ninefold.errors import ConfigError, suggestion
 from ninefold.ranks import started_by
 from ninefold.study_record import FILE as STUDY
@@ -81,8 +81,9 @@ def compare(
     batch_size: examples in a step, over all processes; None: the DataLoader's, or 64.
     optimizer: adamw, sgd, or a function of parameters that returns a torch optimizer.
     parallel, amp: strategies none, dp, ddp, fsdp; precisions fp32, tf32, default (PyTorch's own),
-        bf16, autocast, scaler, fp16, bf16_weights. None: on a CPU none and ddp in fp32 and bf16; on
-        a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16; ddp only on several.
+        bf16, autocast, scaler, fp16, bf16_weights. None: on a CPU none and ddp in fp32, and in bf16
+        if it has instructions for it; on a GPU fp32, tf32 and bf16, or fp32 and scaler where it has
+        no bf16; ddp only on several.
     minutes: of timing, for all configurations together. A second round may take half a minute
         more: one round has no error estimate.
     at_most: minutes after which everything is stopped, with the answer so far; None: no limit.
@@ -110,6 +111,7 @@ def compare(
     ask = listed(ask)
     compared = asked_axes(device, parallel, amp)
     objects = gather(model, dataset, loss, test, metric, forward, optimizer, ask)
+    objects.notes.extend(left_out(compared) if amp is None else ())
     place = _new_folder(folder)
     options = objects.write(place)
     chosen = {

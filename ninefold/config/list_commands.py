@@ -48,9 +48,9 @@ COMPARE = """\
 {compare} [GROUP=OPTION ...] [KEY=VALUE ...]
 
 Which parallel strategy and which precision trains a model the fastest on this machine? Trains the
-model with what differs here and is safe without a score: on a CPU none and ddp in fp32 and bf16; on
-a GPU fp32, tf32 and bf16, or fp32 and scaler where it has no bf16, and ddp on several. They take
-turns, beside a copy of the first. Says which to use, how sure that is, and how to train with it.
+model with what differs here and is safe without a score: on a CPU none and ddp, in fp32 and, if it
+has instructions for it, bf16; on a GPU fp32, tf32 and bf16, or fp32 and scaler, and ddp on several.
+They take turns, beside a copy of the first. Says which to use, how sure that is, how to train so.
 
 Examples:
   {compare} model=mlp batch_size=256

@@ -313,7 +313,7 @@ def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_ask
     assert summary.first_lines(trial.found, times) == [
         f"No change looked faster after {rounds} rounds."
     ]
-    assert "bf16 (1.000 times as fast)" in trial.found.helps.notes[0]
+    assert " (1.000 times as fast)" in trial.found.helps.notes[0]
     said = rf"Nothing left to try after {rounds} rounds in .* min: nothing is shown to help\."
     assert re.fullmatch(said, summary.ending(trial.found, times))
 
