@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ WSL = "/dev/dxg"  # the GPUs of Windows; they are not among those of /proc
 GPU_DRIVERS = ("/dev/nvidiactl", WSL, "/dev/nvhost-ctrl")  # Linux, WSL, Jetson
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 PROCESSOR = Path("/proc/cpuinfo")
+OWN_GROUPS = Path("/proc/self/cgroup")
+GROUPS = Path("/sys/fs/cgroup")
 _shared_cores: int | None = None
 # Variables that change what a GPU computes, or how fast, and tell nothing of the host.
 GPU_VARIABLES = (
@@ -48,10 +51,57 @@ def installed(package: str) -> str | None:
 
 
 def cores() -> int | None:
-    """How many CPUs this process may use, or what `share_cores` was told."""
+    """How many CPUs this process may use all the time, or what `share_cores` was told."""
     if _shared_cores is not None:
         return _shared_cores
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    if sys.platform != "linux":
+        return os.cpu_count()
+    count, limit = len(os.sched_getaffinity(0)), quota()
+    return count if limit is None else min(count, max(int(limit.cpus), 1))
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit on the CPU time of a control group, such as a container's.
+
+    cpus: as many as its processes may use all the time, together. usage: the file that says what
+    they have used.
+    """
+
+    cpus: float
+    usage: Path
+
+    def used(self) -> float:
+        """Seconds of CPU time that the processes of the group have used. Raises OSError."""
+        last = self.usage.read_text().split()
+        return int(last[1]) / 1e6 if last[0] == "usage_usec" else int(last[0]) / 1e9
+
+
+def quota() -> Quota | None:
+    """The tightest quota of the control groups that this process is in; None without one.
+
+    They are groups of version 2, or those of version 1 for cpu.
+    """
+    found = []
+    for line in _lines_of(OWN_GROUPS):
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = GROUPS / "cpu" if controllers else GROUPS
+        group = Path(path.lstrip("/"))
+        # In a container the path may be the host's: then its root is the group's folder.
+        for inner in (group, *group.parents):
+            with suppress(OSError, ValueError):
+                if controllers:
+                    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                    most, period = (int((root / inner / name).read_text()) for name in names)
+                    usage = GROUPS / "cpuacct" / inner / "cpuacct.usage"
+                else:
+                    most, period = map(int, (root / inner / "cpu.max").read_text().split())
+                    usage = root / inner / "cpu.stat"
+                if most > 0:  # -1: no limit, which version 2 calls max
+                    found.append(Quota(most / period, usage))
+    return min(found, key=lambda each: each.cpus, default=None)
 
 
 def share_cores(count: int | None) -> None:
@@ -62,7 +112,7 @@ def share_cores(count: int | None) -> None:
 
 def cpu() -> str:
     """The name of the processor."""
-    if (said := _said_of_processor()) is None:
+    if not (said := _said_of_processor()):
         return platform.processor()
     names = [value for name, value in said if name == "model name"]
     return names[0] if names else platform.machine()
@@ -75,19 +125,23 @@ def computes_in_bfloat16() -> bool | None:
     """
     if os.environ.get(MOST, "").lower() in WITHOUT_BFLOAT16:
         return False
-    for name, words in _said_of_processor() or []:
+    for name, words in _said_of_processor():
         if name in ("flags", "Features"):  # of x86 and of ARM
             return not BFLOAT16.isdisjoint(words.split())
     return None
 
 
-def _said_of_processor() -> list[tuple[str, str]] | None:
-    """Names and values in Linux's description of the processor; None where there is none."""
-    try:
-        lines = PROCESSOR.read_text().splitlines()
-    except OSError:
-        return None
-    return [(name.strip(), value.strip()) for name, _, value in (s.partition(":") for s in lines)]
+def _said_of_processor() -> list[tuple[str, str]]:
+    """Names and values in Linux's description of the processor."""
+    lines = (line.partition(":") for line in _lines_of(PROCESSOR))
+    return [(name.strip(), value.strip()) for name, _, value in lines]
+
+
+def _lines_of(path: Path) -> list[str]:
+    """The lines of a file of the system; none where there is no such file."""
+    with suppress(OSError):
+        return path.read_text().splitlines()
+    return []
 
 
 def gpu_driver() -> bool:

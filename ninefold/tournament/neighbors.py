@@ -7,23 +7,26 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ninefold.machine import gpu_driver
+from ninefold.machine import gpu_driver, quota
 
+STAT = Path("/proc/stat")
 IDLE = (3, 4)  # fields of a CPU in /proc/stat: idle, and waiting for a disk
 PROCESS_CLOCK = 2  # of the clocks that Linux has for each process: the CPU time of its threads
 
 
 class NeighborLoad:
-    """Measures what other programs used of the CPUs that this process may use (Linux).
+    """Measures what other programs used of the CPU time that this process may use (Linux).
 
-    It is the time in which these CPUs were not idle, time stolen by other virtual machines
-    included, less what our own processes used.
+    It is the time in which its CPUs were not idle, time stolen by other virtual machines included,
+    less what our own processes used. Under a quota this process may use no more than the quota:
+    others are then the programs in its group, and those of the host where they leave less than the
+    quota.
     """
 
     def __init__(self) -> None:
-        self._before: tuple[float, dict[int, float], int] | None = None
+        self._before: _Used | None = None
         self._began = 0.0
 
     def begin(self, processes: Sequence[int]) -> None:
@@ -37,33 +40,46 @@ class NeighborLoad:
         """
         if self._before is None:
             return None
-        idle, own, cpus = self._before
+        before, own = self._before, self._before.own
         after = _used([*own] if processes is None else [os.getpid(), *processes])
         seconds = time.monotonic() - self._began
-        if after is None or not seconds or (processes is None and after[1].keys() != own.keys()):
+        if after is None or not seconds or (processes is None and after.own.keys() != own.keys()):
             return None
-        whole = seconds * cpus
-        ours = sum(used - own.get(pid, 0.0) for pid, used in after[1].items())
-        return min(max((whole - (after[0] - idle) - ours) / whole, 0.0), 1.0)
+        whole = seconds * after.cpus
+        busy = max(whole - (after.idle - before.idle), after.group - before.group)
+        ours = sum(used - own.get(pid, 0.0) for pid, used in after.own.items())
+        return min(max((busy - ours) / whole, 0.0), 1.0)
 
 
-def _used(processes: Sequence[int]) -> tuple[float, dict[int, float], int] | None:
-    """Seconds that CPUs were idle, and that each process used, and the number of CPUs.
+class _Used(NamedTuple):
+    """CPU time so far, in seconds.
 
-    None if unknown; a process that has ended is missing.
+    idle: of the CPUs that this process may use. own: that each process used. group: that all in the
+    control group with a quota used; 0 without one. cpus: as many as this process may use together.
     """
-    own = dict[int, float]()
+
+    idle: float
+    own: dict[int, float]
+    group: float
+    cpus: float
+
+
+def _used(processes: Sequence[int]) -> _Used | None:
+    """What is used until now; None if unknown. A process that has ended is missing."""
+    own, limit = dict[int, float](), quota()
     try:
         names = {f"cpu{index}" for index in os.sched_getaffinity(0)}
-        lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+        lines = [line.split() for line in STAT.read_text().splitlines()]
         for pid in processes:
             with suppress(OSError):
                 own[pid] = time.clock_gettime(~pid << 3 | PROCESS_CLOCK)
+        group = 0.0 if limit is None else limit.used()
     except (OSError, OverflowError, AttributeError):
         return None
     cpus = [line[1:] for line in lines if line and line[0] in names]
     idle = sum(int(cpu[field]) for cpu in cpus for field in IDLE) / os.sysconf("SC_CLK_TCK")
-    return idle, own, len(cpus)
+    most = len(cpus) if limit is None else min(limit.cpus, len(cpus))
+    return _Used(idle, own, group, most)
 
 
 def seconds_without_cpu(processes: Sequence[int]) -> dict[str, float]:
