@@ -363,7 +363,8 @@ class Contestant:
         for pid in self.processes:
             guardian.send(pid, signal.SIGCONT)
         while taken.steps < steps:
-            order = {"lead": lead, "steps": steps - taken.steps, "weights": weights}
+            order: dict[str, Any] = {"lead": lead, "steps": steps - taken.steps}
+            order |= {"weights": weights, "marking": sorted(self._marking)}
             answers = self._ask(order, limit)
             self.steps, shown = answers[0]["steps"], answers[0]["weights"]
             self.optimizers = max(self.optimizers, answers[0]["optimizers"])
@@ -428,7 +429,7 @@ class Contestant:
                 self._ranks[rank], self._hellos[rank] = connection, hello
                 self._first = self._first or time.monotonic()
 
-    def _ask(self, order: Mapping[str, int], limit: float) -> list[dict[str, Any]]:
+    def _ask(self, order: Mapping[str, Any], limit: float) -> list[dict[str, Any]]:
         """Send an order to all ranks; return their answers, by rank."""
         try:
             for connection in self._ranks.values():

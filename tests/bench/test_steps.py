@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from multiprocessing import get_context
 from signal import pause
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
 
-from ninefold.bench.contestant import INJECT
+from ninefold.bench.contestant import INJECT, MARKS
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     others, all_of = hook.optimizers(), hook.optimizers  # those of other tests
     monkeypatch.setattr(hook, "optimizers", lambda: all_of() - others)
     made = hook.Steps()
-    made.socket, made.goal, made.began = object(), sys.maxsize, perf_counter()
+    made.socket, made.goal, made.began, made.marking = object(), sys.maxsize, perf_counter(), MARKS
     handle = register_optimizer_step_post_hook(made.after_step)
     yield made
     handle.remove()
@@ -42,6 +43,11 @@ def test_worker_processes_are_told_also_once_they_have_ended(steps: Any) -> None
     worker.terminate()
     worker.join()
     assert steps.count_workers() == before + 1
+
+
+def taken(steps: Any) -> int:
+    """How many steps were counted."""
+    return int(steps.steps + len(steps.stamps) - 1)
 
 
 def trained() -> nn.Linear:
@@ -65,8 +71,46 @@ def test_a_step_in_the_step_of_another_optimizer_is_none(steps: Any) -> None:
     optimizer = Twice(trained().parameters())
     for _ in range(10):
         optimizer.step()
-    assert steps.lead is optimizer
-    assert steps.steps + len(steps.stamps) - 1 == 10
+    assert steps.leader is optimizer
+    assert taken(steps) == 10
+    assert not steps.seen
+
+
+class OfItsOwn(AdamW):
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+def test_a_step_that_calls_that_of_its_class_is_one_beside_another_of_that_class(
+    steps: Any,
+) -> None:
+    plain, own = (of(trained().parameters(), 0.1) for of in (AdamW, OfItsOwn))
+    for _ in range(20):
+        plain.step()
+        own.step()
+    assert steps.leader is own
+    assert taken(steps) == 20
+
+
+def test_a_step_that_takes_one_group_after_another_is_one(steps: Any) -> None:
+    """So DeepSpeed's ZeRO does."""
+    groups = [{"params": [*trained().parameters()]} for _ in range(2)]
+    optimizer = SGD(groups, 0.1)
+    both = optimizer.param_groups
+    for _ in range(20):
+        for group in both:
+            optimizer.param_groups = [group]
+            optimizer.step()
+        optimizer.param_groups = both
+    assert taken(steps) == 20
+    assert steps.seen == {id(optimizer)}
+
+
+def test_one_that_is_made_anew_of_the_same_weights_leads_on(steps: Any) -> None:
+    weights = [*trained().parameters()]
+    for _ in range(10):
+        SGD(weights, 0.1).step()
+    assert taken(steps) == 10
     assert not steps.seen
 
 
@@ -76,7 +120,7 @@ def test_of_two_that_begin_with_the_same_weight_one_leads(steps: Any) -> None:
     for _ in range(10):
         for optimizer in both:
             optimizer.step()
-    assert steps.steps + len(steps.stamps) - 1 == 10
+    assert taken(steps) == 10
 
 
 def test_one_that_has_not_taken_a_step_is_waited_for_and_leads_if_it_is_rarer(steps: Any) -> None:
@@ -85,11 +129,75 @@ def test_one_that_has_not_taken_a_step_is_waited_for_and_leads_if_it_is_rarer(st
         for _ in range(20):
             critic.step()
         maker.step()
-    assert steps.lead is maker
+    assert steps.leader is maker
 
 
 def test_the_only_one_leads_after_few_steps(steps: Any) -> None:
     optimizer = SGD(trained().parameters(), 0.1)
     for _ in range(6):
         optimizer.step()
-    assert steps.lead is optimizer
+    assert steps.leader is optimizer
+
+
+class Heavy(SGD):
+    """An optimizer some of whose steps take long, such as SOAP and Shampoo."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        sleep(0.01)
+
+
+@pytest.fixture
+def marked(steps: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same steps, of a process in which what is no step marks the one in which it happens."""
+    hook, scaler = sys.modules["ninefold_bench_hook"], torch.amp.GradScaler
+    places = [(scaler, "step"), (nn.Module, "train"), (torch, "save"), (DataLoader, "__iter__")]
+    for mode in (torch.no_grad, torch.inference_mode):
+        places += [(mode, "__enter__"), (mode, "__exit__")]
+    for owner, name in places:
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(hook, "STEPS", steps)
+    hook.mark_what_is_no_step()
+    return steps
+
+
+def test_a_long_block_without_gradients_is_part_of_the_optimizers_step_that_it_is_in(
+    marked: Any,
+) -> None:
+    optimizer = Heavy(trained().parameters(), 0.1)
+    marked.usual = 0.001
+    for _ in range(10):
+        optimizer.step()
+    assert marked.marks == {}
+    with torch.no_grad():
+        sleep(0.01)
+    assert [*marked.marks.values()] == ["a block without gradients"]
+
+
+def test_what_is_part_of_a_step_is_marked_no_more(marked: Any) -> None:
+    """On a GPU each mark waits for it."""
+    network = trained()
+    optimizer = SGD(network.parameters(), 0.1)
+    marked.marking = ["torch.save"]
+    for _ in range(6):
+        network.eval()
+        optimizer.step()
+    assert marked.marks == {}
+    marked.marking = ["an evaluation"]
+    network.eval()
+    assert [*marked.marks.values()] == ["an evaluation"]
+
+
+def test_a_step_that_a_grad_scaler_skips_leaves_the_end_of_the_one_before(
+    marked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, scaler = trained(), torch.amp.GradScaler("cpu")
+    optimizer = SGD(network.parameters(), 0.1)
+    for _ in range(6):
+        optimizer.step()
+    monkeypatch.setattr(sys.modules["ninefold_bench_hook"], "settle", lambda used: None)
+    marked.used, ends = [0], [*marked.stamps]
+    scaler.scale(network(torch.full((1, 2), float("inf"))).sum()).backward()
+    scaler.step(optimizer)
+    assert [*marked.marks.values()] == ["a step that a GradScaler skipped"]
+    assert marked.stamps == ends

@@ -4,9 +4,9 @@ It runs in the Python of the compared command, so it is for Python 3.9 and later
 but the standard library, and uses the torch that the command has imported.
 
 Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
-Then it waits for {"lead": n, "steps": n, "weights": whether}, takes `lead` steps that are not timed
-and `steps` that are, and answers {"seconds": [of each timed step], "marks": {number: what it
-contained}, "cpu": seconds of this process in timed steps, ...}.
+Then it waits for {"lead": n, "steps": n, "weights": whether, "marking": [what is left out]}, takes
+`lead` steps that are not timed and `steps` that are, and answers {"seconds": [of each timed step],
+"marks": {number: what it contained}, "cpu": seconds of this process in timed steps, ...}.
 """
 
 import functools
@@ -135,7 +135,7 @@ def wrap_step(module, name):
     @functools.wraps(function)
     def wrapped(*arguments, **keywords):
         found = function(*arguments, **keywords)
-        STEPS.after_step(STEP, (), {})
+        STEPS.end_step()
         return found
 
     setattr(owner, last, wrapped)
@@ -144,13 +144,15 @@ def wrap_step(module, name):
 class Steps:
     """The steps of this process.
 
-    lead: the optimizer whose steps end a training step: the one of them that steps least often.
+    lead: what the optimizer is known by whose steps end a training step: the one of them that steps
+    least often. leader: that optimizer, which may be made anew.
     stamps: when the turn began, and when each of its steps ended. goal: steps until `reached`.
     timed: how many timed steps follow the untimed ones that are taken; 0: these are timed.
     after_mark: the goal that is put back after a marked step on a GPU, whose end is waited for.
     workers: processes that this one has started by multiprocessing, at most.
-    marks: what happened in a step besides training, by its number. usual: seconds of a step in the
-    last turn. used: devices, listed when the turn begins, so that its end is not delayed.
+    marks: what happened in a step besides training, by its number; marking: of what that is noted.
+    usual: seconds of a step in the last turn. used: devices, listed when the turn begins, so that
+    its end is not delayed.
     watch: sees in what the first steps compute, if that is asked for. ends: end what sees the first
     steps. script: what it has of the cures, if that is asked for. besides: what costs time, too.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
@@ -159,8 +161,9 @@ class Steps:
     """
 
     def __init__(self):
-        self.lead = self.socket = self.after_mark = self.set_eval_frame = None
-        self.stamps, self.goal, self.timed, self.marks, self.cpu = [], 0, 0, {}, 0.0
+        self.lead = self.leader = self.socket = self.after_mark = self.set_eval_frame = None
+        self.stamps, self.goal, self.timed, self.cpu = [], 0, 0, 0.0
+        self.marks, self.marking = {}, ()
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.made = None  # optimizers that there were then, whether or not they had taken steps
         self.known = WeakValueDictionary()  # optimizers, by what they are known by, as they came
@@ -171,43 +174,42 @@ class Steps:
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
-        if optimizer is not self.lead:
-            self.other(optimizer)
+        """The end of an optimizer's step, unless that is a part of another one's."""
+        if steps_around() > 1:
             return
+        name = weights_of(optimizer)
+        if name != self.lead:
+            self.other(name, optimizer)
+            return
+        self.leader = optimizer
+        self.end_step()
+
+    def end_step(self):
         self.stamps.append(perf_counter())
         if len(self.stamps) > self.goal:
             self.reached()
 
     @uncompiled
-    def other(self, optimizer):
+    def other(self, name, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
-        if is_in_another_step():
-            return
         if self.socket is None:
             self.connect()
-        name = weights_of(optimizer)
         self.known[name] = optimizer
         if self.lead is None:
-            self.choose(optimizer)
+            self.choose(name, optimizer)
             return
         if self.since != len(self.stamps):
             self.since, self.others = len(self.stamps), {}
-        if name == weights_of(self.lead):  # it was made anew
-            self.lead = optimizer
-            self.after_step(optimizer, (), {})
-            return
-        self.seen.add(name)
+        self.seen.add(id(optimizer))
         self.others[name] = self.others.get(name, 0) + 1
-        if self.others[name] > SELDOM:
-            self.lead = optimizer  # the one that led is gone, or is no step's end
+        if self.others[name] > SELDOM:  # the one that led is gone, or is no step's end
+            self.lead = name
             self.mark("another optimizer")
 
-    def choose(self, optimizer):
+    def choose(self, name, optimizer):
         """Count steps by optimizer, and let the rarest lead; of equals, the one that came last."""
-        name = weights_of(optimizer)
-        count, _ = self.first.pop(name, (0, None))
-        self.first[name] = count + 1, optimizer
-        counts = [count for count, _ in self.first.values()]
+        self.first[name] = self.first.pop(name, 0) + 1
+        counts = [*self.first.values()]
         enough = FIRST if len(counts) == 1 or min(counts) > 1 else SELDOM
         if sum(counts) >= FEW and not group():  # ranks choose alike
             if self.made is None:
@@ -221,7 +223,7 @@ class Steps:
             enough = 1
         if sum(counts) >= enough or self.capturing():
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
-            self.lead = [each for count, each in self.first.values() if count == fit][-1]
+            self.lead = [each for each, count in self.first.items() if count == fit][-1]
             self.first, self.steps = {}, fit
             self.end_watch()  # not before: others' networks may come after the first step
             self.begin(self.goal, self.timed)
@@ -251,16 +253,18 @@ class Steps:
             self.begin(0, self.timed)
             return
         ends = zip(self.stamps[:-1], self.stamps[1:])  # noqa: B905
+        if self.leader is not None:
+            self.known[self.lead] = self.leader
         self.send(
             {
                 "seconds": [end - begin for begin, end in ends],
                 "marks": self.marks,
                 "cpu": process_time() - self.cpu,
                 "steps": self.steps,
-                "optimizers": 1 + len(self.seen),
+                "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
                 "gpus": len(self.used),
-                "weights": weights([*self.known.values()] or [self.lead]) if self.shows else None,
+                "weights": weights([*self.known.values()]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
                 "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
@@ -302,7 +306,7 @@ class Steps:
             self.buffer += block
         line, _, self.buffer = self.buffer.partition(b"\n")
         order = json.loads(line)
-        self.shows, self.used = order["weights"], [*devices()]
+        self.shows, self.marking, self.used = order["weights"], order["marking"], [*devices()]
         settle(self.used)
         self.begin(order["lead"], order["steps"])
 
@@ -356,7 +360,7 @@ class Steps:
         """In a process that was forked from this one: it has no turns unless it takes steps."""
         if self.socket is not None:
             self.socket.close()
-        lead, set_eval_frame = self.lead if self.lead is STEP else None, self.set_eval_frame
+        lead, set_eval_frame = self.lead if self.lead == STEP else None, self.set_eval_frame
         watch, ends, script, inputs = self.watch, self.ends, self.script, self.seen_inputs
         besides = self.besides
         self.__init__()
@@ -373,21 +377,21 @@ class Steps:
 
             def replayed(graph):
                 replay(graph)
-                self.after_step(self.lead, (), {})
+                self.end_step()
 
             torch.cuda.CUDAGraph.replay = replayed
         return True
 
-    def mark(self, what):
-        """Note what the step under way contains.
+    def mark(self, what, begins=True):
+        """Note what the step under way contains. begins: whether that begins now.
 
         On a GPU the steps before it end when the device has done them, and so does this one.
         """
         number = len(self.stamps) - 1
-        if number < 0 or number in self.marks:
+        if number < 0 or number in self.marks or what not in self.marking:
             return
         self.marks[number] = what
-        if self.used:
+        if self.used and begins:
             settle(self.used)
             self.stamps[-1] = perf_counter()
             self.goal, self.after_mark = len(self.stamps), self.goal
@@ -400,11 +404,14 @@ class Steps:
                 self.entered = perf_counter()
 
     def leave(self):
-        """It ends. On a GPU it is not marked: when its work began there is not known."""
+        """It ends. In an optimizer's step it is a part of it (SOAP, Shampoo).
+
+        On a GPU it is not marked: when its work began there is not known.
+        """
         if get_ident() == self.thread:
             self.depth = max(self.depth - 1, 0)
             long = perf_counter() - self.entered > LONG * self.usual > 0
-            if long and not self.depth and not self.used:
+            if long and not self.depth and not self.used and not steps_around():
                 self.mark("a block without gradients")
 
 
@@ -419,11 +426,17 @@ def group():
 
 
 def weights_of(optimizer):
-    """What an optimizer is known by, also if it is made anew: its first weight, how many it has."""
-    if optimizer is STEP:
-        return optimizer
-    trained = [one for group in optimizer.param_groups for one in group["params"]]
-    return id(trained[0] if trained else optimizer), len(trained)
+    """What an optimizer is known by, also if it is made anew: its first weight, how many it has.
+
+    Of one that steps group by group (ZeRO), each group is known by its own.
+    """
+    first, count = optimizer, 0
+    for group in optimizer.param_groups:
+        trained = group["params"]
+        if trained and not count:
+            first = trained[0]
+        count += len(trained)
+    return id(first), count
 
 
 def optimizers():
@@ -434,13 +447,14 @@ def optimizers():
         return set()
 
 
-def is_in_another_step():
-    """Whether the step of an optimizer that has ended is a part of another one's (SAM, ZeRO)."""
+def steps_around():
+    """How many steps of optimizers are under way: two where one is a part of another (SAM)."""
     frame, steps = sys._getframe(1), 0
-    while frame is not None and steps < 2:  # each has one function of torch around it
-        own = frame.f_globals.get("__name__") == OPTIMIZER and frame.f_code.co_name == "wrapper"
-        steps, frame = steps + own, frame.f_back
-    return steps == 2
+    while frame is not None:  # each has one function of torch around it
+        if frame.f_code.co_name == "wrapper" and frame.f_globals.get("__name__") == OPTIMIZER:
+            steps += 1
+        frame = frame.f_back
+    return steps
 
 
 def objects_of(name, module):
@@ -523,9 +537,9 @@ def mark_what_is_no_step():
     def step_of_scaler(scaler, optimizer, *arguments, **keywords):
         stamps, count = STEPS.stamps, len(STEPS.stamps)
         found = scaled(scaler, optimizer, *arguments, **keywords)
-        leads = scaler.is_enabled() and optimizer is STEPS.lead
+        leads = scaler.is_enabled() and weights_of(optimizer) == STEPS.lead
         if leads and STEPS.stamps is stamps and len(stamps) == count:
-            STEPS.mark("a step that a GradScaler skipped")
+            STEPS.mark("a step that a GradScaler skipped", begins=False)
         return found
 
     kind.step = step_of_scaler
