@@ -4,10 +4,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from torch.utils.data import DataLoader
 
 from ninefold.bench import summary
 from ninefold.bench.contestant import INJECT, Command, Script
@@ -287,6 +289,35 @@ def test_a_part_is_taken_from_a_script_that_was_seen_to_have_it(tmp_path):
         ({"world": 2, "workers": None}, {"no averaging", "no optimizer"}),
     ):
         assert {*chosen(tmp_path, **has).found.names} & {*BOUNDS} == parts
+
+
+@pytest.mark.parametrize(("items", "kept"), [(40, 8), (6, 3)])
+def test_without_reading_a_loader_hands_out_eight_batches_in_turn(monkeypatch, items, kept):
+    """The first alone may be unlike the others, such as the longest of a sampler by length."""
+    read = []
+
+    class Loader(DataLoader):
+        pass
+
+    class Rows:
+        def __len__(self):
+            return items
+
+        def __getitem__(self, index):
+            read.append(index)
+            return index
+
+    monkeypatch.syspath_prepend(INJECT)
+    twins = import_module("ninefold_bench_twins")
+    twins.change(
+        "batch", SimpleNamespace(__name__="torch.utils.data.dataloader", DataLoader=Loader)
+    )
+    loader = Loader(Rows(), batch_size=2)
+    for _ in range(2):
+        taken = [batch.tolist() for batch in loader]
+        assert len(taken) == items // 2
+        assert taken == [[2 * (n % kept), 2 * (n % kept) + 1] for n in range(items // 2)]
+    assert read == [*range(2 * kept)]
 
 
 def test_what_one_round_shows_is_said_after_it(trial):

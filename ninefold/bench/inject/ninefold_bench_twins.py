@@ -3,15 +3,17 @@
 import functools
 import itertools
 
+KEPT = 8  # batches: the first may be unlike others, such as the longest of a sampler by length
+
 
 def change(twin, module):
     """Change a module of torch that was loaded, if it is what the twin changes.
 
-    twin: "batch" (a loader hands out its first batch again and again), "no-sync" (gradients are not
-    averaged over ranks), or "no-optimizer" (weights stay).
+    twin: "batch" (a loader hands out its first ones again and again), "no-sync" (gradients are
+    not averaged over ranks), or "no-optimizer" (weights stay).
     """
     changed, call = {
-        "batch": ("torch.utils.data.dataloader", one_batch),
+        "batch": ("torch.utils.data.dataloader", few_batches),
         "no-sync": ("torch.nn.parallel.distributed", no_sync),
         "no-optimizer": ("torch.optim.optimizer", no_optimizer),
     }[twin]
@@ -19,19 +21,18 @@ def change(twin, module):
         call(module)
 
 
-def one_batch(module):
+def few_batches(module):
     iterate = module.DataLoader.__iter__
-    first = {}  # by loader
+    kept = {}  # by loader, which stays, and so its id
 
     def again(self):
-        if id(self) not in first:
-            first[id(self)] = next(iter(iterate(self))), self  # the loader stays, and its id
-        batch = first[id(self)][0]
+        if id(self) not in kept:
+            kept[id(self)] = [*itertools.islice(iterate(self), KEPT)], self
+        batches = itertools.cycle(kept[id(self)][0])
         try:
-            count = len(self)
+            return itertools.islice(batches, len(self))
         except TypeError:
-            return itertools.repeat(batch)
-        return itertools.repeat(batch, count)
+            return batches
 
     module.DataLoader.__iter__ = again
 
