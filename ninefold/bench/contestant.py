@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 import numpy as np
@@ -159,6 +159,10 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+# What networks got in a step: the different numbers of examples, ascending, and all elements.
+Batch: TypeAlias = tuple[list[int], int]
+
+
 class Precision(TypedDict):
     """What a command's first steps compute in.
 
@@ -173,15 +177,13 @@ class Precision(TypedDict):
 
 
 class Strategy(TypedDict):
-    """What a rank's first step took.
+    """How a rank trains.
 
-    averages: the class by which gradients are averaged; None: none was called. layers: the first
-    dimension of what each layer got, and its elements, summed over its calls. network: FILE:LINE of
-    the script that calls a network; line: where the script chooses its strategy or devices.
+    averages: the class by which gradients are averaged; None: none was called. network: FILE:LINE
+    of the script that calls a network; line: where the script chooses its strategy or devices.
     """
 
     averages: str | None
-    layers: list[tuple[int, int]]
     network: str | None
     line: str | None
 
@@ -231,6 +233,7 @@ class Answer(TypedDict):
 
     workers: processes that it has started. gpus: it uses. besides: `FILE:LINE` of what costs time
     in its first steps, where that was asked for. epoch: its steps, where that was, and is known.
+    taken: of each of the first steps, at the end of the first turn.
     """
 
     seconds: list[Annotated[float, Meta(gt=0)]]
@@ -244,6 +247,7 @@ class Answer(TypedDict):
     inputs: int | None
     besides: dict[str, str] | None
     epoch: int | None
+    taken: list[Batch] | None
 
 
 class Contestant:
@@ -251,8 +255,9 @@ class Contestant:
 
     processes: it and all that it has started. at_gpu: whether it has begun to use a GPU. said: what
     rank 0 said of itself, and at the end of the last turn. steps: that its process had taken then.
-    paused: seconds that it was stopped since its first step. optimizers: that were seen. weights:
-    some of them, by the steps that came before, as far as turns were asked for them.
+    paused: seconds that it was stopped since its first step. optimizers: that were seen. taken: by
+    rank what its networks got in the first steps. weights: some of them, by the steps that came
+    before, as far as turns were asked for them.
     """
 
     def __init__(
@@ -272,6 +277,7 @@ class Contestant:
         self.command, self.log, self._number = command, command.log(keep, number), number
         self._beside, self._one_optimizer, self.optimizers = beside, one_optimizer, 0
         self._marking, self.steps = marking, 0
+        self.taken: list[list[Batch]] = []
         self._start()
 
     def _start(self) -> None:
@@ -368,6 +374,7 @@ class Contestant:
             answers = self._ask(order, limit)
             self.steps, shown = answers[0]["steps"], answers[0]["weights"]
             self.optimizers = max(self.optimizers, answers[0]["optimizers"])
+            self.taken = self.taken or [answer["taken"] or [] for answer in answers]
             if shown:
                 self.weights[self.steps] = np.frombuffer(bytes.fromhex(shown), float)
             taken.add(answers, self._marks)

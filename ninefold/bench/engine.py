@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ninefold.bench import precisions, strategies
+from ninefold.bench import batches, precisions, strategies
 from ninefold.bench.contestant import (
     LOOK_SECONDS,
     MARKS,
@@ -54,7 +54,7 @@ SHOWN = 20  # steps of the warm-up after which some weights are told, at most
 LEAST_SHOWN = 3  # the same, however long they take
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
-IN_CPU = " in CPU time"
+IN_CPU, OF_CPU = " in CPU time", " of CPU time"
 OF_SEVERAL = 0.05  # as `PROCESS`, where a command has several processes
 
 
@@ -87,9 +87,10 @@ class Found:
     what the hook said last, by command. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
     which other programs computed on a command's GPU. said: what each rank of a command said after
-    its first step. examples: how many times as many a command's step takes as one of the first;
-    empty: as many, or not asked. helps: of `--try`, what is said, and as data. looks: the share of
-    the time at each look, by rounds. price: of an hour, and the steps that it is told for.
+    its first step. taken: what steps take, by command. examples: how many times as many a command's
+    step takes as one of the first; empty: as many, or not seen. helps: of `--try`, what is said,
+    and as data. looks: the share of the time at each look, by rounds. price: of an hour, and the
+    steps that it is told for.
     bases: the command that another one is held against, by name, unless it is the first.
     """
 
@@ -115,6 +116,7 @@ class Found:
     rounds: int = 0
     beside_on_gpu: int = 0
     said: dict[str, Sequence[Hello]] = field(default_factory=dict)
+    taken: dict[str, batches.Taken | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
     price: Price | None = None
@@ -129,7 +131,7 @@ class Found:
     def what(self) -> str:
         """What else than the time of a step they are compared by: a part of a sentence."""
         if any(factor != 1 for factor in self.examples.values()):
-            return strategies.PER_EXAMPLE
+            return batches.PER_EXAMPLE + (OF_CPU if self.by == "cpu" else "")
         return IN_CPU if self.by == "cpu" else ""
 
     @property
@@ -390,6 +392,7 @@ class Bench(Entries):
                     with self.failing(each):
                         self.require_effect(each)
                         each.prepare(looks=first)
+                self.note_batches(these)
                 alive = [each for each in alive if each.name not in self.failed]
                 names = [name for name in names if name not in self.failed]
         except BaseException:
@@ -424,7 +427,17 @@ class Bench(Entries):
         precisions.require_effect(found.commands, found.precisions)
         if any(command.processes for command in found.commands):
             strategies.require_effect(found.commands, found.said)
-            found.examples = strategies.examples(found.commands, found.said)
+
+    def note_batches(self, these: Sequence[Alive]) -> None:
+        """Note how many examples steps take. Raises ConfigError where that differs unseen."""
+        found = self.found
+        if found.commands[0].cure:  # no change that is tried is to the batch
+            return
+        for each in these:
+            known = found.taken.get(each.name)
+            found.taken[each.name] = known or batches.taken(each.held.taken)
+        if len(found.taken) == len(found.names):
+            found.examples = batches.factors(found.commands, found.said, found.taken)
 
     def require_effect(self, each: Alive) -> None:
         """Raise ConfigError unless a command does what it was started to do; here all do."""
@@ -518,7 +531,7 @@ class Bench(Entries):
         ]
         rounds = in_words(found.rounds, "round")
         self.screen.shows(
-            f"{rounds}; times as fast as {found.names[0]} so far: {', '.join(so_far)}"
+            f"{rounds}; times as fast as {found.names[0]}{found.what} so far: {', '.join(so_far)}"
         )
 
 

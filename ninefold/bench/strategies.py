@@ -1,14 +1,12 @@
 """One command as one process and by DDP: how it is started, and whether that took effect.
 
-Frameworks keep the batch of each process. So a step of two processes takes twice as many examples,
-and what is compared is examples a second, by what the layers of each process were seen to get.
+Frameworks keep the batch of each process. So a step of two processes takes twice as many examples.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -27,7 +25,6 @@ PYTHON = re.compile(
     r"(?:^|(?<=[\s;&|(]))\S*python[\d.]*(?:\s+-[bBdEiOqRsSuvx]+)*(?=\s+(?:-m\s|[^-\s]))"
 )
 THREADS = "OMP_NUM_THREADS"
-PER_EXAMPLE = " in examples a second"
 
 
 def in_strategies(command: Command, names: Sequence[str]) -> list[Command]:
@@ -134,73 +131,13 @@ def seen_by(ranks: Sequence[Hello]) -> Strategy:
     return found
 
 
-def examples(
-    commands: Sequence[Command], said: Mapping[str, Sequence[Hello]]
-) -> Mapping[str, float]:
-    """How many times as many examples a step of each command takes as one of the first.
-
-    Raises ConfigError where that was not seen. said: as above.
-    """
-    first, found = in_step(said[commands[0].name]), dict[str, float]()
-    for command in commands:
-        alike = command.processes == commands[0].processes
-        ratio = 1.0 if alike else times_as_many(in_step(said[command.name]), first)
-        if ratio is None:
-            raise ConfigError(
-                OPTION,
-                asked(commands),
-                f"how many examples a step of {command.name} takes is not known, so it has no "
-                "speedup",
-                "the first dimension of what its layers get does not show it",
-                "give two commands of your own whose steps take as many",
-            )
-        found[command.name] = ratio
-    return found
-
-
-def in_step(ranks: Sequence[Hello]) -> list[tuple[int, int] | None]:
-    """The sums over ranks of what each layer got in a step; None where ranks got different parts.
-
-    A batch that does not divide evenly gives some ranks one example more. What differs by more is
-    no number of examples: nodes of graphs, or tokens that a router has sent there.
-    """
-    layers = [seen_by([rank])["layers"] for rank in ranks]
-    if len({*map(len, layers)}) != 1:
-        return []
-    found: list[tuple[int, int] | None] = []
-    for own in zip(*layers, strict=True):
-        first, elements = zip(*own, strict=True)
-        even = max(first) - min(first) <= 1
-        found.append((sum(first), sum(elements)) if even else None)
-    return found
-
-
-def times_as_many(
-    own: Sequence[tuple[int, int] | None], first: Sequence[tuple[int, int] | None]
-) -> float | None:
-    """The ratio that most layers show; None if there is none.
-
-    Not all do: the positions in a text are as many whatever the batch. And where a text's positions
-    come first, as in torch.nn.LSTM, the elements tell that a batch was divided.
-    """
-    if len(own) != len(first) or not own:
-        return None
-    ratios = Counter[float]()
-    for a, b in zip(own, first, strict=True):
-        if a and b and all(b):
-            ratio, elements = a[0] / b[0], a[1] / b[1]
-            ratios[ratio] += ratio == 1 or abs(elements - ratio) <= abs(elements - 1)
-    ratio, count = next(iter(ratios.most_common(1)), (0.0, 0))
-    return ratio if 2 * count > len(own) else None
-
-
 def sentences(
     commands: Sequence[Command], said: Mapping[str, Sequence[Hello]], factors: Mapping[str, float]
 ) -> Iterator[str]:
-    """What trains in how many processes, and what is compared where they take other batches."""
-    if not factors:
+    """What trains in how many processes, where strategies are compared; whether batches differ."""
+    if not commands[0].processes:
         return
-    parts, groups = list[str](), dict[float, str]()
+    parts, alike = list[str](), dict[str, None]()
     for command in commands:
         name, several = asked([command]), (command.processes or 1) > 1
         by = f" by {averages}" if (averages := seen_by(said[command.name])["averages"]) else ""
@@ -209,19 +146,11 @@ def sentences(
         parts.append(
             f"{name} in {counted(command.processes or 1, 'process', 'processes')}{by}{more}"
         )
-        if command.processes != commands[0].processes:
-            groups[factors[command.name]] = name
+        if command.processes != commands[0].processes and factors[command.name] == 1:
+            alike[name] = None
     yield f"Seen in the first step: {', '.join(dict.fromkeys(parts))}."
-    first = asked(commands[:1])
-    for factor, name in groups.items():
-        head = f"A step of {name} takes"
-        if factor == 1:
-            yield (
-                f"{head} as many examples as one of {first}; whether both compute the same was not "
-                "looked at."
-            )
-        else:
-            yield (
-                f"{head} {factor:.4g} times as many examples as one of {first}: speedups are of "
-                "examples a second. It is another batch size: the learning rate may have to change."
-            )
+    for name in alike:
+        yield (
+            f"A step of {name} takes as many examples as one of {asked(commands[:1])}; whether "
+            "both compute the same was not looked at."
+        )

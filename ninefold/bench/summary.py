@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench import precisions, price, strategies
+from ninefold.bench import batches, precisions, price, strategies
 from ninefold.bench.cures import AS_IT_IS
 from ninefold.bench.engine import IN_CPU, Found, Helps, beside_cpu
 from ninefold.bench.gate import rounds_needed
-from ninefold.bench.same import same
+from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
 from ninefold.errors import Undecided, one_line
 from ninefold.progress import aligned
@@ -25,7 +25,7 @@ from ninefold.tournament.times import Times, clause, compared, content, disturbe
 
 VERSION = 2  # of the JSON
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
-QUIETER = "a quieter machine"
+QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
@@ -39,7 +39,7 @@ def sentence(found: Found, times: Times) -> str:
             f"{counted(found.rounds, 'round')}, and it takes {LEAST_ROUNDS} that count; "
             f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g} would do."
         )
-    clauses = [*map(partial(against_first, found), times.against_baseline)]
+    clauses = [*map(partial(against_first, found, times), times.against_baseline)]
     mostly = max(_not_counted(found, name)[3] for name in found.names) > MOSTLY
     apart = "One after another, " if found.apart else ""
     return f"{apart}{'In steps alone, ' if mostly else ''}{'; '.join(clauses)}."
@@ -59,9 +59,12 @@ def is_decided(times: Times) -> bool:
     return all(pair.verdict not in UNDECIDED for pair in times.against_baseline)
 
 
-def against_first(found: Found, pair: Pair) -> str:
+def against_first(found: Found, times: Times, pair: Pair) -> str:
     """How another command compares with the first, how sure that is, and what would decide it."""
-    said = clause(pair, found.settings, found.what)
+    said, first, other = clause(pair, found.settings, found.what), pair.first, pair.second
+    if found.examples.get(other, 1.0) != 1 and {first, other} <= times.seconds.keys():
+        longer = times.seconds[other] / times.seconds[first]
+        said += f"; its steps take {shown(longer)} times as long"
     if pair.verdict == WITHIN:
         return f"{said}; alternating itself changes the times by as much"
     if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
@@ -160,16 +163,39 @@ def _sentence_of_not_counted(found: Found) -> Iterator[str]:
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
-    """Header and a row for each command."""
+    """Header and a row for each command; where steps take other batches, with their examples."""
     unit = "ms per step" if found.starts else "ms per run"
-    header = ("", unit, "CPU ms", f"speedup{found.what}", "interval", "verdict", "command")
-    rows: list[tuple[str, ...]] = [header]
+    of_batches = ("examples",) if batches.PER_EXAMPLE in found.what else ()
+    header = ("", unit, *of_batches, "CPU ms", f"speedup{found.what}", "interval", "verdict")
+    rows: list[tuple[str, ...]] = [(*header, "command")]
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     for command in found.commands:
         name = command.name
-        numbers = [f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu)]
-        rows.append((name, *numbers, *times.cells(name), one_line(command.text)))
+        wall, busy = (f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu))
+        examples = [str(batches.examples(found.taken.get(name)) or "") for _ in of_batches]
+        cells = times.cells(name)
+        if has_few(times.pair(times.baseline, name)):
+            cells = cells[0], "", FEW
+        rows.append((name, wall, *examples, busy, *cells, one_line(command.text)))
     return rows
+
+
+def has_few(pair: Pair | None) -> bool:
+    """Whether a pair had too few rounds for a verdict."""
+    return pair is not None and pair.rounds < LEAST_ROUNDS
+
+
+def as_data(found: Found, pair: Pair) -> dict[str, Any]:
+    """A pair as JSON has it."""
+    less = {"low": None, "high": None, "verdict": FEW} if has_few(pair) else {}
+    more = {"confidence": found.settings.confidence, "needed": needed(found, pair)}
+    return {**content(pair), **less, **more}
+
+
+def compared_weights(found: Found) -> Same:
+    """How the weights of commands compare that take as many examples in a step as the first."""
+    factors = found.examples
+    return same([c for c in found.commands if factors.get(c.name, 1.0) == 1], found.weights)
 
 
 def conditions(found: Found, times: Times) -> Iterator[str]:
@@ -183,10 +209,11 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield f"{rounds} of full runs in {found.seconds:.0f} s."
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
+    yield from batches.sentences(found.names[0], found.taken, found.examples)
     if found.price is not None:
         yield from price.sentences(found.times("time"), found.told, found.price, found.examples)
     first = found.names[0] if found.helps is None else "the script"
-    yield from sentences_of_same(first, same(found.commands, found.weights))
+    yield from sentences_of_same(first, compared_weights(found))
     yield from () if found.helps is None else found.helps.notes
     if found.cuda and len(found.names) > 1 and not found.apart:
         yield "Each took its first step after that of the one before, as they use a GPU."
@@ -281,7 +308,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     """The answer as JSON. verdict: of the gate."""
     times, allowed = found.times(), found.allowed
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
-    apart = same(found.commands, found.weights).others
+    apart = compared_weights(found).others
     cost = price.costs(found.times("time"), found.told, found.price) if found.price else {}
     return {
         "version": VERSION,
@@ -293,7 +320,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "command": command.text,
                 "torch": found.told[name].get("torch"),
                 "world": found.told[name].get("world"),
-                "examples": found.examples.get(name),
+                "examples": batches.examples(found.taken.get(name)),
                 "seconds": seconds.get(name),
                 "cpu_seconds": cpu.get(name),
                 "cost": vars(cost[name]) if name in cost else None,
@@ -308,14 +335,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
             }
             for command in found.commands
         ],
-        "pairs": [
-            {
-                **content(pair),
-                "confidence": found.settings.confidence,
-                "needed": needed(found, pair),
-            }
-            for pair in found.pairs(times)
-        ],
+        "pairs": [as_data(found, pair) for pair in found.pairs(times)],
         "cures": found.helps and found.helps.cures,
         "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,

@@ -31,19 +31,17 @@ def refused_at_once(
 
 
 @pytest.fixture
-def watching(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str | None], Any]]:
-    """Makes what sees the networks of a command in a precision, in this process."""
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """What sees the calls of networks of a command, in this process."""
     monkeypatch.syspath_prepend(INJECT)
-    made: list[Any] = []
-
-    def watch(wanted: str | None) -> Any:
-        calls = import_module("ninefold_bench_calls").Calls(nn.Module)
-        made.append(import_module("ninefold_bench_precision").Watch(wanted, calls))
-        return made[-1]
-
-    yield watch
-    for each in made:
-        each.end()
-        each.calls.end()
+    made = import_module("ninefold_bench_calls").Calls(nn.Module)
+    yield made
+    made.end()
     for name in [name for name in sys.modules if name.startswith("ninefold_bench_")]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def watching(calls: Any) -> Callable[[str], Any]:
+    """Makes what has the networks of a command compute in a precision, in this process."""
+    return lambda wanted: import_module("ninefold_bench_precision").Watch(wanted, calls)

@@ -90,9 +90,9 @@ def compiled(seen: list[torch.dtype], in_place: bool) -> Any:
         return run
 
     if in_place:
-        model.compile(backend=noting)
+        model.compile(backend=noting, fullgraph=True)
         return model
-    return torch.compile(model, backend=noting)
+    return torch.compile(model, backend=noting, fullgraph=True)
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -104,7 +104,7 @@ def test_a_compiled_network_of_a_plain_loop_computes_in_the_precision(
     watch, model = watching(wanted), compiled(seen, in_place)
     assert model(torch.ones(6, 4)).dtype == torch.float32
     assert (watch.said()["computes"], watch.said()["called"]) == (computes, True)
-    watch.end()
+    watch.calls.end()
     seen.clear()
     model(torch.ones(6, 4))
     if not in_place:  # else it ends with what makes float32 of it

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from ninefold.bench import summary
+from ninefold.bench import batches, summary
 from ninefold.bench.contestant import Command, Hello, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
@@ -22,7 +21,6 @@ from ninefold.bench.same import same
 from ninefold.bench.strategies import (
     LAUNCHER,
     by_torchrun,
-    examples,
     in_strategies,
     require_effect,
     sentences,
@@ -64,22 +62,16 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 """
 
 
-def as_seen(layer: int | tuple[int, int]) -> tuple[int, int]:
-    """What a layer got: so many examples of ten values, or as given."""
-    return layer if isinstance(layer, tuple) else (layer, 10 * layer)
-
-
-def rank(world: int, layers: Sequence[Any] = (64,), averages: str | None = None) -> Hello:
+def rank(world: int, averages: str | None = None) -> Hello:
     """What a rank of a script says of itself that calls a network in its line 8."""
-    chosen: dict[str, Any] = {"averages": averages, "network": "train.py:8", "line": "train.py:3"}
     return {
         "rank": 0, "world": world, "torch": None, "cuda": False, "modules": [], "precision": None,
-        "strategy": {**chosen, "layers": [as_seen(each) for each in layers]}, "script": None,
-    }  # type: ignore[typeddict-item]  # fmt: skip
+        "strategy": {"averages": averages, "network": "train.py:8", "line": "train.py:3"},
+        "script": None,
+    }  # fmt: skip
 
 
-def by_ddp(*layers: Sequence[Any]) -> list[Hello]:
-    return [rank(2, own, "DistributedDataParallel") for own in layers]
+BY_DDP = [rank(2, "DistributedDataParallel")] * 2
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +137,7 @@ def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ([[rank(1)], by_ddp([64], [64])], None),
+        ([[rank(1)], BY_DDP], None),
         (
             [[rank(1)], [rank(1), rank(1)]],
             r"each of the 2 processes of ddp trains a copy of its own \(train.py:8\); the script "
@@ -156,7 +148,7 @@ def test_torchrun_is_put_before_the_one_script_of_a_command(text: str, made: str
             r"whether the 2 processes of ddp average gradients is not seen \(train.py:8\); no ",
         ),
         (
-            [by_ddp([64], [64]), by_ddp([64], [64])],
+            [BY_DDP, BY_DDP],
             r"the script sets its processes itself \(train.py:3\): the commands do not differ; all "
             "train in 2 processes; ",
         ),
@@ -178,37 +170,13 @@ def test_what_did_not_take_effect_is_not_compared(
     assert str(failure.value).startswith("error: --strategies=none,ddp: ")
 
 
-@pytest.mark.parametrize(
-    ("one", "ranks", "times"),
-    [
-        ([64, 64], ([64, 64], [64, 64]), 2.0),
-        ([64, 64], ([32, 32], [32, 32]), 1.0),
-        ([65, 65], ([33, 33], [32, 32]), 1.0),
-        ([64, 12, 64], ([32, 12, 32], [32, 12, 32]), 1.0),  # positions in a text
-        ([1013], ([998], [1042]), None),  # nodes of graphs
-        ([64], ([64, 64], [64, 64]), None),
-        ([64], ([], []), None),
-        ([64, 12], ([32, 12], [32, 12]), None),
-        ([(12, 12 * 64)], ([(12, 12 * 64)], [(12, 12 * 64)]), 2.0),  # positions first
-        ([(12, 12 * 64)], ([(12, 12 * 32)], [(12, 12 * 32)]), None),
-    ],
-)
-def test_examples_in_a_step_are_those_that_most_layers_get_on_all_ranks(
-    one: list[Any], ranks: tuple[list[Any], list[Any]], times: float | None
-) -> None:
-    said = {"none": [rank(1, one)], "ddp": by_ddp(*ranks)}
-    if times is not None:
-        assert examples([NONE, DDP], said) == {"none": 1.0, "ddp": times}
-    else:
-        with pytest.raises(ConfigError, match="how many examples a step of ddp takes is not known"):
-            examples([NONE, DDP], said)
-
-
 def simulated(seconds: float, factor: float) -> Found:
     """Rounds in which a step of none takes 0.1 s, and one of ddp as long as is said."""
     found = Found([NONE, DDP], 1.0, 0.02, "time", False, None)
     found.examples = {"none": 1.0, "ddp": factor}
-    found.said = {"none": [rank(1)], "ddp": by_ddp([64], [64])}
+    found.said = {"none": [rank(1)], "ddp": BY_DDP}
+    for name, count in (("none", 64), ("ddp", round(64 * factor))):
+        found.taken[name] = batches.taken([[([count], 10 * count)] * 4])
     for number in range(4):
         for turn in range(12):
             noise = 1 + 0.002 * ((7 * turn + number) % 3)
@@ -226,7 +194,11 @@ def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> Non
     assert times.seconds["ddp"] == pytest.approx(0.16, rel=0.01)
     said = summary.sentence(found, times)
     assert said.startswith("ddp is 1.250 times as fast as none in examples a second (95 % interval")
-    assert [row["examples"] for row in summary.data(found, 0, None)["commands"]] == [1.0, 2.0]
+    assert said.endswith("; its steps take 1.600 times as long.")
+    assert [row["examples"] for row in summary.data(found, 0, None)["commands"]] == [64, 128]
+    assert [row[:3] for row in summary.table(found, times)] == [
+        ("", "ms per run", "examples"), ("none", "100.2", "64"), ("ddp", "160.3", "128")
+    ]  # fmt: skip
     lines = [*summary.conditions(found, times)]
     assert (
         "A step of ddp takes 2 times as many examples as one of none: speedups are of" in lines[2]
@@ -316,47 +288,6 @@ def test_of_torchrun_the_exception_of_the_script_is_told_with_its_line(tmp_path:
     assert raised(log, tmp_path) is None
 
 
-def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(
-    watching: Callable[..., Any],
-) -> None:
-    watch = watching(None)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
-    update, call = torch.amp.GradScaler.update, watch.calls.call
-    model(torch.ones(5, 4))
-    torch.amp.GradScaler("cpu", enabled=False).update()
-    for _ in range(3):
-        model(torch.ones(6, 4))
-    with torch.no_grad():
-        model(torch.ones(7, 4))
-    model.eval()(torch.ones(8, 4))
-    assert watch.strategy() == {
-        **watch.strategy(),
-        "averages": None,
-        "layers": [[18, 72], [18, 72]],
-    }
-    watch.end()
-    watch.calls.end()
-    assert torch.amp.GradScaler.update is update is not None
-    assert torch.nn.Module.__call__ is call
-
-
-@pytest.mark.parametrize("in_place", [False, True])
-def test_calls_of_a_compiled_network_add_up(watching: Callable[..., Any], in_place: bool) -> None:
-    watch = watching(None)
-    model: Any = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
-    if in_place:
-        model.compile(backend="eager")
-    else:
-        model = torch.compile(model, backend="eager")
-    outer = torch.nn.ModuleList([model])
-    before = dict(vars(model))
-    for _ in range(3):
-        outer[0](torch.ones(6, 4))
-    assert watch.strategy()["layers"] == [[18, 72]]
-    watch.end()
-    assert vars(model) == before
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("divides", "times"), [("False", 2), ("True", 1)])
 def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
@@ -371,7 +302,7 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
     )
     assert seen in done.stdout
     found = json.loads((shell.folder / "found.json").read_text())
-    assert [each["examples"] for each in found["commands"]] == [1, times]
+    assert [each["examples"] for each in found["commands"]] == [64, 64 * times]
     assert [each["world"] for each in found["commands"]] == [1, 2]
     assert shell.survivors() == []
 

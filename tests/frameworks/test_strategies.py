@@ -36,7 +36,7 @@ def test_a_script_is_measured_by_ddp_and_its_batches_are_seen(
     )
     assert seen in done.stdout
     found = json.loads((shell.folder / "found.json").read_text())
-    assert [each["examples"] for each in found["commands"]] == [1, times]
+    assert [each["examples"] for each in found["commands"]] == [64, 64 * times]
 
 
 @pytest.mark.parametrize(

@@ -9,49 +9,79 @@ DYNAMO = ("torch._dynamo.utils", "torch._dynamo.variables.nn_module")
 class Calls:
     """Module.__call__ with what sees each call, until `end`.
 
-    kind: torch.nn.Module. before: functions of the module, its arguments and keywords, and whether
-    it is outermost (none that backward calls is), which may change it. after: functions of the
-    module and what it has returned.
+    kind: torch.nn.Module. call: as it was before, now: as it is. before: functions of the module,
+    its arguments and keywords, and whether it is outermost (none that backward calls is), which may
+    change it. after: functions of the module and what it has returned.
+
+    The compiler neither traces nor compiles what sees a call: a network is compiled as without it.
     """
 
     def __init__(self, kind):
-        self.kind, self.call, self.depth, self.before, self.after = kind, kind.__call__, 0, [], []
+        self.kind, self.depth, self.before, self.after = kind, 0, [], []
+        self.call = self.now = kind.__call__
+        self.frames = getattr(sys.modules["torch._C"]._dynamo, "eval_frame", None)
 
         @functools.wraps(self.call)
         def called(module, *arguments, **keywords):
+            if is_traced() or not (self.before or self.after):
+                return self.call(module, *arguments, **keywords)
             return self.see(module, arguments, keywords)
 
-        self.now = kind.__call__ = called
+        self.called = called
+        for function in (called, Calls.see, is_traced):
+            if hasattr(self.frames, "skip_code"):
+                self.frames.skip_code(function.__code__)
+        self.put(called)
 
     def see(self, module, arguments, keywords):
         outermost = not self.depth and not is_in_backward()
-        for each in self.before:
-            each(module, arguments, keywords, outermost)
+        self.uncompiled(self.before, module, arguments, keywords, outermost)
         compiled = is_compiled(module)
-        if compiled:  # the compiler would stumble over `called`
-            self.kind.__call__ = self.call
-            self.spare_compiler()
+        if compiled:  # what it has inside is not seen
+            self.put(self.call)
         self.depth += 1
         try:
             found = self.call(module, *arguments, **keywords)
         finally:
             self.depth -= 1
-            if compiled:
-                self.kind.__call__ = self.now
-        for each in self.after:
-            each(module, found)
+            if compiled and self.before:
+                self.put(self.called)
+        self.uncompiled(self.after, module, found)
         return found
 
-    def spare_compiler(self):
-        """Have the compiler, which has noted `called` as the usual call, take its short cut."""
-        for name in DYNAMO:
-            module = sys.modules.get(name)
-            if getattr(module, "unpatched_nn_module_call", None) is self.now:
-                module.unpatched_nn_module_call = self.call
+    def uncompiled(self, functions, *arguments):
+        """Call functions that the compiler is to pass over."""
+        frames = self.frames
+        before = frames and frames.set_eval_frame(None)
+        try:
+            for each in functions:
+                each(*arguments)
+        finally:
+            if frames:
+                frames.set_eval_frame(before)
+
+    def put(self, call):
+        """Have modules be called so, unless others have changed that since.
+
+        The compiler takes a short cut where modules are called as it has noted.
+        """
+        if self.kind.__call__ is not self.now:
+            return
+        self.now = self.kind.__call__ = call
+        for module in [sys.modules[name] for name in DYNAMO if name in sys.modules]:
+            module.unpatched_nn_module_call = call
 
     def end(self):
         """Have modules be called as before."""
-        self.now = self.kind.__call__ = self.call
+        self.before, self.after = [], []
+        self.put(self.call)
+
+
+def is_traced():
+    """Whether a compiler reads this, for which it is True, or a tracer runs it."""
+    torch = sys.modules["torch"]
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
+    return compiles() or torch.jit.is_tracing()
 
 
 def is_in_backward():

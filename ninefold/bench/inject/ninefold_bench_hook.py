@@ -49,17 +49,19 @@ def loaded(module):
         wrap_step(module, function)
     precision, processes = os.environ.get(PRECISION), os.environ.get(PROCESSES)
     cure, fixed, calls = os.environ.get(CURE), os.environ.get(FIXED), None
-    if module.__name__ == MODULE and (precision or processes or cure or fixed):
+    if module.__name__ == MODULE:
         import ninefold_bench_calls
 
         calls = ninefold_bench_calls.Calls(module.Module)
         if not fixed:
-            STEPS.ends.append(calls.end)
-    if calls and (precision or processes):
+            import ninefold_bench_batches
+
+            STEPS.batches = ninefold_bench_batches.Batches(calls, bool(processes))
+            STEPS.ends += [calls.end, STEPS.batches.end]
+    if calls and precision:
         import ninefold_bench_precision
 
         STEPS.watch = ninefold_bench_precision.Watch(precision, calls)
-        STEPS.ends.append(STEPS.watch.end)
     if cure:
         import ninefold_bench_cures
 
@@ -153,8 +155,9 @@ class Steps:
     marks: what happened in a step besides training, by its number; marking: of what that is noted.
     usual: seconds of a step in the last turn. used: devices, listed when the turn begins, so that
     its end is not delayed.
-    watch: sees in what the first steps compute, if that is asked for. ends: end what sees the first
-    steps. script: what it has of the cures, if that is asked for. besides: what costs time, too.
+    batches: sees what the first steps take; taken: what it saw. watch: sees in what they compute,
+    if that is asked for. ends: end what sees them. script: what it has of the cures, if that is
+    asked for. besides: what costs time, too.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
     shows: whether weights are told at the end of the turn.
     depth, entered: of blocks without gradients, and when the outermost began.
@@ -170,6 +173,7 @@ class Steps:
         self.others, self.since, self.seen = {}, 0, set()  # those of others since the last step
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
+        self.batches = self.taken = None
         self.seen_inputs, self.besides, self.epoch, self.tries = None, None, None, 0
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
@@ -186,12 +190,20 @@ class Steps:
 
     def end_step(self):
         self.stamps.append(perf_counter())
+        if self.batches is not None:
+            self.note_batch(self.lead)
         if len(self.stamps) > self.goal:
             self.reached()
 
     @uncompiled
+    def note_batch(self, name):
+        self.batches.step_ends(name)
+
+    @uncompiled
     def other(self, name, optimizer):
         """A step of an optimizer that does not lead, or not yet."""
+        if self.batches is not None:
+            self.note_batch(name)
         if self.socket is None:
             self.connect()
         self.known[name] = optimizer
@@ -225,12 +237,16 @@ class Steps:
             fit = min(count for count in counts if SELDOM * count >= sum(counts))
             self.lead = [each for each, count in self.first.items() if count == fit][-1]
             self.first, self.steps = {}, fit
-            self.end_watch()  # not before: others' networks may come after the first step
             self.begin(self.goal, self.timed)
 
     def end_watch(self):
+        """End what sees the first steps, when the first turn ends: it is known then what a step is.
+
+        Networks of some optimizers come after the first step.
+        """
         while self.ends:
             self.ends.pop()()
+        self.taken, self.batches = self.batches and self.batches.taken(self.lead), None
 
     @uncompiled
     def reached(self):
@@ -241,6 +257,8 @@ class Steps:
         if self.socket is None:
             self.connect()
             return
+        if self.ends:
+            self.end_watch()
         settle(self.used)
         self.stamps[-1] = perf_counter()
         if self.after_mark is not None:
@@ -268,8 +286,10 @@ class Steps:
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
                 "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
+                "taken": self.taken,
             }
         )
+        self.taken = None
         self.wait()
 
     def steps_of_epoch(self):
@@ -325,8 +345,6 @@ class Steps:
         torch = sys.modules.get("torch")
         mark_what_is_no_step()
         hello = self.hello(torch)
-        if self.lead is not None:
-            self.end_watch()
         used = [*devices()]
         settle(used)
         if used and group():  # NCCL's watchdog counts a pause as a collective's time
@@ -348,8 +366,8 @@ class Steps:
             "modules": [
                 f for f in files if isinstance(f, str) and f.startswith(f"{origin}{os.sep}")
             ],
-            "precision": self.watch and self.watch.wanted and self.watch.said(),
-            "strategy": self.watch and self.watch.strategy(),
+            "precision": self.watch and self.watch.said(),
+            "strategy": self.batches and self.batches.said(),
             "script": self.script,
         }
 
@@ -362,9 +380,10 @@ class Steps:
             self.socket.close()
         lead, set_eval_frame = self.lead if self.lead == STEP else None, self.set_eval_frame
         watch, ends, script, inputs = self.watch, self.ends, self.script, self.seen_inputs
-        besides = self.besides
+        besides, batches = self.besides, self.batches
         self.__init__()
-        self.lead, self.set_eval_frame, self.watch = lead, set_eval_frame, watch
+        self.lead, self.set_eval_frame = lead, set_eval_frame
+        self.watch, self.batches = watch, batches
         self.ends, self.script, self.seen_inputs, self.besides = ends, script, inputs, besides
 
     def capturing(self):

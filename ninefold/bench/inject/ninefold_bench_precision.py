@@ -1,4 +1,4 @@
-"""Has a plain loop compute in a precision, and sees in which one, and on what, a step computes.
+"""Has a plain loop compute in a precision, and sees in which one a step computes.
 
 Frameworks choose their precision by variables of the environment, which `ninefold bench` sets. A
 loop without one gets autocast around the forward pass of each network.
@@ -10,7 +10,6 @@ import os
 import sys
 
 from ninefold_bench_calls import is_compiled
-from ninefold_bench_strategy import Batches
 
 FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 SHORT = {"bfloat16", "float16"}
@@ -25,14 +24,14 @@ OF_STRATEGY = {"strategy", "devices", "num_nodes", "gpus", "DataParallel"}
 class Watch:
     """What the modules of the first training steps show, until `end`.
 
-    wanted: fp32, bf16, fp16, or None: as it comes. outputs: dtypes that layers with weights have
-    returned, and of a compiled network that of autocast, as its layers are not seen. cast: networks
-    that have got autocast. batches: what a step takes. called: whether a network was, in training.
+    wanted: fp32, bf16, fp16. outputs: dtypes that layers with weights have returned, and of a
+    compiled network that of autocast, as its layers are not seen. cast: networks that have got
+    autocast. called: whether a network was, in training.
     """
 
     def __init__(self, wanted, calls):
         self.wanted, self.calls, self.outputs, self.cast = wanted, calls, set(), set()
-        self.batches, self.called = Batches(), False
+        self.called = False
         calls.before.append(self.see)
         calls.after.append(self.note)
 
@@ -44,8 +43,6 @@ class Watch:
         if outermost and next(module.parameters(), None) is not None:
             self.called = True
             self.wrap(torch, module)
-        # After `wrap`, as its end puts back what it has found.
-        self.batches.see(torch, module, arguments, keywords, outermost)
         if is_compiled(module):
             kind = next((weight.device.type for weight in module.parameters()), "cpu")
             if module in self.cast:
@@ -87,10 +84,6 @@ class Watch:
 
         module.forward = cast
 
-    def end(self):
-        """Have what it has changed, but for autocast, be as before."""
-        self.batches.end()
-
     def said(self):
         """What a step computed in: its dtype, None where it is not known; who chose it; and whether
         a network was called.
@@ -103,10 +96,6 @@ class Watch:
             "line": line_of_choice(OF_PRECISION),
             "called": self.called,
         }
-
-    def strategy(self):
-        """What a step takes, by what gradients are averaged, and who chose that."""
-        return self.batches.said(line_of_choice(OF_STRATEGY))
 
 
 def in_float32(torch, value):

@@ -1,0 +1,158 @@
+"""How many examples a step of each command takes, by what its networks got in the first steps.
+
+Batches of another size, micro-batches and further processes make a step longer, and its examples
+more. So where their numbers differ, commands are compared by examples a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from ninefold.bench.contestant import Batch, Command, Hello
+
+PER_EXAMPLE = " in examples a second"
+UNSEEN = "no network of torch.nn was seen to get a tensor in training"
+LEARNING_RATE = "It is another batch size: the learning rate may have to change."
+
+
+class Taken(NamedTuple):
+    """What the networks of a command get in a step, in all its ranks together.
+
+    examples: ascending, the different numbers that networks get in most steps; empty: they vary.
+    elements: of what they get then. fewest, most: the smallest number of examples, and the
+    elements, in any step.
+    """
+
+    examples: tuple[int, ...]
+    elements: float
+    fewest: tuple[int, int]
+    most: tuple[int, int]
+
+
+def taken(ranks: Sequence[Sequence[Batch]]) -> Taken | None:
+    """Return what steps take; None: it was not seen. ranks: what each took in the first steps.
+
+    Two numbers are those of batches and of a smaller last one; more vary, as the nodes of graphs
+    do. Of three steps or more the first is left out: networks may be called before training.
+    """
+    steps = list[tuple[tuple[int, ...], int]]()
+    for of_step in zip(*ranks, strict=False):
+        counts, elements = zip(*of_step, strict=True)
+        if len({*map(len, counts)}) == 1:
+            steps.append((tuple(map(sum, zip(*counts, strict=True))), sum(elements)))
+    steps = steps[1:] if len(steps) > 2 else steps
+    if not steps:
+        return None
+    times = Counter(counts for counts, _ in steps)
+    usual = max(times, key=lambda counts: (times[counts], counts))
+    sizes = [(counts[0], elements) for counts, elements in steps]
+    return Taken(
+        usual if len(times) <= 2 and times[usual] > 1 else (),
+        median(elements for counts, elements in steps if counts == usual),
+        (min(count for count, _ in sizes), min(elements for _, elements in sizes)),
+        (max(count for count, _ in sizes), max(elements for _, elements in sizes)),
+    )
+
+
+def times_as_many(own: Taken, first: Taken) -> float | str:
+    """How many times as many examples one takes as the other; or why that is not known.
+
+    Numbers that vary are as many where they overlap. Where elements are as many, the same comes in
+    another form: words one by one, or all in one tensor.
+    """
+    if not own.examples or not first.examples:
+        ends = zip(own.fewest, own.most, first.fewest, first.most, strict=True)
+        overlap = all(low <= most and least <= high for low, high, least, most in ends)
+        return 1.0 if overlap else "they vary from step to step, as the nodes of graphs do"
+    ratio, elements = own.examples[0] / first.examples[0], own.elements / first.elements
+    if 1 in (ratio, elements):
+        return 1.0
+    alike = len(own.examples) == len(first.examples)
+    if alike and len({a / b for a, b in zip(own.examples, first.examples, strict=True)}) > 1:
+        return f"its networks get {_listed(own)}, those of the other {_listed(first)}"
+    return ratio
+
+
+def factors(
+    commands: Sequence[Command],
+    said: Mapping[str, Sequence[Hello]],
+    seen: Mapping[str, Taken | None],
+) -> Mapping[str, float]:
+    """How many times as many examples a step of each command takes as one of the first.
+
+    Empty where all are as many, or not seen, unless strategies are compared, whose batches have to
+    be known. said: by name what each rank said after its first step. seen: what steps take. Raises
+    ConfigError where numbers differ by what is not known.
+    """
+    first = commands[0]
+    found = {each.name: ratio_of(each.name, first.name, said, seen) for each in commands}
+    if first.processes or any(ratio not in (1, UNSEEN) for ratio in found.values()):
+        for command in commands:
+            if isinstance(why := found[command.name], str):
+                raise command.failure(
+                    f"how many times as many examples a step of {command.name} takes as one of "
+                    f"{first.name} is not known, so there is no speedup",
+                    why,
+                    "compare commands whose steps take as many",
+                )
+        return {name: float(ratio) for name, ratio in found.items()}
+    return {}
+
+
+def ratio_of(
+    name: str, first: str, said: Mapping[str, Sequence[Hello]], seen: Mapping[str, Taken | None]
+) -> float | str:
+    """How many times as many examples one command takes as the first; or why that is not known."""
+    own, base, ranks = seen[name], seen[first], [said[each] for each in (name, first)]
+    if name == first:
+        return 1.0
+    if own is None or base is None:
+        return UNSEEN
+    ratio = times_as_many(own, base)
+    if ratio != 1 and len({*map(len, ranks)}) > 1 and not all(map(averages, ranks)):
+        return "no DistributedDataParallel and no FSDP was called in the first step"
+    return ratio
+
+
+def examples(of: Taken | None) -> int | None:
+    """How many examples a step takes; None: not known."""
+    return of.examples[0] if of and of.examples else None
+
+
+def averages(ranks: Sequence[Hello]) -> bool:
+    """Whether each of several ranks takes other examples, as far as is known."""
+    strategy = ranks[0]["strategy"]
+    return len(ranks) == 1 or bool(strategy and strategy["averages"])
+
+
+def sentences(
+    first: str, seen: Mapping[str, Taken | None], ratios: Mapping[str, float]
+) -> Iterator[str]:
+    """What is compared where steps take other batches, or where that was not seen.
+
+    first: the name of the first command. ratios: as of `factors`.
+    """
+    others = {name: factor for name, factor in ratios.items() if factor != 1}
+    if others:
+        many = [f"step of {name} takes {of:.4g} times as many" for name, of in others.items()]
+        many[0] += f" examples as one of {first}"
+        yield f"A {'; a '.join(many)}: speedups are of examples a second. {LEARNING_RATE}"
+        return
+    unseen = [name for name, of in seen.items() if of is None]
+    if unseen:
+        of_all = "" if len(unseen) == len(seen) else f" of {', '.join(unseen)}"
+        yield f"How many examples a step{of_all} takes was not seen: steps are compared."
+    own = seen.get(first)
+    for name, other in seen.items():
+        if own and other and own.examples and other.examples and own.examples != other.examples:
+            yield (
+                f"In a step networks of {name} get {_listed(other)} examples, those of {first} "
+                f"{_listed(own)}: steps are compared."
+            )
+
+
+def _listed(of: Taken) -> str:
+    return " and ".join(map(str, of.examples))

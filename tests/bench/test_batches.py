@@ -1,0 +1,383 @@
+"""Commands whose steps take other batches are compared by examples a second."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import LBFGS
+
+from ninefold.bench import summary
+from ninefold.bench.batches import factors, sentences, taken, times_as_many
+from ninefold.bench.contestant import Batch, Command
+from ninefold.bench.engine import Found
+from ninefold.bench.same import Weights
+from ninefold.errors import ConfigError
+from tests.bench.test_strategies import BY_DDP, rank
+from tests.conftest import Shell
+
+A, B, C = (Command(f"python {name}.py", name) for name in "ABC")
+
+
+@pytest.fixture
+def seen(calls: Any) -> Any:
+    """What sees the batches of a command, in this process."""
+    made = import_module("ninefold_bench_batches").Batches(calls, False)
+    yield made
+    made.end()
+
+
+def step(seen: Any) -> Batch | None:
+    """What the networks have got since the last step."""
+    seen.steps.clear()
+    seen.step_ends("lead")
+    found: list[Batch] = seen.taken("lead")
+    return found[0] if found else None
+
+
+def test_calls_of_a_step_add_up_and_those_of_a_skipped_step_do_not(seen: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    update, call = torch.amp.GradScaler.update, seen.calls.call
+    model(torch.ones(5, 4))
+    torch.amp.GradScaler("cpu", enabled=False).update()
+    for _ in range(3):
+        model(torch.ones(6, 4))
+    with torch.no_grad():
+        model(torch.ones(7, 4))
+    model.eval()(torch.ones(8, 4))
+    assert step(seen) == ([18], 72)
+    seen.end()
+    seen.calls.end()
+    assert torch.amp.GradScaler.update is update is not None
+    assert torch.nn.Module.__call__ is call
+
+
+class Batched(nn.Module):
+    """A network that gets whatever a loader hands out."""
+
+    def __init__(self, inner: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer, self.inner = nn.Linear(4, 4), inner
+
+    def forward(self, batch: Any = None, scale: Any = None) -> Any:
+        return self.layer(self.inner(batch))
+
+
+ROWS = torch.ones(6, 4)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Batched(lambda batch: batch)(ROWS),
+        lambda: Batched(lambda batch: batch)(scale=torch.tensor(1.0), batch=ROWS),
+        lambda: Batched(lambda batch: batch["rows"])({"rows": ROWS}),
+        lambda: Batched(lambda batch: batch[0])([ROWS, torch.ones(6)]),
+        lambda: Batched(torch.stack)([torch.ones(4) for _ in range(6)]),
+        lambda: nn.Linear(4, 4)(nn.Linear(4, 4)(ROWS)),  # an encoder, and a decoder
+        lambda: nn.CrossEntropyLoss()(Batched(lambda batch: batch)(ROWS), ROWS),
+    ],
+)
+def test_examples_are_seen_in_what_a_network_gets_or_hands_on(
+    seen: Any, call: Callable[[], object]
+) -> None:
+    call()
+    found = step(seen)
+    assert found is not None
+    assert found[0] == [6]
+
+
+def test_micro_batches_are_examples_and_a_batch_that_meets_other_weights_is_none(seen: Any) -> None:
+    """So do SAM and LBFGS, which compute gradients of one batch several times."""
+    model, rows = nn.Linear(4, 1), torch.ones(8, 4)
+    for _ in range(4):
+        model(rows).sum().backward()
+    assert step(seen) == ([32], 128)
+    optimizer = LBFGS(model.parameters(), max_iter=3)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(rows).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # type: ignore[arg-type]
+    assert step(seen) == ([8], 32)
+
+
+def test_steps_of_several_optimizers_are_parts_of_those_of_the_one_that_leads(seen: Any) -> None:
+    critic, maker = nn.Linear(4, 1), nn.Linear(4, 4)
+    for _ in range(3):
+        for _ in range(2):
+            critic(torch.ones(6, 4))
+            seen.step_ends("critic")
+        critic(maker(torch.ones(6, 4)))
+        seen.step_ends("maker")
+    assert seen.taken("maker") == [([6, 18], 96)] * 3
+
+
+def test_a_network_that_cannot_be_read_trains_on(seen: Any) -> None:
+    class Odd(nn.Linear):
+        def parameters(self, recurse: bool = True) -> Any:
+            raise RuntimeError
+
+    assert Odd(4, 4)(ROWS).shape == (6, 4)
+    assert step(seen) is None
+    assert nn.Linear(4, 4)(ROWS).shape == (6, 4)
+
+
+def test_a_process_that_only_calls_networks_is_left_alone_after_a_while(seen: Any) -> None:
+    model, call = nn.ReLU(), seen.calls.call
+    for _ in range(10_000):
+        assert nn.Module.__call__ is not call
+        model(ROWS)
+    assert nn.Module.__call__ is call
+
+
+@pytest.mark.parametrize(
+    ("what", "examples"),
+    [("network", [18]), ("in place", [18]), ("layers", [18]), ("function", None)],
+)
+def test_a_compiled_network_is_whole_and_compiled_once_and_its_calls_add_up(
+    seen: Any, what: str, examples: list[int] | None
+) -> None:
+    graphs = list[torch.fx.GraphModule]()
+
+    def counting(graph: torch.fx.GraphModule, inputs: object) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = Batched(torch.relu)
+    call: Any = model
+    if what in ("in place", "layers"):
+        (model if what == "in place" else model.layer).compile(backend=counting, fullgraph=True)
+    else:
+        call = model if what == "network" else lambda rows: model(rows).sum()
+        call = torch.compile(call, backend=counting, fullgraph=True)
+    for _ in range(3):
+        call(ROWS)
+    found = step(seen)
+    assert (found and found[0]) == examples
+    seen.calls.end()
+    call(ROWS)
+    assert len(graphs) == 1
+    assert step(seen) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "usual"),
+    [
+        ([33, 32, 32, 32], 32),  # a network was called before training
+        ([32, 32, 8, 32, 32], 32),  # a last batch
+        ([64, 8, 64, 8, 64], 64),
+        ([32, 32], 32),
+        ([1013, 998, 1042, 1001], None),  # nodes of graphs
+        ([1013, 998], None),
+        ([32], None),
+        ([], None),
+    ],
+)
+def test_what_most_steps_take_is_what_a_step_takes(counts: list[int], usual: int | None) -> None:
+    found = taken([[([count], 4 * count) for count in counts]])
+    assert (found is None) == (not counts)
+    assert (found.examples if found else ()) == ((usual,) if usual else ())
+
+
+def as_seen(layer: int | tuple[int, int]) -> Batch:
+    """What a network got in a step: so many examples of ten values, or as given."""
+    examples, elements = layer if isinstance(layer, tuple) else (layer, 10 * layer)
+    return [examples], elements
+
+
+@pytest.mark.parametrize(
+    ("one", "ranks", "times"),
+    [
+        (64, (64, 64), 2.0),
+        (64, (32, 32), 1.0),
+        (65, (33, 32), 1.0),
+        ((12, 12 * 64), ((12, 12 * 64), (12, 12 * 64)), 2.0),  # positions first
+        ((12, 12 * 64), ((12, 12 * 32), (12, 12 * 32)), 1.0),
+        ((4096, 4096 * 8), ((16, 128 * 8 * 16), (16, 128 * 8 * 16)), 1.0),  # all words in one row
+    ],
+)
+def test_examples_of_a_step_are_those_of_all_ranks(
+    one: Any, ranks: tuple[Any, Any], times: float
+) -> None:
+    alone, both = taken([[as_seen(one)] * 4]), taken([[as_seen(each)] * 4 for each in ranks])
+    assert alone is not None
+    assert both is not None
+    assert times_as_many(both, alone) == times
+
+
+def varying(*counts: int) -> list[Batch]:
+    return [as_seen(count) for count in counts]
+
+
+@pytest.mark.parametrize(
+    ("own", "first", "ratio"),
+    [
+        (varying(1013, 998, 1042), varying(1001, 1030, 987), 1.0),
+        (varying(4013, 3998, 4042), varying(1001, 1030, 987), "they vary from step to step, as"),
+        ([([64, 192], 900)] * 3, [([16, 48], 225)] * 3, 4.0),
+        ([([192, 352], 900)] * 3, [([64, 96], 300)] * 3, "its networks get 192 and 352, those of"),
+        ([([32, 64], 900)] * 3, [([32], 300)] * 3, 1.0),
+    ],
+)
+def test_numbers_that_chance_or_several_networks_change_are_no_other_batch_size(
+    own: list[Batch], first: list[Batch], ratio: float | str
+) -> None:
+    one, other = taken([own]), taken([first])
+    assert one is not None
+    assert other is not None
+    found = times_as_many(one, other)
+    assert found == ratio or (isinstance(found, str) and found.startswith(str(ratio)))
+
+
+SIXTEEN, SIXTY_FOUR, UNSEEN = (taken([varying(*[n] * 4)]) if n else None for n in (16, 64, 0))
+
+
+def test_batches_of_another_size_make_a_speedup_one_of_examples() -> None:
+    said = {name: [rank(1)] for name in "ABC"}
+    seen = {"A": SIXTEEN, "B": SIXTY_FOUR, "C": SIXTEEN}
+    ratios = factors([A, B, C], said, seen)
+    assert ratios == {"A": 1, "B": 4, "C": 1}
+    assert [*sentences("A", seen, ratios)] == [
+        "A step of B takes 4 times as many examples as one of A: speedups are of examples a "
+        "second. It is another batch size: the learning rate may have to change."
+    ]
+    assert factors([A, C], said, seen) == {}
+    assert [*sentences("A", {"A": SIXTEEN, "C": SIXTEEN}, {})] == []
+
+
+def test_where_batches_are_not_seen_steps_are_compared_and_it_is_said() -> None:
+    said = {name: [rank(1)] for name in "AB"}
+    for seen, words in (
+        ({"A": UNSEEN, "B": UNSEEN}, "a step takes"),
+        ({"A": SIXTEEN, "B": UNSEEN}, "a step of B takes"),
+    ):
+        assert factors([A, B], said, seen) == {}
+        (line,) = sentences("A", seen, {})
+        assert line == f"How many examples {words} was not seen: steps are compared."
+
+
+@pytest.mark.parametrize(
+    ("seen", "ranks", "why"),
+    [
+        ((SIXTEEN, SIXTY_FOUR, UNSEEN), (1, 1, 1), "of C takes as one of A is not known, so there"),
+        ((SIXTEEN, SIXTY_FOUR, SIXTEEN), (1, 2, 1), "no DistributedDataParallel and no FSDP was"),
+    ],
+)
+def test_where_batches_differ_by_what_is_not_known_there_is_no_speedup(
+    seen: Sequence[Any], ranks: Sequence[int], why: str
+) -> None:
+    said = {name: [rank(n)] * n for name, n in zip("ABC", ranks, strict=True)}
+    with pytest.raises(ConfigError, match=why):
+        factors([A, B, C], said, dict(zip("ABC", seen, strict=True)))
+    assert factors([A, B], {"A": [rank(1)], "B": BY_DDP}, {"A": SIXTEEN, "B": SIXTY_FOUR})
+
+
+def rounds(number: int, **seconds: float) -> Found:
+    """A bench of so many rounds of commands whose steps take so many seconds."""
+    found = Found([A, B], 1.0, 0.02, "time", False, None, rounds=number, starts=1.0)
+    for each in range(number):
+        for turn in range(8):
+            for name, of in seconds.items():
+                noise = 1 + 0.002 * ((5 * turn + each) % 3)
+                found.log.add(name, each, seconds=of * noise, steps=1)
+    return found
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: int) -> None:
+    found = rounds(number, A=0.2, B=0.1)
+    rows = summary.table(found, found.times())
+    assert rows[2][3:6] == ("2.000", "", "too few rounds")
+    (pair,) = summary.data(found, 0, None)["pairs"]
+    assert (pair["low"], pair["high"], pair["verdict"]) == (None, None, "too few rounds")
+
+
+def test_only_what_can_compute_the_same_is_held_against_it() -> None:
+    found = rounds(3, A=0.2, B=0.1)
+    trained: Weights = {n: torch.full((4,), float(n)).double().numpy() for n in range(3)}
+    found.weights = {name: {0: trained, 1: trained} for name in "AB"}
+    assert summary.compared_weights(found).others.keys() == {"B"}
+    found.examples = {"A": 1.0, "B": 4.0}
+    assert summary.compared_weights(found).others == {}
+
+
+TRAIN = """
+import sys
+import torch
+from torch import nn
+
+batch, micro, nodes = map(int, sys.argv[1:])
+torch.set_num_threads(1)
+model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(40)))
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+while True:
+    optimizer.zero_grad()
+    for _ in range(micro):
+        rows = batch + nodes * int(torch.randint(9, (1,)))
+        model(torch.randn(rows, 16)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def bench(shell: Shell, *words: str) -> tuple[str, dict[str, Any]]:
+    """What is said of commands that train in batches, and as data."""
+    (shell.folder / "train.py").write_text(TRAIN)
+    options = ("--minutes=1.5", "--json=found.json")
+    done = shell.run("-m", "ninefold", "bench", *options, *words)
+    assert done.returncode in (0, 9), done.stderr
+    return done.stdout, json.loads((shell.folder / "found.json").read_text())
+
+
+@pytest.mark.slow
+def test_the_batch_that_takes_more_examples_a_second_is_named_though_its_steps_take_longer(
+    shell: Shell,
+) -> None:
+    said, found = bench(shell, "--each=b=16,256", f"{sys.executable} train.py {{b}} 1 0")
+    told = r"B is ([\d.]+) times as fast as A in examples a second \(.*\); its steps take [\d.]+ "
+    assert re.match(told, said)
+    assert "\nA step of B takes 16 times as many examples as one of A: speedups are of " in said
+    assert "; next: use B.\n" in said
+    assert "compute" not in said
+    assert [each["examples"] for each in found["commands"]] == [16, 256]
+    a, b = (each["seconds"] for each in found["commands"])
+    assert found["pairs"][0]["speedup"] == pytest.approx(16 * a / b, rel=0.05)
+
+
+@pytest.mark.slow
+def test_micro_batches_are_the_examples_of_a_step(shell: Shell) -> None:
+    said, found = bench(shell, "--each=n=1,4", f"{sys.executable} train.py 32 {{n}} 0")
+    assert [each["examples"] for each in found["commands"]] == [32, 128]
+    assert "speedup in examples a second" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_batches_of_equal_size_are_compared_by_steps_and_nothing_is_said(
+    shell: Shell, nodes: int
+) -> None:
+    said, found = bench(shell, *[f"{sys.executable} train.py 32 1 {nodes}"] * 2)
+    assert "examples" not in said
+    assert [each["examples"] for each in found["commands"]] == [None if nodes else 32] * 2
+
+
+@pytest.mark.slow
+def test_graphs_of_another_number_have_no_speedup(shell: Shell) -> None:
+    (shell.folder / "train.py").write_text(TRAIN)
+    commands = [f"{sys.executable} train.py {nodes} 1 1" for nodes in (100, 400)]
+    done = shell.run("-m", "ninefold", "bench", "--minutes=1", *commands, code=2)
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "is not known, so there is no speedup; they vary from step to step, as the nodes" in line
+    assert "times as fast" not in done.stdout
+    assert shell.survivors() == []
