@@ -22,6 +22,7 @@ PROCESSES = "parallel.processes"  # a study that sweeps it has a cell for each n
 TIMING = "timing"  # in a study's folder: the runs of its timing rounds
 ON_GPU = "During turns on a GPU: "  # how notes begin that reports show
 AS_FLOAT32 = "The float64 numbers of the dataset are taken as float32."  # a note, shown too
+BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
 ONE_THREAD = "So each process is timed with one."  # how a note ends that reports show first
 # Columns of a timing run's turns, each a field of `tournament.taken.TakenTurn`; or empty.
 TURN_COLUMNS = {

@@ -63,8 +63,9 @@ class StudyRecord:
     superseded: folders of runs that were repeated.
     timing: the complete timing rounds, numbered by themselves: see study.timing.
     timing_seconds: spent in timing rounds, over all commands.
+    timing_seed: of what timing rounds draw, such as who goes first; None: none were made.
     timing_looks: when it was seen what timing rounds have shown: by complete rounds, the share of
-        the time that had passed.
+        the time that had passed; after the end of the time, the share of the rounds made then.
     timing_groups: groups that a timing round had at most, as not all cells could be alive at once.
     timing_threads: CPU threads of all processes of a timing run together, where one was tried and
         is faster than those of the configuration; None: it was not.
@@ -89,6 +90,7 @@ class StudyRecord:
     rounds: list[Round] = field(default_factory=list)
     timing: list[Round] = field(default_factory=list)
     timing_seconds: float = 0.0
+    timing_seed: str | None = None
     timing_looks: dict[int, float] = field(default_factory=dict)
     timing_groups: int = 1
     timing_threads: int | None = None

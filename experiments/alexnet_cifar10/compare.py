@@ -19,6 +19,7 @@ from ninefold.report.data.cell import Cell, plainness  # noqa: E402
 from ninefold.report.data.cells import groups, largest_first  # noqa: E402
 from ninefold.report.data.published import PublishedTable, published_table  # noqa: E402
 from ninefold.report.data.runs import read_csv  # noqa: E402
+from ninefold.report.data.turns import turns_of  # noqa: E402
 from ninefold.report.numbers import MISSING, number  # noqa: E402
 from ninefold.report.render.tables import grid  # noqa: E402
 from ninefold.report.stats.measures import SECONDS  # noqa: E402
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__, file=sys.stderr)
         return 2
     group = largest_first(groups(read_csv(Path(arguments[0]) / "runs.csv")))[0]
-    evidence = gather_evidence(group, (), StudyRecord(), None)
+    evidence = gather_evidence(group, (), StudyRecord(), turns_of(group.runs, StudyRecord()))
     table = published_table(HERE.name)
     cells = dict.fromkeys([*table.minutes, *table.scores])
     print(grid(HEADER, [_row(evidence, cell, table) for cell in sorted(cells, key=plainness)]))

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import os
 import platform
+import secrets
 import sys
 import time
 import zlib
@@ -19,15 +20,14 @@ from torch import distributed
 from ninefold import progress
 from ninefold.api import devices
 from ninefold.errors import ConfigError
-from ninefold.stats.looks import shares_of
-from ninefold.stats.verdicts import Settings
+from ninefold.stats.verdicts import Settings, Timings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
 from ninefold.tournament.neighbors import NeighborLoad, others_on_gpus
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament, Turns
 from ninefold.tournament.rule import Look
-from ninefold.tournament.taken import Counted, TakenTurn, counted
+from ninefold.tournament.taken import TakenTurn, counted_at_looks
 from ninefold.tournament.times import Times, times
 from ninefold.types import MAX_TIME
 
@@ -35,7 +35,6 @@ WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its t
 # Of these turns, which all steps have: in the first calls a step may be compiled.
 COMMON_TURNS = 3
 WARM_UP_SHARE = 0.2  # of the time: what the warm-up turns after these may take
-IN_PROCESS = 0.01  # sd of what a step differs by from round to round in one process
 BESIDE_ON_GPU = "Other programs computed on the GPU meanwhile."
 MIN_SECONDS = 1e-8  # of a step: some clocks cannot tell less from nothing
 
@@ -48,7 +47,8 @@ class Session(Entries):
     `begin_turn` and `end_turn`; and `close`, after an exception too. `play` leads it for
     functions. Under torchrun all ranks construct it together. Raises ConfigError.
 
-    clock, accelerator: tell the time in seconds, and run what steps queue.
+    clock, accelerator: tell the time in seconds, and run what steps queue. draw: a number of so
+    many bits, which sets the orders.
 
     turn: the turn to take now; None at the end.
     """
@@ -65,6 +65,7 @@ class Session(Entries):
         show: bool,
         clock: Callable[[], float] = time.perf_counter,
         accelerator: Any = torch.accelerator,
+        draw: Callable[[int], int] = secrets.randbits,
     ) -> None:
         for field, value, below in (
             ("minutes", minutes, MAX_TIME),
@@ -105,8 +106,9 @@ class Session(Entries):
         self._names, self.done = sorted(names), 0
         self._turn_seconds = turn
         self._takes: Mapping[str, Callable[[Turn], float]] = {}
+        seed = f"{self._ranks.largest([draw(48)])[0]:.0f}"  # one for all ranks
         self.tournament = Tournament(
-            self, steps_budget(60.0 * minutes), self._look, clock=self._now
+            self, steps_budget(60.0 * minutes), self._look, seed, clock=self._now
         )
         self.warm_ups = WarmUps(self._names, lambda: self.tournament.elapsed, 60.0 * minutes)
         self._turns: Turns | None = None
@@ -199,13 +201,12 @@ class Session(Entries):
         return self._after(last, caveats)
 
     def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
-        settings = replace(self._settings, shares=shares_of(self.tournament.looks, rounds))
+        turns, looks = self.tournament.log.turns, self.tournament.looks
+        found = [*counted_at_looks(turns, looks, rounds)]
+        timings = [Timings(of.seconds(), shares=shares) for of, shares in found]
         caveats = [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
-        return times(self._given, self.counted(rounds), settings, caveats, process=IN_PROCESS)
-
-    def counted(self, rounds: int) -> Counted:
-        """Which turns of so many complete rounds count."""
-        return counted([turn for turn in self.tournament.log.turns if turn.round < rounds])
+        made = times(self._given, timings, found[-1][0], self._settings, caveats)
+        return replace(made, seed=self.tournament.seed)
 
     def show(self, found: Times, returned: bool) -> None:
         """Print the answer, in rank 0; not one that an interactive session shows as it returns."""
@@ -241,6 +242,7 @@ class StepTaker:
         turn_seconds: float = 0.1,
     ) -> None:
         self.name, self.several, self.turn_seconds = name, several, turn_seconds
+        self.steps, self.workers, self.waits = None, 0, False
         self._take, self._warm_ups, self._processes = take, warm_ups, processes
 
     @property
@@ -263,7 +265,7 @@ class StepTaker:
 
 def steps_budget(seconds: float) -> Budget:
     """Return the budget of steps of one process: 10 to 20 rounds of equal numbers of turns."""
-    return Budget(seconds=seconds, equal=True, cut=seconds, least_turns=None)
+    return Budget(seconds=seconds, one_process=True)
 
 
 class WarmUps:

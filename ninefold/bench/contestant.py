@@ -231,7 +231,8 @@ class Hello(TypedDict):
 class Answer(TypedDict):
     """What it says at the end of a turn.
 
-    workers: processes that it has started. gpus: it uses. besides: `FILE:LINE` of what costs time
+    workers: processes that it has started. gpus: it uses. waits: whether these had done nearly all
+    of the last step when the host had queued it. besides: `FILE:LINE` of what costs time
     in its first steps, where that was asked for. epoch: its steps, where that was, and is known.
     taken: of each of the first steps, at the end of the first turn.
     """
@@ -243,6 +244,7 @@ class Answer(TypedDict):
     optimizers: int
     workers: int
     gpus: int
+    waits: bool
     weights: str | None
     inputs: int | None
     besides: dict[str, str] | None
@@ -383,6 +385,7 @@ class Contestant:
         self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
         self.said["gpus"] = sum(answer["gpus"] for answer in answers)
+        self.said["waits"] = any(answer["waits"] for answer in answers)
         return taken
 
     @property

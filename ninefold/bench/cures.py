@@ -24,9 +24,8 @@ class Cure:
 
     kind: what it changes; of several of a kind, only the fastest is kept. does: the beginning of a
     sentence on it. line: the code to write, in_framework: the code for users of a framework, whose
-    name is the key. where: the key of Script that has the line to change. bound: the name in BOUNDS
-    of the part of a training step that it makes faster. lacks: returns why a script cannot use it,
-    None if it can. alters: whether it changes the results of rounding.
+    name is the key. where: the key of Script that has the line to change. lacks: returns why a
+    script cannot use it, None if it can. alters: whether it changes the results of rounding.
     """
 
     name: str
@@ -35,7 +34,6 @@ class Cure:
     line: str
     where: str
     lacks: Callable[[Script], str | None]
-    bound: str | None = None
     alters: bool = False
     in_framework: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,7 +75,7 @@ def of_machine(cores: int) -> list[Cure]:
         Cure(
             f"workers={n}", WORKERS, f"Loading with {n} worker{'s' * (n > 1)}",
             f"DataLoader(..., num_workers={n}, persistent_workers=True)",
-            "loader", _lacks_workers(n), READING,
+            "loader", _lacks_workers(n),
             in_framework={"accelerate": f"num_workers={n}, or dataloader_num_workers={n}"},
         )
         for n in workers
@@ -104,7 +102,7 @@ def of_machine(cores: int) -> list[Cure]:
         ),
         Cure(
             "fused", "fused", "With a fused optimizer", "fused=True in the optimizer",
-            "optimizer", _lacks_optimizer, OPTIMIZER,
+            "optimizer", _lacks_optimizer,
             in_framework={"accelerate": FUSED},
         ),
         Cure(

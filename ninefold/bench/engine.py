@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,17 +34,17 @@ from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
 from ninefold.report.numbers import counted as in_words
-from ninefold.stats.fit import PROCESS
-from ninefold.stats.looks import shares_of
-from ninefold.stats.verdicts import Pair, Settings
+from ninefold.stats.looks import looks_until
+from ninefold.stats.verdicts import Pair, Settings, Timings
 from ninefold.tournament import rule
-from ninefold.tournament.budget import LEAST_ROUNDS, Budget
+from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Ended, Entries, Pace, WarmUp
 from ninefold.tournament.neighbors import others_on_gpus
-from ninefold.tournament.plan import MIN_TURNS, Turn
+from ninefold.tournament.plan import Asked, Turn, turn_steps
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
 from ninefold.tournament.times import Times, interval, shown, times
+from ninefold.types import LEAST_ROUNDS
 from ninefold.waits import poll_until
 
 TURN = 0.1  # seconds of a turn that are timed
@@ -55,7 +54,6 @@ LEAST_SHOWN = 3  # the same, however long they take
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
 IN_CPU, OF_CPU = " in CPU time", " of CPU time"
-OF_SEVERAL = 0.05  # as `PROCESS`, where a command has several processes
 
 
 class Helps(NamedTuple):
@@ -81,10 +79,11 @@ class Found:
     "time" or "cpu". apart: whether commands are alive one after another. allowed: the slow-down
     that a gate allows, if it is one.
     log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
-    that the process had taken then. alone: seconds of a step in turns, divided by those in a long
-    stretch, by command and round. paced: what was seen of each command whose steps catch up after a
-    pause. marked: seconds of steps that are not counted, by command and what they contained. told:
-    what the hook said last, by command. weights: some after the first steps, by command and round.
+    that the process had taken then. alone: seconds of a step in a long stretch, by command and
+    round. waits: commands that wait for the host. seed: of what was drawn. paced: what was seen of
+    each command whose steps catch up after a pause. marked: seconds of steps that are not counted,
+    by command and what they contained. told: what the hook said last, by command. weights: some
+    after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
     which other programs computed on a command's GPU. said: what each rank of a command said after
     its first step. taken: what steps take, by command. examples: how many times as many a command's
@@ -104,6 +103,8 @@ class Found:
     cpu: dict[int, float] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    waits: set[str] = field(default_factory=set)
+    seed: str = ""
     paced: dict[str, Look] = field(default_factory=dict)
     marked: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
@@ -142,19 +143,22 @@ class Found:
 
     @property
     def settings(self) -> Settings:
-        """Of the comparison: each look spends a part of the chance of a false verdict."""
+        """Of the comparison."""
         first, *others = self.names
         asked = {frozenset((base, name)) for name in others for base in (first, self.base(name))}
-        shares = shares_of(self.looks, self.rounds)
-        return Settings(same=self.same, shares=shares, asked=asked)
+        return Settings(same=self.same, asked=asked)
 
     def base(self, name: str) -> str:
         """The command that another one is held against."""
         return self.bases.get(name, self.names[0])
 
-    def counted(self, by: str = "time") -> Counted:
-        """Which turns of complete rounds count. by: "cpu": with CPU seconds in their place."""
-        found = counted([turn for turn in self.log.turns if turn.round < self.rounds])
+    def counted(self, by: str = "time", rounds: int | None = None) -> Counted:
+        """Which turns of complete rounds count, or of the first so many.
+
+        by: "cpu": with CPU seconds in their place.
+        """
+        most = self.rounds if rounds is None else rounds
+        found = counted([turn for turn in self.log.turns if turn.round < most])
         if by == "time":
             return found
         turns = [turn for turn in found.turns if turn.order in self.cpu]
@@ -162,14 +166,20 @@ class Found:
 
     def times(self, by: str | None = None) -> Times:
         """The speedups of all commands so far, for as many examples, and the seconds of a step."""
-        found, factors = self.counted(by or self.by), defaultdict(lambda: 1.0, self.examples)
-        turns = [replace(t, seconds=t.seconds / factors[str(t.name)]) for t in found.turns]
-        several = any(told.get("world", 1) > 1 for told in self.told.values())
-        process = OF_SEVERAL if several else PROCESS
-        found = replace(found, turns=turns)
-        made = times(self.names, found, self.settings, stretches=self.alone, process=process)
-        seconds = {name: factors[name] * each for name, each in made.seconds.items()}
-        return replace(made, seconds=seconds)
+        by, factors = by or self.by, defaultdict(lambda: 1.0, self.examples)
+        timings = []
+        for rounds, shares in looks_until(self.looks, self.rounds):
+            of = self.counted(by, rounds).seconds(), self.alone if by == "time" else {}
+            seconds, stretches = (
+                {
+                    name: {n: each / factors[name] for n, each in own.items() if n < rounds}
+                    for name, own in values.items()
+                }
+                for values in of
+            )
+            timings.append(Timings(seconds, stretches, self.waits, shares))
+        made = times(self.names, timings, self.counted(by), self.settings)
+        return replace(made, seconds={n: factors[n] * each for n, each in made.seconds.items()})
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
@@ -221,6 +231,7 @@ class Alive:
         one = bench.has_one_optimizer(command.name)
         self.held = Contestant(command, number, keep, bench.marking[command.name], beside, one)
         self.pace = Pace(1.0, 1.0)
+        self._waits = list[bool]()  # in each turn
 
     @property
     def several(self) -> bool:
@@ -233,6 +244,18 @@ class Alive:
     @property
     def processes(self) -> list[int]:
         return self.held.processes
+
+    @property
+    def steps(self) -> int:
+        return self.held.steps
+
+    @property
+    def workers(self) -> int:
+        return int(self.held.said.get("workers", 0))
+
+    @property
+    def waits(self) -> bool:
+        return sum(self._waits) > len(self._waits) / 2
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         """Return its pace: it has warmed up."""
@@ -268,8 +291,10 @@ class Alive:
         bench, looks, others = self._bench, list[Look](), 0  # those that show it, and that do not
         while len(looks) < ENOUGH and others <= bool(looks):
             each = self.pace.step
-            turn = Turn.of(self.name, each, self.turn_seconds, self.several)
-            share = 60.0 * bench.found.minutes / len(bench.found.names)
+            total = 60.0 * bench.found.minutes
+            asked = Asked(each, self.turn_seconds, self.several, self.workers)
+            turn = Turn(self.name, *turn_steps([asked], total))
+            share = total / len(bench.found.names)
             if not is_short(turn, each, self.held.paused, share):
                 break
             try:
@@ -300,6 +325,7 @@ class Alive:
                 if not turn.counted:
                     raise
                 self._restart(ended, helps=again, turn=turn)
+        self._waits.append(self.held.said["waits"])
         if turn.counted:
             self._bench.note(self, taken)
             if self.held.said["cuda"] and others_on_gpus(taken.begin, self._bench.is_own):
@@ -325,12 +351,13 @@ class Alive:
         poll_until(held.arrived, interval=LOOK_SECONDS)
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
-        """Note what it said last, and how its turns compare with a stretch alone."""
+        """Note what it said last, and the seconds of a step alone."""
         found = self._bench.found
         found.told[self.name] = self.held.said
+        if self.waits:
+            found.waits.add(self.name)
         if stretch is not None:
-            own = fmean(turn.seconds for turn in turns)
-            found.alone[self.name][self._number] = own / stretch
+            found.alone[self.name][self._number] = stretch
 
     def close(self) -> None:
         self.held.close()
@@ -349,6 +376,8 @@ class Bench(Entries):
         self._budget = replace(budget_of(60.0 * found.minutes), **of_budget)
         self._tournament = Tournament(self, self._budget, lambda: rule.Look(self.is_enough()))
         found.log, found.looks = self._tournament.log, self._tournament.looks
+        found.seed = self._tournament.seed
+        self._out = set[str]()  # commands that are far slower than the first
         self.optimizers = dict[str, int]()  # that were seen, by command
         self.screen = Screen(self._budget.seconds)
         self.failed = dict[str, Failure]()  # commands that are left out, and why
@@ -364,7 +393,9 @@ class Bench(Entries):
 
     @property
     def names(self) -> Sequence[str]:
-        return [] if self.found.paced else self.found.names
+        """Those that take part: none that is far slower than the first."""
+        found = self.found
+        return [] if found.paced else [name for name in found.names if name not in self._out]
 
     def start(self, left: Sequence[str], number: int) -> Sequence[Alive]:
         """Start commands, and let them warm up.
@@ -471,9 +502,6 @@ class Bench(Entries):
             self._says_starts([each.name for each in alive], own)
         return []
 
-    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
-        return alive
-
     def shows(self, number: int, nth: int, left: float) -> None:
         self.screen.tick()
 
@@ -483,6 +511,8 @@ class Bench(Entries):
         if not self.found.paced:
             self.done = self.found.rounds = self.found.rounds + 1
             self._shows_estimate()
+            if len(self.found.names) > 2:
+                self._out = rule.far_slower(self.found.pairs(self.found.times()))
 
     def is_own(self, pid: int) -> bool:
         """Whether a process is of a command that is alive."""
@@ -512,12 +542,6 @@ class Bench(Entries):
         starts: seconds that theirs took.
         """
         groups = len(self.found.names) / len(names)
-        least = LEAST_ROUNDS * 2 * starts * groups
-        if least > self._budget.seconds:
-            self.screen.says(
-                f"starts took {starts:.0f} s: --minutes {math.ceil(least / 30) / 2:g} would have "
-                f"time for the {LEAST_ROUNDS} rounds that an answer takes"
-            )
         who = "all train" if groups == 1 else f"{names[0]} trains"
         self.screen.trains(who, self._budget.planned(starts * groups) - starts)
 
@@ -537,15 +561,7 @@ class Bench(Entries):
 
 def budget_of(seconds: float) -> Budget:
     """Return the budget of a bench: as many rounds as half of the time can start."""
-    return Budget(
-        seconds=seconds,
-        late_share=0.5,
-        room_of_last=0.75,
-        cut=seconds * (1 + 1 / LEAST_ROUNDS),
-        least_turns=MIN_TURNS,
-        stretch_share=math.inf,
-        stretch_rounds=4,
-    )
+    return Budget(seconds=seconds)
 
 
 def require_own_cpu(contestant: Contestant) -> None:

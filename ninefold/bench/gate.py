@@ -8,8 +8,9 @@ from ninefold.errors import Failure, Slower, Undecided
 from ninefold.report.numbers import counted
 from ninefold.stats.needed import number_needed
 from ninefold.stats.verdicts import Pair
-from ninefold.tournament.budget import LEAST_ROUNDS, MAX_ROUNDS
+from ninefold.tournament.budget import MAX_ROUNDS
 from ninefold.tournament.times import interval, shown
+from ninefold.types import LEAST_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
 SAID = {PASSES: "passes", FAILS: "fails", UNDECIDED: "is undecided"}

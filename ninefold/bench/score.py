@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError
 from ninefold.stats import student
 from ninefold.stats.needed import OF_SEEDS, number_needed
-from ninefold.tournament.plan import mirrored
+from ninefold.tournament.plan import drawn
 
 SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
 LEVEL = 0.05 / len(SEEDS)  # of each look
@@ -127,14 +128,14 @@ def compare(commands: Sequence[Command], rule: Rule, keep: Path) -> Judgement:
                 "runs of one seed show nothing",
                 "write --seed {seed} or the like",
             )
-    names = [command.name for command in commands]
+    names, order = [command.name for command in commands], secrets.token_hex(8)
     scores = list[tuple[float, float]]()
     for seed in range(SEEDS[-1]):
         score = dict[str, float]()
-        for command in mirrored([*commands], "seeds", seed):
+        for name in drawn(names, order, seed):
+            command = commands[names.index(name)]
             run_whole(command, seed, keep)
-            log = command.log(keep, seed)
-            score[command.name] = score_of(log, command, rule.pattern)
+            score[name] = score_of(command.log(keep, seed), command, rule.pattern)
         scores.append((score[names[0]], score[names[1]]))
         if len(scores) in SEEDS:
             found = judge(scores, rule, names)

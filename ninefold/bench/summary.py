@@ -20,8 +20,8 @@ from ninefold.progress import aligned
 from ninefold.report.numbers import counted
 from ninefold.report.render.tables import code, plain
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
-from ninefold.tournament.budget import LEAST_ROUNDS
 from ninefold.tournament.times import Times, clause, compared, content, disturbed, interval, shown
+from ninefold.types import LEAST_ROUNDS
 
 VERSION = 2  # of the JSON
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
@@ -94,12 +94,20 @@ def ending(found: Found, times: Times) -> str:
         return f"{head} {after}: {best_of(found.helps)}{next_for(found, open_)}"
     if not open_:
         said = "; ".join(compared(pair, found.same, found.what) for pair in pairs)
-        tie = all(pair.verdict == "tie" for pair in pairs)
-        return f"Decided {after}: {said}; next: use {'any' if tie else times.best}."
+        return f"Decided {after}: {said}; next: use {_to_use(times)}."
     said = "; ".join(
         f"{compared(pair, found.same, found.what)} ({interval(pair)})" for pair in open_
     )
     return f"Not decided {after}: {said}{next_for(found, open_)}"
+
+
+def _to_use(times: Times) -> str:
+    """The fastest; where that is not shown, all that are faster than the first."""
+    pairs = times.against_baseline
+    if all(pair.verdict == "tie" for pair in pairs):
+        return "any"
+    faster = [str(pair.second) for pair in pairs if pair.verdict == "faster"]
+    return " or ".join(faster) if faster and not times.settled else str(times.best)
 
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
@@ -122,7 +130,8 @@ def best_of(helps: Helps) -> str:
     both = helps.together
     more = "" if both is None else f"; {both.second}: {shown(both.speedup)}"
     than = "" if best["first"] == AS_IT_IS else f" as with {best['first']} alone"
-    return f"{best['name']} helps most: {shown(best['speedup'])} times as fast{than}{more}"
+    most = "helps" if len(helps.cures) == 1 else "looks best"  # these are not tested on each other
+    return f"{best['name']} {most}: {shown(best['speedup'])} times as fast{than}{more}"
 
 
 def needed(found: Found, pair: Pair) -> int | None:
@@ -219,6 +228,9 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
         yield "Each took its first step after that of the one before, as they use a GPU."
     if times.busy is not None and times.busy > OTHERS:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
+    if found.waits:
+        waits = f"{' and '.join(sorted(found.waits))} wait{'s' * (len(found.waits) == 1)}"
+        yield f"{waits} for the host: what is compared with that is compared by long stretches."
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
@@ -314,6 +326,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
         "version": VERSION,
         "sentence": " ".join(first_lines(found, times)),
         "exit": exit_code,
+        "seed": found.seed,
         "commands": [
             {
                 "name": (name := command.name),

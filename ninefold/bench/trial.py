@@ -1,9 +1,9 @@
 """What would make a script faster: changes that are tried, each beside the script as it is.
 
 Where workers can read the data they are tried first: while steps wait for data, other changes have
-no visible effect. All others are tried then, with the workers if these help. What looks no faster
-is given up after each round, the rest is also tried together. What is left is compared as any
-commands are.
+no visible effect. All others are tried then, with the workers if these look faster. What looks
+slower than the script is left after each round, the rest is also tried together. What goes on is
+compared as any commands are.
 """
 
 from __future__ import annotations
@@ -36,13 +36,11 @@ from ninefold.machine import cores
 from ninefold.report.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tournament import rule
-from ninefold.tournament.budget import LEAST_ROUNDS
 from ninefold.tournament.times import clause, content, interval, shown
+from ninefold.types import LEAST_ROUNDS
 
 LEAST_TURNS = 12  # of each in a round
-STRETCHES = 0.05  # share of the time that long stretches may take
 NO_NETWORK = "no network was seen to train"
-COSTS_NOTHING = 1.02  # speedup without a part up to which a cure of that part is given up
 
 
 class Trial(Bench):
@@ -50,7 +48,8 @@ class Trial(Bench):
 
     script: facts about the script, learned in its first step. besides: other calls of it that cost
     time in each step, and their lines. not_tried: cures that the script cannot use, and why.
-    given_up: what looked no faster, or slower than a similar cure, with its speedup when dropped.
+    given_up: what looked slower than the script, or than a similar cure, which is named: as a pair
+    with its base when it was left.
     """
 
     def __init__(self, command: Command, found: Found, keep: Path) -> None:
@@ -60,11 +59,11 @@ class Trial(Bench):
             *without_parts(command),
             *(with_cures(command, [cure]) for cure in self._cures),
         ]
-        super().__init__(found, keep, turns_at_least=LEAST_TURNS, stretch_share=STRETCHES)
+        super().__init__(found, keep, turns_at_least=LEAST_TURNS)
         self.script: Script | None = None
         self.besides: Mapping[str, str] = {}
         self.not_tried = dict[str, str]()
-        self.given_up = dict[str, float]()
+        self.given_up = dict[str, tuple[Pair, str | None]]()
         self._tried = {cure.name: cure for cure in self._cures}  # by command
         self._waiting = list[Cure]()  # that are tried once it is known whether workers help
         self._first_steps = dict[str, float]()  # seconds until it ended, of its first process
@@ -161,43 +160,30 @@ class Trial(Bench):
         return {name: pair for name, pair in pairs.items() if pair is not None}
 
     def _give_up(self) -> None:
-        """Go on with the best of each kind that looks faster, and at first with the best of all."""
-        pairs, kept, kinds = self._pairs(), [AS_IT_IS], set[str]()
-        bases = {self.found.base(name) for name in pairs}
-        speed = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
-        kept += [name for name in self.found.names if name in pairs and name not in speed]
-        for name in sorted(speed, key=lambda name: -speed[name]):
-            if name not in self._tried:  # a bound, or several together
-                goes_on = speed[name] > COSTS_NOTHING
-            elif name in bases:
-                goes_on = True
-            else:
-                cure = self._tried[name]
-                alone = self.found.base(name) == AS_IT_IS
-                pointless = alone and speed.get(str(cure.bound), 2.0) <= COSTS_NOTHING
-                early = pairs[name].rounds < LEAST_ROUNDS and not kinds  # the best so far
-                helps = speed[name] > 1 + self.found.same or early
-                helps = helps and pairs[name].verdict != "tie"
-                goes_on = helps and cure.kind not in kinds and not pointless
-                if goes_on:
-                    kinds.add(cure.kind)
-            if goes_on:
-                kept.append(name)
-            else:
-                self.given_up[name] = speed[name]
-        self._keep_only(kept)
+        """Go on with what does not look slower than its base, of each kind with the best.
+
+        Once there is an interval, with what is not shown to be slower or as fast: who goes on
+        because he looks faster looks faster than he is.
+        """
+        pairs, bases = self._pairs(), {self.found.base(name) for name in self._pairs()}
+        known = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
+        best = dict[str, str]()  # by kind
+        for name in sorted(known, key=lambda name: -known[name]):
+            cure = self._tried.get(name)
+            rival = None if cure is None else best.setdefault(cure.kind, name)
+            few = pairs[name].rounds < LEAST_ROUNDS
+            no_faster = known[name] < 1 if few else pairs[name].verdict in ("slower", "tie")
+            if (no_faster or rival not in (None, name)) and name not in bases:
+                self.given_up[name] = pairs[name], None if rival == name else rival
+        self._keep_only([name for name in self.found.names if name not in self.given_up])
 
     def _add_waiting(self) -> None:
-        """Have the cures tried that have waited, with the workers if these help."""
-        pairs = self._pairs()
-        faster = [name for name in self._tried if name in pairs and pairs[name].verdict == "faster"]
-        base, workers = AS_IT_IS, list[Cure]()
-        for name in faster[:1]:
-            base, workers = name, [self._tried[name]]
+        """Have the cures tried that have waited, with the workers if these look faster."""
+        pairs, base, workers = self._pairs(), AS_IT_IS, list[Cure]()
+        for name, pair in pairs.items():
+            if name in self._tried and (pair.speedup or 0.0) > 1 + self.found.same:
+                base, workers = name, [self._tried[name]]
         for cure in self._waiting:
-            if not workers and cure.bound in self.given_up:
-                self.not_tried[cure.name] = f"{cure.bound} brings nothing"
-                continue
             command = with_cures(self._command, [*workers, cure])
             self._tried[command.name], self.found.bases[command.name] = cure, base
             self.found.commands = [*self.found.commands, command]
@@ -287,13 +273,9 @@ class Trial(Bench):
 
     def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""
-        nothing = [
-            f"{name} ({shown(speedup)} times as fast)"
-            for name, speedup in self.given_up.items()
-            if name in self._tried
-        ]
-        if nothing:
-            yield f"Given up, as no faster or not the best of its kind: {', '.join(nothing)}."
+        left = [self._left(name) for name in self.given_up if name in self._tried]
+        if left:
+            yield f"Not tried to the end: {'; '.join(left)}."
         for name, failure in self.failed.items():
             yield f"{name} was left out: {failure.wrong}; {failure.allowed}."
         left_out = [f"{name} ({why})" for name, why in self.not_tried.items()]
@@ -301,6 +283,15 @@ class Trial(Bench):
             yield f"Not tried: {', '.join(left_out)}."
         if self.script is not None and (seen := [*besides(self.script, self.besides)]):
             yield f"It may help, and was not tried: {'; '.join(seen)}."
+
+    def _left(self, name: str) -> str:
+        """When and why a cure was left."""
+        pair, rival = self.given_up[name]
+        looked = f"it looked {shown(pair.speedup)} times as fast"
+        if pair.low is not None:
+            looked = f"it is {times_as_fast(pair)}"
+        after = f"{name} was left after {counted(pair.rounds, 'round')}, as"
+        return f"{after} {rival} looked faster" if rival else f"{after} {looked}"
 
     def _where(self, cure: Cure) -> str | None:
         """The line of the script that a cure is about."""

@@ -14,7 +14,7 @@ from ninefold.bench.guardian import TOKEN, kill
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
-from ninefold.tournament.plan import SLOW_STEP, Turn
+from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import TakenTurn
@@ -50,9 +50,10 @@ class WholeRuns(Entries):
     def __init__(self, found: Found, keep: Path) -> None:
         self.found, self.keep, self.done = found, keep, found.rounds
         seconds = 60.0 * found.minutes
-        budget = Budget(seconds=seconds, turns=1, late=math.inf, room_of_last=1.0)
+        budget = Budget(seconds=seconds, turns=1)
         self._tournament = Tournament(self, budget, lambda: Look(found.is_enough()))
         found.log, found.looks = self._tournament.log, self._tournament.looks
+        found.seed = self._tournament.seed
 
     def run(self) -> None:
         """Make the rounds. Raises Failure."""
@@ -78,6 +79,7 @@ class WholeRun:
     """A command whose turn is a run: a contestant."""
 
     several, turn_seconds, processes = False, 0.0, list[int]()
+    steps, workers, waits = None, 0, False
 
     def __init__(self, command: Command, number: int, keep: Path) -> None:
         self.name = command.name
@@ -85,7 +87,7 @@ class WholeRun:
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         yield from ()
-        return Pace(SLOW_STEP, SLOW_STEP)  # a turn is one step
+        return Pace(math.inf, math.inf)  # a turn is one step
 
     def turn(self, turn: Turn) -> float:
         return self._run()

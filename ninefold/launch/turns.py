@@ -35,7 +35,7 @@ class TurnTaker:
     thread that has nothing to do spins for milliseconds, on a core that the next process needs.
 
     spec: what it runs.
-    name, several, turn_seconds: as of `Contestant`.
+    name, several, turn_seconds, steps, workers, waits: as of `Contestant`.
     free: bytes that were free on its host and on its fullest GPU when it was ready, if known.
     taken: bytes that it had taken at most on one of its GPUs.
     processes: ids of its processes, and of those that read for them.
@@ -55,6 +55,7 @@ class TurnTaker:
             processes > 1,
             turn_seconds,
         )
+        self.steps, self.waits = 0, False
         self._stoppable = False
         self._ranks = range(processes)
         self._workers = Workers(spec, processes)
@@ -68,6 +69,7 @@ class TurnTaker:
         self.taken = {of: max(each["taken"][of] for each in ready) for of in ready[0]["taken"]}
         self.step_seconds: float | None = max(_known(ready, "step_seconds"), default=None)
         self.processes: list[int] = [pid for answer in ready for pid in answer["processes"]]
+        self.workers: int = max(each["workers"] for each in ready)
         self.alone: bool = ready[0]["alone"]
         self.computes: tuple[Any, ...] = ready[0]["computes"]
         self.one_thread: str | None = ready[0]["one_thread"]
@@ -98,7 +100,10 @@ class TurnTaker:
             expected = turn.steps * self.step_seconds
         within = LONGEST_SECONDS if expected is None else 10 * expected + OTHERS_SECONDS
         asked = {"lead": turn.lead, "steps": turn.timed, "counted": turn.counted}
-        return float(max(self._ask(within, **asked)))
+        answers = self._ask(within, **asked)
+        self.steps += turn.steps
+        self.waits = any(each["waits"] for each in answers)
+        return float(max(each["seconds"] for each in answers))
 
     def end(self, turns: Sequence[TakenTurn], stretch: float | None) -> None:
         """Write its result; there are no more turns. Raises Failure.

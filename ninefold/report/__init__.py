@@ -202,7 +202,7 @@ def timing(folder: Path, pairs: str) -> Look:
     pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
     """
     runs, sweep = read_runs(folder)
-    turns, timed = turns_of(runs), [g for g in largest_first(groups(runs)) if g.timing]
+    turns, timed = turns_of(runs, sweep), [g for g in largest_first(groups(runs)) if g.timing]
     found = [gather_evidence(group, (), sweep, turns) for group in timed]
     look = timing_look(found, pairs)
     if len(found) < 2 or (recording := gather_recording(folder)) is None:

@@ -30,13 +30,12 @@ class Standing:
 
 def standing(
     names: Sequence[Name],
-    seen: Differences,
+    looks: Sequence[tuple[Differences, Settings]],
     candidates: Sequence[Name],
-    settings: Settings,
     floor: float = 0.0,
     by: Sequence[Name] | None = None,
 ) -> Standing:
-    """Return how the candidates stand against the best of them.
+    """Return how the candidates stand against the best of them; what a look has shown stays.
 
     Let k be the best, whichever it is. One-sided bounds on what each other candidate is behind k
     hold together at this look's part of `Settings.level`, divided by their number. Where they hold,
@@ -44,11 +43,30 @@ def standing(
     candidate that was chosen by the same data, and those that are out need not be considered
     (Edwards and Hsu 1983).
 
-    names: of the rows that `seen` was computed from
-    seen: of the logarithms of a measure of which less is better
+    names: of the rows that the differences were computed from
+    looks: the differences of the logarithms of a measure of which less is better, and the settings,
+        at each look
     floor: the noise floor, a share; a difference below it shows nothing, unless it is a tie
     by: the candidates of which one has to be ahead of what is out; None: all
     """
+    found = [_at_look(names, *each, candidates, floor, by) for each in looks]
+    chance = {cell: max(each.chance[cell] for each in found) for cell in candidates}
+    out = {cell for each in found for cell in each.out}
+    leads = (each.lead for each in reversed(found) if each.lead not in out)
+    lead = next(leads, found[-1].lead)
+    out -= {lead}
+    return Standing(lead, chance, [cell for cell in candidates if cell in out])
+
+
+def _at_look(
+    names: Sequence[Name],
+    seen: Differences,
+    settings: Settings,
+    candidates: Sequence[Name],
+    floor: float,
+    by: Sequence[Name] | None,
+) -> Standing:
+    """What one look shows, as of `standing`."""
     # Matrices [candidate, candidate]: of the row, held against the column.
     rows = [names.index(cell) for cell in candidates]
     gap = _square(seen, seen.mean, len(names), turned=-1.0)[np.ix_(rows, rows)]

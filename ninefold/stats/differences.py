@@ -1,10 +1,10 @@
-"""Differences between cells, paired by seed, with moderated variances (Smyth 2004)."""
+"""Differences between cells, paired by round or seed, with moderated variances (Smyth 2004)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,9 @@ from scipy import special
 
 from ninefold.stats import student
 from ninefold.stats.student import Array
-from ninefold.stats.verdicts import Name
+from ninefold.types import LEAST_ROUNDS
 
 Ints = npt.NDArray[np.int64]
-Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 
 NOTHING = 1e-9  # a spread below it is rounding, and no noise
 MANY = 9  # cells from which a pair borrows as many degrees of freedom as it has; 2 borrow none
@@ -36,8 +35,8 @@ class Differences:
     mean: of second - first; nan without a round
     error: its standard error; 0 if the two are equal in enough rounds, nan if unknown
     freedom: the degrees of freedom of `error`
-    alone, alone_freedom: the same from the pair's own seeds only, which is all that shows a noise
-        that other cells have not; of times, which are fitted together, as above
+    alone, alone_freedom: the same from the pair's own rounds only, which is all that shows a noise
+        that other cells have not
     test: int64, the pair whose test each shares, most often itself; NO_TEST: its cells are copies
     """
 
@@ -69,6 +68,14 @@ class Differences:
         """
         quantile = student.quantile(level / 2, np.where(self.judged, self.alone_freedom, np.nan))
         return np.where(self.error == 0, 0.0, quantile * self.alone)
+
+    def where(self, these: npt.NDArray[np.bool_], others: Differences) -> Differences:
+        """Return these differences, bool [pairs], and for the rest those of `others`."""
+        found = {
+            each.name: np.where(these, getattr(self, each.name), getattr(others, each.name))
+            for each in fields(self)
+        }
+        return Differences(**found)
 
 
 def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
@@ -113,6 +120,29 @@ def differences(table: Array, copies: Collection[tuple[int, int]] = ()) -> Diffe
         alone_freedom=alone_freedom,
         test=shared_tests(group),
     )
+
+
+def of_times(logs: Array, copies: Collection[tuple[int, int]] = ()) -> Differences:
+    """Return the differences between logarithms of seconds, float64 [cells, rounds], nan: missing.
+
+    Nothing is told of pairs with fewer than LEAST_ROUNDS rounds in common.
+
+    copies: pairs of rows, the lower first, that do the same work: the mean of their logarithms
+        takes the place of each where they are compared with others
+    """
+    alone = differences(logs)
+    merged, group = logs.copy(), np.arange(len(logs))
+    for base, copy in sorted(copies):
+        group[group == group[copy]] = group[base]
+    for rows in (group == first for first in {*group.tolist()}):
+        there = np.isfinite(logs[rows])
+        with np.errstate(invalid="ignore"):
+            merged[rows] = np.where(there, logs[rows], 0.0).sum(axis=0) / there.sum(axis=0)
+    copied = group[alone.first] == group[alone.second]
+    found = alone.where(copied, differences(merged))
+    few = found.rounds < LEAST_ROUNDS
+    error, own = (np.where(few, np.nan, each) for each in (found.error, found.alone))
+    return replace(found, error=error, alone=own, test=shared_tests(group))
 
 
 def shared_tests(group: Ints) -> Ints:

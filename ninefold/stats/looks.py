@@ -2,15 +2,17 @@
 
 What is looked at several times has several chances to be wrong. A look after a share s of the time
 has spent s^2 of the level with those before it: early ones little, and none for looks that are not
-made. Looks share the rounds before them, so what is wrong at one is often wrong at the next, and
-costs once: looks are taken as values of one Brownian motion after these shares of the time, of
-which each is computed from the one before (Armitage, McPherson and Rowe 1969).
+made. A reserve is kept for a comparison that is resumed: of the level 1 - RESERVE is spent at the
+end of the time, and 1 - RESERVE / s at s times that. Looks share the rounds before them, so what is
+wrong at one is often wrong at the next, and costs once: looks are taken as values of one Brownian
+motion after these shares of the time, of which each is computed from the one before (Armitage,
+McPherson and Rowe 1969).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +21,7 @@ from scipy import special
 from ninefold.stats.student import Array
 
 POWER = 2.0
-RESERVE = 0.05  # of the level: for looks after the time was up, as of a study that is given more
+RESERVE = 0.3  # of the level: for looks after the time was up
 CLOSE = 1e-3  # looks that are nearer to each other are taken as independent, which asks more
 NODES = 100
 FARTHEST = 12.0  # in standard deviations: no bound is beyond
@@ -33,28 +35,32 @@ def level_at(shares: Sequence[float], level: float) -> float:
     return _levels(tuple(shares), level)[-1] if shares else level
 
 
-def shares_of(looks: Mapping[int, float], rounds: int) -> tuple[float, ...]:
-    """Return the shares of the time at the looks of what is said after so many rounds.
+def looks_until(looks: Mapping[int, float], rounds: int) -> Iterator[tuple[int, tuple[float, ...]]]:
+    """Yield the looks that what is said after so many rounds rests on, the last one at these.
 
-    looks: the share of the time at each, by the rounds that were complete. What is said after other
-    rounds, as of a comparison that was interrupted, is said as at its end.
+    Each is the rounds that were complete, and the shares of the time at the looks up to it. looks:
+    the share of the time at each, by its rounds. What is said after other rounds, as of a
+    comparison that was interrupted, is said as at its end.
     """
-    shares = [looks[number] for number in sorted(looks) if number <= rounds]
-    return tuple(shares if rounds in looks else [*shares, 1.0])
+    known = {number: share for number, share in looks.items() if number <= rounds}
+    known.setdefault(rounds, max([1.0, *known.values()]))
+    shares = tuple(known[number] for number in sorted(known))
+    for place, number in enumerate(sorted(known)):
+        yield number, shares[: place + 1]
+
+
+def _spent(share: float, level: float) -> float:
+    """What the looks up to this share of the time have spent of the level."""
+    return level * (1 - RESERVE) * share**POWER if share < 1 else level * (1 - RESERVE / share)
 
 
 @lru_cache(maxsize=1000)
 def _levels(shares: Sequence[float], level: float) -> Sequence[float]:
     """The level of each look."""
-    found, at, spent, late = list[float](), 0.0, 0.0, 0
+    found, at, spent = list[float](), 0.0, 0.0
     going, chance = np.zeros(1), np.ones(1)  # where the motion is, if no look was beyond its bound
-    for share in shares:
-        if at >= 1:
-            late += 1
-            found.append(level * RESERVE / 2**late)
-            continue
-        now = min(share, 1.0)
-        spends = max(level * (1 - RESERVE) * now**POWER - spent, 0.0)
+    for now in shares:
+        spends = max(_spent(now, level) - spent, 0.0)
         spent += spends
         if now - at < CLOSE or spends == 0:
             found.append(spends)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ninefold.stats import fit, holm, student
-from ninefold.stats.differences import NO_TEST, Differences, Values, differences, number
-from ninefold.stats.fit import Fit
+from ninefold.stats import holm, student
+from ninefold.stats.differences import NO_TEST, Differences, differences, number, of_times
 from ninefold.stats.student import Array
 from ninefold.stats.verdicts import (
     FAILED,
@@ -26,8 +25,10 @@ from ninefold.stats.verdicts import (
     Pair,
     Safety,
     Settings,
-    Steady,
+    Timings,
+    Values,
 )
+from ninefold.types import LEAST_ROUNDS
 
 BY_TIME, BY_SCORE = ("faster", "slower"), ("worse", "better")
 KNOWN = math.log(3)  # an interval of a speedup that reaches farther to a side says nothing
@@ -45,77 +46,83 @@ def estimate(values: Mapping[int, float]) -> Estimate:
 
 
 def compare(
-    seconds: Values,
+    timings: Sequence[Timings],
     accuracy: Values,
     settings: Settings,
     controls: Sequence[tuple[Name, Name]] = (),
     copies: Sequence[tuple[Name, Name]] | None = None,
-    stretches: Values | None = None,
     floor: float = 0.0,
-    time: Fit | None = None,
-    by_seed: bool = False,
 ) -> Comparison:
-    """Return the verdicts on all pairs of cells, the safety of each cell, and the controls.
+    """Return the verdicts on all pairs of cells, the safety of each cell, and the control.
 
     Times and scores are two families of tests, each at `settings.level`. Scores leave out the seeds
     in which one of a pair is missing or not finite, times the rounds in which one is not above 0.
+    What an earlier look has shown stays.
 
-    seconds: by cell and round
+    timings: at each look, of which the last is this one; each has the cells of this one
     accuracy: scores by cell and seed, in percent if a share; may be empty
     controls: pairs of cells that do the same work in the same time; unless they show that they do
         not, the mean of both is what is compared with others
     copies: pairs that do the same work, None: the controls
-    stretches: the speedup of a long stretch alone over the turns before it, by cell and round
     floor: share of a difference in seconds that a control which is not among these may be off by
-    time: `fit.of_seconds` of these; None: without their turns
-    by_seed: whether seconds are by seed: they are compared as scores are, as seeds vary more than
-        processes
     """
     copies = controls if copies is None else copies
-    names, log_same = list(seconds), math.log1p(settings.same)
-    if by_seed:
-        of_times, control = differences(np.log(_table(seconds))), None
-    else:
-        time = time or fit.of_seconds(seconds)
-        of_times, control = of_fit(names, time, settings, controls)
+    names, looks = list(timings[-1].seconds) if timings else [], []
+    pairs, control = list[Pair](), None
+    for each in timings:
+        own = replace(settings, shares=each.shares)
+        seen, control = _of_times(names, each, _places(names, controls), settings.same)
+        log_same = math.log1p(own.same)
+        logs = _pairs(names, seen, log_same, own.level, own.level_of_look, BY_TIME, own.asked)
+        said = [Pair.of(pair) for pair in logs]
+        pairs = [now.after(then) for then, now in zip(pairs or said, said, strict=True)]
+        looks.append((seen, own))
+    log_floor = math.log1p(floor) + _shown(control)
     sign = 1.0 if settings.better == "more" else -1.0  # below, more is better
     points = differences(sign * _table(accuracy), _places(list(accuracy), copies))
     of_scores = settings.level / settings.looks
-    seconds_pairs = _pairs(
-        names, of_times, log_same, settings.level, settings.level_of_look, BY_TIME, settings.asked
-    )
     accuracy_pairs = _pairs(
         list(accuracy), points, settings.margin, settings.level, lambda _: of_scores, BY_SCORE
     )
     safety = _safety(list(accuracy), points, accuracy_pairs, settings)
-    steady = _steady(stretches or {}, log_same)
-    log_floor = math.log1p(floor) + _off_by(control, steady)
-    if log_floor:
-        seconds_pairs = [_above(pair, log_floor) for pair in seconds_pairs]
     return Comparison(
-        seconds=[Pair.of(pair) for pair in seconds_pairs],
+        seconds=[_above(pair, log_floor) for pair in pairs],
         accuracy=accuracy_pairs if sign > 0 else [_turned(pair) for pair in accuracy_pairs],
         safety=safety if sign > 0 else [_turned_back(test) for test in safety],
         control=control,
-        steady=steady,
         floor=math.expm1(log_floor),
+        looks=looks,
     )
 
 
-def of_fit(
-    names: Sequence[Name],
-    time: Fit,
-    settings: Settings,
-    controls: Sequence[tuple[Name, Name]] = (),
+def _of_times(
+    names: Sequence[Name], timings: Timings, controls: Collection[tuple[int, int]], same: float
 ) -> tuple[Differences, Control | None]:
-    """Return the differences of the logarithms of seconds, and the A/A control.
+    """The differences of the logarithms of seconds at a look, and the A/A control.
 
-    names: of the cells of `time`. controls: as of `compare`.
+    controls: pairs of places in `names`.
     """
-    places = _places(names, controls)
-    control = _control(names, time, places, math.log1p(settings.same))
+    turns, stretches = _logs(names, [timings.seconds, timings.stretches])
+    waits = np.array([name in timings.waits for name in names], dtype=bool)
+    logs = np.where(waits[:, None], stretches, turns)
+    control = _control(names, logs, controls, math.log1p(same))
     failed = control is not None and control.state == FAILED
-    return fit.differences(time, () if failed else sorted(places)), control
+    merged = () if failed else controls
+    seen = of_times(turns, merged)
+    if waits.any():
+        by_stretch = waits[seen.first] | waits[seen.second]
+        seen = of_times(stretches, merged).where(by_stretch, seen)
+    return seen, control
+
+
+def _logs(names: Sequence[Name], of: Sequence[Values]) -> Iterator[Array]:
+    """Logarithms of several values above 0, float64 [cells, rounds], nan where there is none."""
+    rounds = sorted({number for values in of for cell in values.values() for number in cell})
+    for values in of:
+        cells = [values.get(name, {}) for name in names]
+        table = np.array([[cell.get(number, np.nan) for number in rounds] for cell in cells])
+        table = table.reshape(len(names), len(rounds)).astype(np.float64)
+        yield np.log(np.where((table > 0) & np.isfinite(table), table, np.nan))
 
 
 def _turned(pair: Difference) -> Difference:
@@ -131,25 +138,19 @@ def _turned_back(test: Safety) -> Safety:
     return replace(test, difference=difference, low=low)
 
 
-def _off_by(control: Control | None, steady: Sequence[Steady]) -> float:
-    """The logarithm of the noise floor: what controls show that the measurement is off by."""
-    of_control = 0.0 if control is None else _shown(control)
-    return max([of_control, *(_shown(each) for each in steady if each.state == FAILED)])
-
-
-def _shown(control: Control | Steady) -> float:
-    """The logarithm of the nearer end of an interval that does not have 1 in it, else 0."""
-    if control.low is None or control.high is None:
+def _shown(control: Control | None) -> float:
+    """The logarithm of the noise floor: what the control shows that the measurement is off by."""
+    if control is None or control.low is None or control.high is None:
         return 0.0
     return max(math.log(control.low), -math.log(control.high), 0.0)
 
 
-def _above(pair: Difference, floor: float) -> Difference:
-    """A pair whose difference is not called faster or slower if it is below the noise floor.
+def _above(pair: Pair, floor: float) -> Pair:
+    """A pair that is not called faster or slower if its difference is below the noise floor.
 
     A tie is a test of its own, and stays.
     """
-    if abs(pair.difference or 0.0) > floor or pair.verdict == "tie":
+    if not floor or pair.verdict == "tie" or abs(math.log(pair.speedup or 1.0)) > floor:
         return pair
     return replace(pair, verdict=OPEN if pair.verdict == OPEN else WITHIN)
 
@@ -221,25 +222,27 @@ def _pairs(
 
 
 def _control(
-    names: Sequence[Name], time: Fit, pairs: Collection[tuple[int, int]], same: float
+    names: Sequence[Name], logs: Array, pairs: Collection[tuple[int, int]], same: float
 ) -> Control | None:
-    """The A/A control of these pairs, None without a round."""
-    there = [(time.there[i] & time.there[j]) for i, j in pairs]
-    known = [pair for pair, own in zip(pairs, there, strict=True) if own.any()]
+    """The A/A control of these pairs, None without a round. logs: float64 [cells, rounds]."""
+    of_pairs = {pair: logs[pair[1]] - logs[pair[0]] for pair in pairs}
+    known = {pair: off for pair, off in of_pairs.items() if np.isfinite(off).any()}
     if not known:
         return None
-    row = np.zeros((1, len(names)))
-    for first, second in known:
-        row[0, [first, second]] += np.array([1.0, -1.0]) / len(known)
-    mean, error, freedom = (float(each[0]) for each in time.of(row))
-    reach, state = _judged(mean, error, freedom, same)
+    off = np.array([*known.values()])
+    there = np.isfinite(off)
+    rounds = there.any(axis=0)
+    by_round = (np.where(there, off, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1))[rounds]
+    mean, n = float(by_round.mean()), len(by_round)
+    error = float(by_round.std(ddof=1)) / math.sqrt(n) if n >= LEAST_ROUNDS else math.inf
+    reach, state = _judged(mean, error, n - 1.0, same)
     shown = reach <= KNOWN
     return Control(
         [(names[first], names[second]) for first, second in known],
-        int(np.any(there, axis=0).sum()),
-        math.exp(mean),
-        math.exp(mean - reach) if shown else None,
-        math.exp(mean + reach) if shown else None,
+        n,
+        math.exp(-mean),
+        math.exp(-mean - reach) if shown else None,
+        math.exp(-mean + reach) if shown else None,
         state,
         math.expm1(abs(mean) + reach) if shown else None,
     )
@@ -247,28 +250,12 @@ def _control(
 
 def _judged(mean: float, error: float, freedom: float, same: float) -> tuple[float, str]:
     """The reach of the 95 % interval of a logarithm that should be 0, and the state."""
-    if freedom < 1:
+    if not math.isfinite(error):
         return math.inf, NOT_SHOWN
     narrow, reach = (float(student.quantile(level, freedom)) * error for level in (0.05, 0.025))
     if abs(mean) + narrow <= same:
         return reach, PASSED
     return reach, FAILED if abs(mean) - reach > same else NOT_SHOWN
-
-
-def _steady(stretches: Values, same: float) -> list[Steady]:
-    """The steady-state controls of the cells with a stretch."""
-    found = []
-    for cell, values in stretches.items():
-        logs = np.log([value for value in values.values() if value > 0])
-        if not len(logs):
-            continue
-        mean, n = float(logs.mean()), len(logs)
-        error = float(logs.std(ddof=1)) / math.sqrt(n) if n > 1 else math.inf
-        reach, state = _judged(mean, error, n - 1.0, same)
-        shown = reach <= KNOWN
-        low, high = (math.exp(mean + end) if shown else None for end in (-reach, reach))
-        found.append(Steady(cell, len(logs), math.exp(mean), low, high, state))
-    return found
 
 
 def _safety(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from ninefold.stats.looks import level_at
 
 Name = Any  # of what is compared: a Cell, or another thing that can be told from others
+Values = Mapping[Name, Mapping[int, float]]  # cell -> round or seed -> value
 Speedup = tuple[float, float | None, float | None]  # a speedup, low and high end of its interval
 OPEN = "open"
 WITHIN = "below the noise floor"
@@ -54,6 +55,21 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Timings:
+    """The seconds of a step, or of more, that are known at a look, by cell and round.
+
+    stretches: of a long stretch alone after the turns. waits: cells that wait for the host: they
+    and what is compared with them are compared by their stretches, as turns are unlike a long run
+    of such a cell. shares: as of `Settings`.
+    """
+
+    seconds: Values
+    stretches: Values = field(default_factory=dict)
+    waits: Collection[Name] = ()
+    shares: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Mean, standard deviation (n - 1) and 95 % interval of one cell; None if n is too small."""
 
@@ -94,8 +110,8 @@ class Pair:
 
     rounds: in which both have a value
     speedup: of the second over the first, above 1 if the second is faster
-    low, high: its interval at the level of this look; None while it is not known, as one is
-        that reaches beyond three times the speedup
+    low, high: its interval; None while it is not known, as of fewer than LEAST_ROUNDS rounds,
+        and as one is that reaches beyond three times the speedup
     p, adjusted: as of a Difference
     verdict: "tie", "open", "faster" or "slower"; "below the noise floor" if the runs would show
         faster or slower, by less than the controls can tell from a fault of the measurement
@@ -121,6 +137,22 @@ class Pair:
         return cls(
             logs.first, logs.second, logs.n, speedup, low, high, logs.p, logs.adjusted, logs.verdict
         )
+
+    def after(self, before: Pair) -> Pair:
+        """This pair with what an earlier look has shown of it.
+
+        The intervals of all looks hold together, so what is known lies in all of them.
+        """
+        lows = [end for end in (before.low, self.low) if end is not None]
+        highs = [end for end in (before.high, self.high) if end is not None]
+        low, high = max(lows, default=None), min(highs, default=None)
+        if low is not None and high is not None and low > high:
+            low, high = before.low, before.high
+        speedup = self.speedup
+        if speedup is not None and low is not None and high is not None:
+            speedup = min(max(speedup, low), high)
+        verdict = self.verdict if before.verdict in UNDECIDED else before.verdict
+        return replace(self, speedup=speedup, low=low, high=high, verdict=verdict)
 
     @property
     def turned(self) -> Pair:
@@ -180,38 +212,21 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Steady:
-    """Steady-state control: a long stretch of a cell alone against its turns.
-
-    n: processes that trained such a stretch after their turns
-    speedup, low, high: of the stretch over the turns, the geometric mean with its 95 % interval;
-        None while it is not known
-    state: as of a Control
-    """
-
-    cell: Name
-    n: int
-    speedup: float
-    low: float | None
-    high: float | None
-    state: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """All pairs by each measure, the safety of each cell's score, and the controls.
 
     control: None where no cells do the same work
     floor: the noise floor: the share within which a speedup is neither faster nor slower: what
-        the controls show that the measurement is off by
+        the control shows that the measurement is off by
+    looks: the `differences.Differences` of the logarithms of seconds at each look, and its settings
     """
 
     seconds: list[Pair]
     accuracy: list[Difference]
     safety: list[Safety]
     control: Control | None = None
-    steady: list[Steady] = field(default_factory=list)
     floor: float = 0.0
+    looks: Sequence[tuple[Any, Settings]] = field(default=(), repr=False)
 
     def verdict(self, first: Name, second: Name) -> str:
         """Return how the speed of `second` compares with that of `first`: see `Pair`."""

@@ -24,7 +24,7 @@ from ninefold.config.untrusted import targets_in
 from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.secrets import redact
-from ninefold.tournament.plan import mirrored
+from ninefold.tournament.plan import drawn
 from ninefold.types import spelled
 from ninefold.words import key_and_value, key_of
 
@@ -112,7 +112,10 @@ class Plan:
         Every second shuffled round reverses the order of the one before. A steady change of the
         machine within rounds then cancels out in each pair of rounds.
         """
-        return mirrored(self.cells, str(self._seed), number) if shuffled else list(self.cells)
+        if not shuffled:
+            return list(self.cells)
+        cells = {cell.name: cell for cell in self.cells}
+        return [cells[name] for name in drawn(cells, str(self._seed), number)]
 
     def overrides(self, cell: PlannedCell, number: int, *instead: str) -> list[str]:
         """Overrides of the run of `cell` in round `number`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,39 +18,31 @@ from ninefold.launch import Outcome
 from ninefold.launch.ready import ready_or_failure, require_few_processes
 from ninefold.launch.run import spec_of, write_job
 from ninefold.launch.run_folder import record
-from ninefold.progress import duration, milliseconds
+from ninefold.progress import milliseconds
 from ninefold.result import TIMING
 from ninefold.study.plan import Plan, PlannedCell
 from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study_record import Round
-from ninefold.tournament.budget import LEAST_ROUNDS, MOST_ROUNDS, Budget, shortest
+from ninefold.tournament.budget import MOST_ROUNDS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Entries
 from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
 from ninefold.tournament.rule import Look
+from ninefold.types import LEAST_ROUNDS
 
 if TYPE_CHECKING:
     from ninefold.launch.turns import TurnTaker
 
 RESERVE = 1.25  # another cell is started if this times the most that one has taken is free
-LATE = 30.0  # seconds by which the second round may end late; else it is not made
 
 
 def budget_of(settings: Mapping[str, Any]) -> Budget:
     """Return the budget of the timing rounds of a study with these settings."""
-    auto, seconds = settings["turns"] == "auto", 60.0 * settings["time_budget"]
     return Budget(
-        seconds=seconds,
+        seconds=60.0 * settings["time_budget"],
         rounds=MOST_ROUNDS,
         usual=8 if settings["pairs"] == "all" else 6,
-        least=2,
-        late=LATE,
-        room=0.5,
-        whole=True,
-        turns=None if auto else int(settings["turns"]),
-        alike=1.0,
-        **({"cut": seconds + LATE / 2, "early": True} if auto else {}),
-        stretch_share=0.05,
+        turns=None if settings["turns"] == "auto" else int(settings["turns"]),
         extends=0.25,
     )
 
@@ -91,11 +84,12 @@ class Timing(Entries):
             self,
             self._budget,
             self._look,
-            f"{settings['seed']}/",
+            recording.timing_seed,
             recording.timing_seconds,
             recording.timing_looks,
             len(rounds[0].runs) if rounds else 0,
         )
+        recording.timing_seed = self._tournament.seed
 
     def run(self) -> None:
         """Make the rounds that are left."""
@@ -109,8 +103,8 @@ class Timing(Entries):
             rounds = "round" if done == 1 else "rounds"
             self._screen.note(f"the speed comparison is decided after {done} {rounds}")
         if tournament.ended == BUDGET and done < LEAST_ROUNDS:
-            takes, left = map(duration, (tournament.last_round, tournament.seconds_left))
-            text = f"another round takes about {takes}, and {left} are left"
+            enough = math.ceil(LEAST_ROUNDS * tournament.last_round / 30) / 2
+            text = f"an answer takes {LEAST_ROUNDS} rounds; study.time_budget={enough:g} makes them"
             self._screen.note(f"study.time_budget={self._settings['time_budget']:g}: {text}")
 
     @property
@@ -229,14 +223,6 @@ class Timing(Entries):
             shutil.rmtree(folder, ignore_errors=True)
             del self._cells[name]
         return copies
-
-    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
-        """Return the first cell of each strategy (and of what else is swept), and the named one."""
-        first: dict[tuple[str, ...], str] = {}
-        for cell in [each for each in self._plan.cells if each.name in alive]:
-            first.setdefault(tuple(v for k, v in cell.keys.items() if k != "amp"), cell.name)
-        named = [name for name in alive if name == self._tournament.look.named]
-        return [*dict.fromkeys([*first.values(), *named])]
 
     def shows(self, number: int, nth: int, left: float) -> None:
         """Show that the nth turns of a round begin."""

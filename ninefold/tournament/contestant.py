@@ -41,7 +41,9 @@ class Contestant(Protocol):
     """A training that waits, and trains only in `turn`.
 
     name: what it is called. several: whether several processes take its turns together.
-    turn_seconds: that are timed. processes: ids of its processes.
+    turn_seconds: that are timed. processes: ids of its processes. steps: that these have taken;
+    None: they are no new ones, and all have taken as many. workers: that read for it. waits:
+    whether it waits for its host: a GPU that has done nearly all of a step once it is queued.
     """
 
     @property
@@ -55,6 +57,15 @@ class Contestant(Protocol):
 
     @property
     def processes(self) -> list[int]: ...
+
+    @property
+    def steps(self) -> int | None: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def waits(self) -> bool: ...
 
     def warm_up(self, known: Pace | None) -> WarmUp:
         """Yield turns that do not count. known: its pace in the round before, if there was one."""
@@ -109,10 +120,6 @@ class Entries(ABC):
 
         takes: seconds of a turn of each. own: seconds of the round that are not turns.
         """
-        return []
-
-    def to_stretch(self, alive: Sequence[str]) -> Sequence[str]:
-        """Return who should train alone for a while, and is known by that."""
         return []
 
     def agree(self, taken: Taken) -> Taken:

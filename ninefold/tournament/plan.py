@@ -1,30 +1,30 @@
 """Which turns there are, and in which order.
 
-benchmarks/LOG.md has what these constants were measured by. How long turns took, and the number
-that is made of them, is in `ninefold.tournament.taken`.
+Whatever may matter is the same for all contestants or drawn anew in each round: all take the same
+steps, so those that read the same data in the same order are timed on the same batches; and where a
+turn begins in what comes every few steps is drawn, as is who goes first. benchmarks/LOG.md has what
+these constants were measured by.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TypeVar
-
-from ninefold.types import MAX_TURNS
+from typing import NamedTuple
 
 LEAD_SECONDS = 0.04  # of a turn that are not timed: its threads wake in another cell's caches
 # The same for several processes: until the kernel schedules them as in a long run.
 LEAD_SECONDS_OF_SEVERAL = 0.3
 MIN_STEPS = 2  # timed steps of a turn, unless
 SLOW_STEP = 1.0  # seconds: a step that takes as long is a turn by itself
-MIN_TURNS = 2  # of a cell in a round: two tell how much its turns vary
+CYCLE = 4  # timed steps of a turn where time allows: what comes every few steps is then in most
+CYCLE_SHARE = 1 / 12  # of the time that one turn of each may take for that
+MIN_TURNS = 2  # of each in a round, the second in the reversed order
+MOST_OFFSET, OFFSET_SHARE = 15, 1 / 48  # steps of a drawn offset, and the time that they may take
 # A long stretch of training alone: steps, and seconds that it has at least and that suffice.
 STRETCH = 40, 1.0, 4.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,55 +40,63 @@ class Turn:
     expected: float | None = None
     counted: bool = True
 
-    @classmethod
-    def of(cls, name: str, seconds: float, turn_seconds: float, several: bool) -> Turn:
-        """The turn whose timed steps take `turn_seconds`, and at least as long as untimed ones.
-
-        seconds: of a step. several: whether several processes take it together.
-        """
-        lead = LEAD_SECONDS_OF_SEVERAL if several else LEAD_SECONDS
-        least = 1 if seconds >= SLOW_STEP else MIN_STEPS
-        timed = max(least, round(max(turn_seconds, lead) / seconds))
-        return cls(name, math.ceil(lead / seconds), timed)
-
     @property
     def steps(self) -> int:
         return self.lead + self.timed
 
 
-def mirrored(items: Sequence[T], seed: str, number: int) -> list[T]:
-    """Return `items` in the random order of pair number // 2, reversed for every odd number.
+class Asked(NamedTuple):
+    """What a turn of one contestant asks for.
 
-    A steady change of the machine then cancels out in each pair.
+    step, seconds: of a step, and of the timed steps. several: whether several processes take it
+    together. workers: of its loader.
     """
-    found = list(items)
-    random.Random(f"{seed}/{number // 2}").shuffle(found)
-    return found[::-1] if number % 2 else found
+
+    step: float
+    seconds: float
+    several: bool
+    workers: int
+
+    @property
+    def lead(self) -> float:
+        return LEAD_SECONDS_OF_SEVERAL if self.several else LEAD_SECONDS
+
+    @property
+    def timed(self) -> int:
+        return round(max(self.seconds, self.lead) / self.step)
 
 
-def spread(counts: Mapping[str, int], order: Callable[[int], Sequence[str]]) -> list[str]:
-    """Return who takes a turn, one after another: each as often as counted, spread evenly.
+def turn_steps(asked: Sequence[Asked], seconds: float) -> tuple[int, int]:
+    """Return the untimed and the timed steps of a turn, which are the same for all.
 
-    order: of the turns n of all that have as many; with equal counts these follow each other.
+    They are the most that any asks for. A turn has a step of each worker of a loader, as every such
+    step may wait. seconds: of the comparison.
     """
-    order = cache(order)
-    places = [
-        ((n + 0.5) / count, order(n).index(name), name)
-        for name, count in counts.items()
-        for n in range(count)
-    ]
-    return [name for *_, name in sorted(places)]
+    steps = [each.step for each in asked]
+    fit = int(CYCLE_SHARE * seconds / sum(steps))
+    cycle = min(max(CYCLE, *(each.workers for each in asked)), fit)
+    least = 1 if min(steps) >= SLOW_STEP else MIN_STEPS
+    lead = max(math.ceil(each.lead / each.step) for each in asked)
+    return lead, max(least, cycle, *(each.timed for each in asked))
 
 
-def turn_counts(seconds: Mapping[str, float], training: float) -> dict[str, int]:
-    """Return how many turns each cell has if they train for so many seconds together.
+def offset(seed: str, steps: Iterable[float], seconds: float) -> int:
+    """Draw how many further steps all take before the first turn of a round.
 
-    They are in proportion to 1 / sqrt(seconds of a turn): the mean of a process with one or two
-    long turns would vary more than that of a process with many short ones.
+    steps: seconds of a step of each contestant. seconds: of the comparison.
     """
-    scale = training / sum(map(math.sqrt, seconds.values()))
-    counts = {name: round(scale / math.sqrt(s)) for name, s in seconds.items()}
-    return {name: min(max(MIN_TURNS, count), MAX_TURNS) for name, count in counts.items()}
+    most = min(MOST_OFFSET, int(OFFSET_SHARE * seconds / sum(steps)))
+    return random.Random(seed).randint(0, most)
+
+
+def drawn(names: Iterable[str], seed: str, number: int) -> list[str]:
+    """Return names in the random order of pair number // 2, reversed for every odd number.
+
+    What changes steadily then cancels out in each pair. A name has its place whoever else is there.
+    """
+    pair = f"{seed}/{number // 2}"
+    place = {name: random.Random(f"{pair}/{name}").random() for name in names}
+    return sorted(place, key=lambda name: place[name], reverse=number % 2 == 1)
 
 
 def stretch_steps(seconds: float) -> int:

@@ -8,20 +8,21 @@ as where their memory lies, stays while they live: a round may start new ones, a
 
 from __future__ import annotations
 
+import random
+import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping
 from statistics import fmean
 from typing import Any
 
 from ninefold.errors import Failure
-from ninefold.tournament.budget import LEAST_ROUNDS, LOOKS, Budget, shortest, stretch_seconds
+from ninefold.tournament.budget import LOOKS, Budget, shortest
 from ninefold.tournament.contestant import Contestant, Ended, Entries, Pace, Taken
 from ninefold.tournament.neighbors import NeighborLoad
-from ninefold.tournament.plan import Turn, mirrored, spread, stretch_steps
+from ninefold.tournament.plan import Asked, Turn, drawn, offset, stretch_steps, turn_steps
 from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
+from ninefold.types import LEAST_ROUNDS
 
 MOST_BEFORE_END = 0.95  # share of the time that has passed at a look that is not the last
 SETTLED, ROUNDS, FAILED, BUDGET = "settled", "rounds", "failed", "budget"  # why it ended
@@ -32,13 +33,14 @@ Turns = Generator[Turn, Taken, None]
 class Tournament:
     """Rounds of turns of some contestants. rule: what is known after the rounds so far.
 
-    seed: of the orders. elapsed: seconds that earlier commands of it took. looks: theirs, which
-    those of this one are added to: complete rounds, and the share of the time that they took.
-    most: contestants of its first round; 0: it has not been made. clock: in seconds.
+    seed: of what is drawn; None: a new one. elapsed: seconds that earlier commands of it took.
+    looks: theirs, which those of this one are added to: complete rounds, and the share of the time
+    that they took. most: contestants of its first round; 0: it has not been made. clock: in
+    seconds.
 
-    alive: who takes turns now, by name. log: all turns that count. alone: seconds of a step in long
-    stretches alone, by name and round. last_round: seconds of the last round. overhead: of it,
-    those that were not turns. ended: why it has.
+    alive: who takes turns now, by name. log: all turns that count. waits: who has waited for the
+    host, so that from then on all train long stretches as well. last_round: seconds of the last
+    round. overhead: of it, those that were not turns. ended: why it has.
     """
 
     def __init__(
@@ -46,19 +48,20 @@ class Tournament:
         entries: Entries,
         budget: Budget,
         rule: Callable[[], Look],
-        seed: str = "",
+        seed: str | None = None,
         elapsed: float = 0.0,
         looks: dict[int, float] | None = None,
         most: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._entries, self._budget, self._rule, self._seed = entries, budget, rule, seed
+        self._entries, self._budget, self._rule = entries, budget, rule
+        self.seed = secrets.token_hex(8) if seed is None else seed
         self._agree = entries.agree
         self._clock, self._elapsed = clock, elapsed
         self._began = 0.0  # when it would have begun if nothing had interrupted it
         self.alive: dict[str, Contestant] = {}
         self.log = TurnLog()
-        self.alone: dict[str, dict[int, float]] = {}
+        self.waits = set[str]()
         self.ended: str | None = None
         self.last_round = elapsed / entries.done if entries.done else 0.0
         self.overhead = 0.0
@@ -69,9 +72,13 @@ class Tournament:
         self._takes: dict[str, float] = {}  # seconds that a turn of each is expected to take
         self._round_seconds: float | None = None  # that this round is to take
         self._last_turn_ended: float | None = None
-        self._before = 0  # turns of each in the round before, where all have as many
-        self._blocks = 0  # turns of the one that had most, in all rounds
-        self._stretch_seconds = 0.0
+        self._before = 0  # turns of each in the round before
+        self._planned: tuple[int, int] | None = None  # steps of a turn of this round
+        self._asked = dict[str, Asked]()
+        self._started = list[str]()  # in this round, in order
+        self._own = 0.0  # seconds of this round that are not turns
+        self._trained = 0.0  # seconds of all turns
+        self._goal = 0  # steps that all have taken before the first turn of this round
         self._extended = False
         self._most = most
 
@@ -104,12 +111,11 @@ class Tournament:
         """
         self._began = self._clock() - self._elapsed
         while (ended := self._ended()) is None:
-            began, before = self._clock(), self.not_counted
+            began, before, trained = self._clock(), self.not_counted, self._trained
             number = self._entries.begin_round()
-            if not (yield from self._round(number)):
-                ended = BUDGET
-                break
+            yield from self._round(number)
             self.last_round = self._clock() - began - (self.not_counted - before)
+            self.overhead = self.last_round - (self._trained - trained)
             self._elapsed = self.elapsed
             self._entries.round_ended(number)
         self.ended = ended
@@ -130,35 +136,45 @@ class Tournament:
 
     def _ended(self) -> str | None:
         """Look at what is known where that is due; return why there is no further round."""
-        done, fits, budget = self._entries.done, self._fits(), self._budget
-        goes_on = done < budget.rounds and (fits or self._extends())
-        if done and (done in LOOKS or not goes_on or budget.looks_early(done, self.last_round)):
-            share = min(self.elapsed / budget.seconds, MOST_BEFORE_END) if goes_on else 1.0
-            self.looks[done] = max(share, self.looks.get(done, 0.0))
+        done, budget = self._entries.done, self._budget
+        goes_on = done < budget.rounds and (self._fits() or self._extends())
+        if done and (done in LOOKS or not goes_on):
+            if done >= LEAST_ROUNDS:
+                self._note_look(done, goes_on)
             self.look = self._rule()
         if done >= budget.rounds:
             return ROUNDS
         if not self._entries.names:
             return FAILED
-        # One more if the named one has trained no long stretch yet.
-        stretched = self.look.named is None or not self.alone or self.look.named in self.alone
-        if self.look.settled and (stretched or not goes_on):
+        if self.look.settled:
             return SETTLED
         return None if goes_on else BUDGET
+
+    def _note_look(self, done: int, goes_on: bool) -> None:
+        """Note the share of the time at a look; after the first end of the time, that of its
+        rounds.
+        """
+        ends = [number for number, share in self.looks.items() if share >= 1 and number < done]
+        if ends:
+            share = done / min(ends)
+        else:
+            share = min(self.elapsed / self._budget.seconds, MOST_BEFORE_END) if goes_on else 1.0
+        self.looks[done] = max([share, *self.looks.values()])
 
     def _share(self) -> float:
         """The share of the first round's contestants that are left."""
         return min(len(self._entries.names) / self._most, 1.0) if self._most else 1.0
 
     def _fits(self) -> bool:
-        planned = self._budget.planned(self.overhead, self._share())
+        least = self._shortest() or self.last_round
         return self._budget.fits(
-            self._entries.done, self.seconds_left, self.last_round, self._shortest(), planned
+            self._entries.done, self.elapsed, self._trained, self.overhead, least, self._share()
         )
 
     def _shortest(self) -> float | None:
         """Seconds of another round at least; None: not known, or its turns are given."""
-        if self._budget.turns is not None or not self._takes:
+        given = self._budget.turns is not None or self._budget.one_process
+        if given or not self._takes:
             return None
         names = self._entries.names
         return shortest(self.overhead, {name: self._takes.get(name, 0.0) for name in names})
@@ -185,59 +201,61 @@ class Tournament:
         self._extended = disturbed and not found.busy and max(last) <= BUSY
         return self._extended
 
-    def _round(self, number: int) -> Generator[Turn, Taken, bool]:
-        """Let each contestant take its turns, in an order that every second round reverses.
-
-        Returns whether the round is complete.
-        """
+    def _round(self, number: int) -> Generator[Turn, Taken, None]:
+        """Let each contestant take its turns, in an order that every second round reverses."""
         entries = self._entries
-        self.overhead, self._round_seconds = 0.0, None
-        left = mirrored(entries.names, f"{self._seed}start", number)
-        whole, cells = True, len(left)
+        self._own, self._round_seconds, self._planned = 0.0, None, None
+        left = drawn(entries.names, f"{self.seed}/start", number)
+        if (
+            number % 2 and self._started
+        ):  # the reverse of how those of the round before were started
+            place = {name: n for n, name in enumerate(self._started)}
+            left.sort(key=lambda name: place.get(name, -1), reverse=True)
+        self._started = []
+        cells = len(left)
         self._most = self._most or cells
-        blocks = self._blocks
-        while left and whole:
+        while left:
             began = self._clock()
             ending = 0.0 if self._last_turn_ended is None else began - self._last_turn_ended
             started = entries.start(left, number)
             self.alive = {each.name: each for each in started}
+            self._started += self.alive
             left = [name for name in left if name in entries.names and name not in self.alive]
             try:
-                whole = yield from self._group(number, began - ending, cells, blocks)
+                yield from self._group(number, began - ending, cells)
             finally:
                 for each in started:
                     each.close()
+            if len(started) == cells:  # else all groups begin where the others did
+                self._goal = 0
         self.alive = {}
-        return whole
 
-    def _group(
-        self, number: int, began: float, cells: int, blocks: int
-    ) -> Generator[Turn, Taken, bool]:
-        """Let those that are alive together take their turns; return whether all were taken.
+    def _group(self, number: int, began: float, cells: int) -> Generator[Turn, Taken, None]:
+        """Let those that are alive together take their turns.
 
-        began: when what is not turns did. cells: of the round. blocks: in the rounds before.
+        began: when what is not turns did. cells: of the round.
         """
         before = self.not_counted
         paces = yield from self._warm_up()
+        self._plan_turns(paces)
         own = self._clock() - began - (self.not_counted - before)
-        turns = self._planned_turns(paces)
         for name in self._entries.warm([*self.alive.values()], self._takes, own):
             self.alive.pop(name).close()
+        yield from self._catch_up(number, paces)
         if not self.alive:
-            return True
+            return
+        own = self._clock() - began - (self.not_counted - before)
         share = len(self.alive) / cells
-        stretched, long = self._to_stretch(number, turns, paces, own)
-        self.overhead += own + long
-        self._stretch_seconds += long
+        long = self._stretch_seconds(paces) if self.waits else 0.0
+        self._own += own + long
         if self._round_seconds is None:  # other groups of the round take as long, per contestant
-            done, left, overhead = self._entries.done, self.seconds_left, self.overhead / share
+            done, left, overhead = self._entries.done, self.seconds_left, self._own / share
             self._round_seconds = self._budget.round_seconds(
                 done, left + own, overhead, self._share()
             )
-        training = self._round_seconds * share - own - long
-        if not (yield from self._take(number, turns, training, blocks)):
-            return False
-        alone = yield from self._stretch(stretched, turns, number)
+        yield from self._take(number, paces, self._round_seconds * share - own - long)
+        self.waits |= {name for name, each in self.alive.items() if each.waits}
+        alone = (yield from self._stretch(number)) if self.waits else {}
         self._last_turn_ended = self._clock()
         for name, contestant in list(self.alive.items()):
             of = self._taken(name, number)
@@ -248,7 +266,6 @@ class Tournament:
             else:
                 step = fmean(turn.seconds for turn in of)
                 self.paces[name] = Pace(step, step * paces[name].wall / paces[name].step)
-        return True
 
     def _warm_up(self) -> Generator[Turn, Taken, dict[str, Pace]]:
         """Let all warm up, a turn of each after another."""
@@ -268,91 +285,87 @@ class Tournament:
                     del left[name]
         return paces
 
-    def _planned_turns(self, paces: Mapping[str, Pace]) -> dict[str, Turn]:
-        """The turn of each; of those about as fast, all take as many steps."""
-        steps = {name: paces[name].step for name in self.alive}
-        turns = dict[str, Turn]()
-        for name, each in self.alive.items():
-            turn = Turn.of(
-                name, self._budget.step_to_plan(name, steps), each.turn_seconds, each.several
-            )
-            turns[name] = replace(turn, expected=turn.steps * paces[name].wall)
-            self._takes[name] = turn.steps * paces[name].wall
-        return turns
+    def _plan_turns(self, paces: Mapping[str, Pace]) -> None:
+        """Set the steps of a turn: of all that take part, also in other groups of the round."""
+        self._asked |= {
+            name: Asked(paces[name].step, each.turn_seconds, each.several, each.workers)
+            for name, each in self.alive.items()
+        }
+        names = [*dict.fromkeys([*self.alive, *self._entries.names])]
+        if self._planned is None and self.alive:
+            asked = [self._asked[name] for name in names if name in self._asked]
+            self._planned = turn_steps(asked, self._budget.seconds)
+        if self._planned is not None:
+            steps = sum(self._planned) + 0.5  # of the lead, on average
+            self._takes |= {name: steps * paces[name].wall for name in self.alive}
+
+    def _catch_up(self, number: int, paces: Mapping[str, Pace]) -> Generator[Turn, Taken, None]:
+        """Let all begin their turns after the same steps of a process, a drawn number of them."""
+        taken = {name: at for name, each in self.alive.items() if (at := each.steps) is not None}
+        if not taken:
+            return
+        walls = [paces[name].wall for name in taken]
+        further = offset(f"{self.seed}/warm/{number}", walls, self._budget.seconds)
+        self._goal = max(self._goal, max(taken.values()) + further)
+        for name, steps in taken.items():
+            if (left := self._goal - steps) > 0:
+                try:
+                    yield Turn(name, 0, left, left * paces[name].wall, counted=False)
+                except Ended:
+                    continue  # it is started again in its first turn
+                except Failure as failure:
+                    self._drop(name, failure)
 
     def _take(
-        self, number: int, turns: Mapping[str, Turn], training: float, blocks: int
-    ) -> Generator[Turn, Taken, bool]:
-        """Let them train in turns, spread evenly over these seconds of `training`.
-
-        Returns whether the round counts.
-        """
+        self, number: int, paces: Mapping[str, Pace], training: float
+    ) -> Generator[Turn, Taken, None]:
+        """Let all take as many turns, in about these seconds of `training`."""
+        assert self._planned is not None
         budget, takes = self._budget, {name: self._takes[name] for name in self.alive}
-        counts = budget.counts(takes, training, self.seconds_left, self._before)
-        self._before = most = max(counts.values())
-        self._blocks = max(self._blocks, blocks + most)
-        to_take = sum(count * takes[name] for name, count in counts.items())
-        taken = Counter[str]()
-
-        def order(nth: int) -> list[str]:
-            return mirrored([*counts], f"{self._seed}turns", blocks + nth)
-
-        for name in spread(counts, order):
-            if name not in self.alive:
-                continue
-            if self.elapsed >= budget.cut:  # the machine is slow
-                if budget.least_turns is None:
-                    if taken[name] == max(taken.values(), default=0):  # no one has had this one
-                        return False
-                elif taken[name] >= budget.least_turns:
+        count = budget.count(takes, training, self.seconds_left, self._before)
+        self._before, (lead, timed), began = count, self._planned, self._clock()
+        for nth in range(count):
+            if nth and nth % 2 == 0 and self.elapsed >= budget.cut:  # the machine is slow
+                break
+            extra = random.Random(f"{self.seed}/lead/{number}/{nth}").randint(0, 1)
+            self._entries.shows(number, nth + 1, (count - nth) * sum(takes.values()))
+            # The next turn of the round reverses this order, and so does the next round.
+            seed = f"{self.seed}/turns/{number // 2}/{nth // 2}"
+            for name in drawn([*self.alive], seed, (number + nth) % 2):
+                if name not in self.alive:
                     continue
-            self._entries.shows(number, taken[name] + 1, to_take)
-            taken[name] += 1
-            to_take -= takes[name]
-            try:
-                found = self._agree((yield turns[name]))
-            except Failure as failure:
-                self._drop(name, failure)
-            else:
-                self.log.add(name, number, steps=turns[name].timed, **found._asdict())
-        return True
+                wall = paces[name].wall
+                turn = Turn(name, lead + extra, timed, (lead + extra + timed) * wall)
+                try:
+                    found = self._agree((yield turn))
+                except Failure as failure:
+                    self._drop(name, failure)
+                else:
+                    self.log.add(name, number, steps=timed, **found._asdict())
+        self._trained += self._clock() - began
 
-    def _to_stretch(
-        self, number: int, turns: Mapping[str, Turn], paces: Mapping[str, Pace], own: float
-    ) -> tuple[list[str], float]:
-        """Who trains a long stretch in this round, and the seconds that these take.
+    def _stretch_seconds(self, paces: Mapping[str, Pace]) -> float:
+        """Seconds that a long stretch of each takes, with its lead."""
+        assert self._planned is not None
+        walls = [paces[name].wall for name in self.alive]
+        return (self._planned[0] + stretch_steps(min(walls))) * sum(walls)
 
-        Those first that had the fewest, and of these the named one.
+    def _stretch(self, number: int) -> Generator[Turn, Taken, dict[str, float]]:
+        """Let each train alone for a second or more: taking turns itself changes a step of those
+        that wait for the host.
         """
-        named = self.look.named
-        wanted = sorted(
-            self._entries.to_stretch([*self.alive]),
-            key=lambda name: (len(self.alone.get(name, ())), name != named),
-        )
-        takes = {name: stretch_seconds(turns[name], paces[name].wall) for name in wanted}
-        elapsed = self._elapsed + self._budget.planned(own, self._share())
-        always = named if self.look.settled else None
-        return self._budget.stretches(wanted, takes, number, self._stretch_seconds, elapsed, always)
-
-    def _stretch(
-        self, names: Iterable[str], turns: Mapping[str, Turn], number: int
-    ) -> Generator[Turn, Taken, dict[str, float]]:
-        """Let some train alone for a second or more: taking turns may itself change a step."""
-        found = dict[str, float]()
-        for name in filter(self.alive.__contains__, names):
-            each = fmean(turn.seconds for turn in self._taken(name, number))
-            steps = stretch_steps(each)
-            lead = turns[name].lead
+        assert self._planned is not None
+        lead, found = self._planned[0], dict[str, float]()
+        means = {n: fmean(turn.seconds for turn in self._taken(n, number)) for n in self.alive}
+        steps = stretch_steps(min(means.values()))
+        for name in drawn([*self.alive], f"{self.seed}/stretches", number):
             try:
-                own_turn = Turn(name, lead, steps, (lead + steps) * each, counted=False)
-                taken = self._agree((yield own_turn))
+                own_turn = Turn(name, lead, steps, (lead + steps) * means[name], counted=False)
+                found[name] = self._agree((yield own_turn)).seconds
             except Ended:
                 continue  # it is too short for one
             except Failure as failure:
                 self._drop(name, failure)
-                continue
-            found[name] = taken.seconds
-            self.alone.setdefault(name, {})[number] = taken.seconds
         return found
 
     def _taken(self, name: str, number: int) -> list[TakenTurn]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ninefold.stats.verdicts import UNDECIDED, Name, Pair
 
 NEAR = 0.03  # how far from a speedup that is known its interval may reach, as a share of it
+FAR = 2.5  # times as fast, from which on it does not matter how many times
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,19 @@ def are_known(pairs: Sequence[Pair]) -> bool:
 
     A large difference is shown after few rounds, which say little of how large it is.
     """
-    return all(pair.verdict not in UNDECIDED and is_near(pair) for pair in pairs)
+    return all(pair.verdict not in UNDECIDED and is_clear(pair) for pair in pairs)
 
 
-def is_near(pair: Pair) -> bool:
-    """Return whether the interval of a speedup reaches at most 3 % (NEAR) to either side of it."""
+def is_clear(pair: Pair) -> bool:
+    """Return whether the interval of a speedup reaches at most 3 % (NEAR) to either side of it, or
+    lies beyond FAR.
+    """
     if pair.speedup is None or pair.low is None or pair.high is None:
         return False
-    return pair.high <= (1 + NEAR) * pair.speedup and pair.low >= pair.speedup / (1 + NEAR)
+    near = pair.high <= (1 + NEAR) * pair.speedup and pair.low >= pair.speedup / (1 + NEAR)
+    return near or pair.low >= FAR or pair.high <= 1 / FAR
+
+
+def far_slower(pairs: Sequence[Pair]) -> set[Name]:
+    """Return the second of each pair that is shown to be FAR times as slow as the first."""
+    return {p.second for p in pairs if p.high is not None and p.high <= 1 / FAR}

@@ -2,32 +2,32 @@
 
 What is estimated is the mean seconds of a step of a long run on this host as it is most of the
 time. A turn is left out by witnesses that are not the turn itself: the CPU time that other programs
-used meanwhile, and the turns of the other names around it. The seconds of the turn itself matter
-only from FAR times the median on. Where most turns are disturbed, that is the machine's usual state
-and every turn counts. benchmarks/LOG.md has how well this meets the truth, in simulations and on
-real machines. Studies, `ninefold.time_steps` and reports use it.
+used meanwhile, and the turns around it of two other names or more. Its own seconds never matter: an
+uninterrupted run waits for its loader, a disk or a network as well. Where most turns are disturbed,
+that is the machine's usual state and every turn counts. benchmarks/LOG.md has how well this meets
+the truth, in simulations and on real machines. Studies, `ninefold.time_steps` and reports use it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from ninefold.result import TURN_COLUMNS
+from ninefold.stats.looks import looks_until
 from ninefold.stats.verdicts import Name
 
 BUSY = 0.10  # share of the CPU time that other programs used, above which a turn is disturbed
 SWAMPED = 0.5  # the same in the median turn, above which times are those of a busy machine
 PEERS = 1.25  # times slower than usual the turns around a turn are if the machine was slow
 USUAL = 0.5  # share of the turns that must be undisturbed; else disturbance is the usual state
-FAR = 3.0  # times its name's median, from which on a turn is not of what trained
 WIDTH = 2  # turns to each side of a turn that tell how slow the machine was
 
 # Why a turn does not count.
-OTHERS, AROUND, ALONE = "other programs", "slow machine", "stall"
+OTHERS, AROUND = "other programs", "slow machine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TakenTurn:
     A file has no names, rounds and orders: those of its turns follow from where it lies.
     begin, end: seconds of Unix time, of the whole turn; None where they were not recorded.
     others: share of the CPU time that other programs used meanwhile, 0 to 1; None: not known.
-    left_out: why it does not count: OTHERS, AROUND or ALONE; None: it does.
+    left_out: why it does not count: OTHERS or AROUND; None: it does.
     """
 
     name: Name = None
@@ -127,6 +127,14 @@ class Counted:
         return rounds
 
 
+def counted_at_looks(
+    turns: Sequence[TakenTurn], looks: Mapping[int, float], rounds: int
+) -> Iterator[tuple[Counted, tuple[float, ...]]]:
+    """Yield which turns count at each look, as of `looks_until`, and the shares up to it."""
+    for number, shares in looks_until(looks, rounds):
+        yield counted([turn for turn in turns if turn.round < number]), shares
+
+
 def counted(turns: Sequence[TakenTurn]) -> Counted:
     """Return which turns count. turns: all so far, in the order in which they were taken."""
     found = [_marked(replace(t, left_out=None), (t.others or 0.0) > BUSY, OTHERS) for t in turns]
@@ -135,8 +143,6 @@ def counted(turns: Sequence[TakenTurn]) -> Counted:
     disturbed = sum(turn.left_out is not None for turn in found) / max(len(found), 1)
     if disturbed > 1 - USUAL:
         return Counted([replace(turn, left_out=None) for turn in found], disturbed)
-    levels = _levels(found)
-    found = [_marked(turn, turn.seconds > FAR * levels[turn.name], ALONE) for turn in found]
     return Counted(found, disturbed)
 
 
@@ -157,9 +163,13 @@ def _levels(turns: Sequence[TakenTurn]) -> dict[Name, float]:
 def _around(turns: Sequence[TakenTurn]) -> list[float]:
     """How many times slower than usual the turns around each turn were; 1 without such.
 
-    The median of WIDTH turns before and WIDTH after it, of other names, in the same round.
+    The median of WIDTH turns before and WIDTH after it, of other names, in the same round. Of one
+    other name alone they would tell its own slow steps.
     """
     levels = _levels(turns)
+    names = defaultdict[int, set[Name]](set)
+    for turn in turns:
+        names[turn.round].add(turn.name)
     slowness = [turn.seconds / (levels[turn.name] or turn.seconds or 1.0) for turn in turns]
 
     def near(i: int, step: int) -> list[float]:
@@ -172,5 +182,8 @@ def _around(turns: Sequence[TakenTurn]) -> list[float]:
                 found.append(slowness[j])
         return found
 
-    around = ([*near(i, -1), *near(i, 1)] for i in range(len(turns)))
+    around = (
+        [*near(i, -1), *near(i, 1)] if len(names[turn.round]) > 2 else []
+        for i, turn in enumerate(turns)
+    )
     return [median(each) if each else 1.0 for each in around]

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ninefold.progress import aligned
 from ninefold.stats.best import standing
-from ninefold.stats.differences import Values
-from ninefold.stats.fit import PROCESS, differences, of_seconds
 from ninefold.stats.statistics import compare
-from ninefold.stats.verdicts import UNDECIDED, Pair, Settings
+from ninefold.stats.verdicts import UNDECIDED, Pair, Settings, Timings, Values
 from ninefold.tables import data_frame, html_table
-from ninefold.tournament.rule import is_near
+from ninefold.tournament.rule import is_clear
 from ninefold.tournament.taken import Counted
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 TOLD = 0.1  # share of the turns from which on it is said that they were left out
 HEADER = ("step", "ms per step", "speedup", "interval", "verdict")
 LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
-AGREE = 0.01  # of logarithms: by so much ratios of mean seconds may differ from speedups
 NOT_KNOWN = "not known yet"
 
 
@@ -47,9 +44,10 @@ class Times:
     sentence: the answer in words, with its caveats
     pairs: of every two steps first, second, speedup (of the second over the first, above 1 is
         faster) with low and high, and verdict
-    seconds: of each step, by name: the mean of all rounds, which agrees with the speedups
+    seconds: of each step, by name: the geometric mean of its rounds, which agrees with the speedups
     rounds: how many rounds were complete
     baseline: the step that the others are told against
+    seed: of the orders that were drawn
     """
 
     best: str | None
@@ -62,15 +60,16 @@ class Times:
     rounds: int
     baseline: str
     _counted: Counted = field(repr=False)
+    seed: str = field(default="", repr=False)
 
     @property
     def known(self) -> bool:
-        """Whether it is decided, and the speedups of the fastest are known within 3 %.
+        """Whether it is decided, and the speedups of the fastest are known as closely as matters.
 
         A large difference is shown after few rounds, which say little of how large it is.
         """
         of_best = [self.pair(self.best, name) for name in self.seconds]
-        return self.settled and all(is_near(pair) for pair in of_best if pair is not None)
+        return self.settled and all(is_clear(pair) for pair in of_best if pair is not None)
 
     @property
     def against_baseline(self) -> list[Pair]:
@@ -116,27 +115,25 @@ class Times:
 
 def times(
     names: Sequence[str],
+    timings: Sequence[Timings],
     counted: Counted,
     settings: Settings,
     caveats: Sequence[str] = (),
-    stretches: Values | None = None,
-    process: float = PROCESS,
 ) -> Times:
     """Return what is known.
 
-    names: of the steps. counted: their turns. `settings.baseline`: see `Times`. stretches: see
-    `ninefold.stats.statistics.compare`. process: see `ninefold.stats.fit.fit`.
+    names: of the steps. timings: at each look. counted: all their turns. `settings.baseline`: see
+    `Times`.
     """
-    found = counted.seconds()
-    values = {name: found.get(name, {}) for name in names}
-    seen = of_seconds(values, counted.kept(), process)
+    timings = [replace(t, seconds={n: t.seconds.get(n, {}) for n in names}) for t in timings]
+    values, comparison = timings[-1].seconds, compare(timings, {}, settings)
     shares = [turn.others for turn in counted.turns if turn.others is not None]
     busy = fmean(shares) if shares else None
-    pairs = tuple(compare(values, {}, settings, time=seen, stretches=stretches).seconds)
+    pairs = tuple(comparison.seconds)
     best, chance, settled = None, 0.0, False
     rounds = min(map(len, values.values()))
     if rounds > 0:
-        stand = standing(list(values), differences(seen), list(values), settings)
+        stand = standing(list(values), comparison.looks, list(values))
         near = stand.chance.get(settings.baseline, 0.0) >= 1 - settings.level
         best = settings.baseline if near else stand.lead
         chance = stand.chance[best]
@@ -152,31 +149,27 @@ def times(
         busy,
         " ".join([*said, *caveats, *disturbed(counted, busy)]),
         pairs,
-        _agreeing({n: fmean(of.values()) for n, of in values.items() if of}, pairs, baseline),
+        _means(values, pairs, baseline),
         rounds,
         baseline,
         counted,
     )
 
 
-def _agreeing(
-    means: Mapping[str, float], pairs: Sequence[Pair], baseline: str
-) -> Mapping[str, float]:
-    """Return the seconds of a step by name: `means`, or seconds whose ratios are the speedups.
+def _means(values: Values, pairs: Sequence[Pair], baseline: str) -> Mapping[str, float]:
+    """Return the seconds of a step by name, whose ratios are the speedups over the baseline.
 
-    The speedups over `baseline` in `pairs` weight precise rounds more, and plain means weight all
-    rounds alike. So one disturbed round can make the means contradict the speedups. Where they do,
-    by more than AGREE, the seconds follow the speedups, and their geometric mean stays.
+    Their geometric mean is that of the rounds, as is what has no speedup over the baseline.
     """
-    known = {name: pair_of(pairs, baseline, name) for name in means}
-    over = {name: pair.speedup for name, pair in known.items() if pair and pair.speedup}
-    if baseline not in means or not over:
-        return means
-    over[baseline] = 1.0
-    logs = {name: math.log(means[name] * speedup) for name, speedup in over.items()}
-    if max(logs.values()) - min(logs.values()) < AGREE:
-        return means
-    base = math.exp(fmean(logs.values()))
+    means = {
+        str(name): math.exp(fmean(math.log(each) for each in of.values()))
+        for name, of in values.items()
+        if of
+    }
+    found = {name: pair_of(pairs, baseline, name) for name in means}
+    over = {name: pair.speedup for name, pair in found.items() if pair and pair.speedup}
+    over |= {baseline: 1.0} if baseline in means else {}
+    base = math.exp(fmean(math.log(means[name] * over[name]) for name in over)) if over else 1.0
     return {name: base / over[name] if name in over else mean for name, mean in means.items()}
 
 

@@ -29,7 +29,7 @@ from ninefold.engine.parallel.none import Single
 from ninefold.engine.training import Step
 from ninefold.machine import WSL, available_memory
 from ninefold.measure.devices import disturbances
-from ninefold.result import Result
+from ninefold.result import BEHIND, Result
 from ninefold.signals import Stop
 from ninefold.train import build
 from ninefold.train.run import announce, conditions, facts, in_epochs
@@ -57,9 +57,10 @@ def take_turns(spec: RunSpec) -> None:
     """Build the run of `spec` and train whenever the launcher says so, which writes result.json.
 
     The launcher sends {lead, steps, counted} for a turn: `lead` untimed, then `steps` timed ones,
-    which enter the result if `counted`. The answer is the seconds of one of these. To {}, which is
-    last, rank 0 answers with the result, without what the turns took, the others with their notes
-    on what disturbed them. Then it waits until the launcher ends the process. Raises Failure.
+    which enter the result if `counted`. The answer has the seconds of one of these, and whether its
+    GPU waits for the host so far. To {}, which is last, rank 0 answers with the result, without
+    what the turns took, the others with their notes on what disturbed them. Then it waits until the
+    launcher ends the process. Raises Failure.
     """
     launcher = spec.launcher
     assert launcher is not None
@@ -91,7 +92,9 @@ def take_turns(spec: RunSpec) -> None:
             disturbed = [*dict.fromkeys([*disturbed, *disturbances(context.gpus, began)])]
             if message["counted"]:
                 steps += message["steps"]
-            launcher.send(seconds / message["steps"])
+            behind = run.clock.behind
+            waits = behind is not None and behind < BEHIND
+            launcher.send({"seconds": seconds / message["steps"], "waits": waits})
         result = Result(
             status="ok",
             **conditions(spec, run, [*notes, *disturbed]),
@@ -110,9 +113,10 @@ def ready(run: TrainingRun) -> dict[str, Any]:
     """What the launcher is told when this process waits for its first turn.
 
     stoppable: whether it may be stopped meanwhile. free, taken: see `free_memory` and
-    `taken_memory`. processes: ids of this one and of those that read for it. step_seconds: of a
-    warm-up step. alone: whether it does what one process without a strategy does. computes: of runs
-    of one strategy, those that have the same of these repeat each other's work.
+    `taken_memory`. processes: ids of this one and of those that read for it; workers: how many
+    these are. step_seconds: of a warm-up step. alone: whether it does what one process without a
+    strategy does. computes: of runs of one strategy, those that have the same of these repeat each
+    other's work.
     """
     children = [child.pid for child in multiprocessing.active_children()]
     amp, device = run.amp, run.context.device
@@ -121,6 +125,7 @@ def ready(run: TrainingRun) -> dict[str, Any]:
         "free": free_memory(run.context),
         "taken": taken_memory(run.context),
         "processes": [os.getpid(), *filter(None, children)],
+        "workers": len(children),
         "step_seconds": run.warmup.step_seconds,
         "alone": isinstance(run.parallel, Single) or run.parallel.no_op(run.context),
         "computes": (

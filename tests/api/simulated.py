@@ -108,6 +108,7 @@ def timed(
         baseline=settings.baseline,
         show=False,
         clock=lambda: machine.now,
+        draw=lambda bits: machine.seed,
     )
 
     def take(turn: Turn) -> float:

@@ -7,7 +7,7 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.errors import ConfigError
-from ninefold.stats.verdicts import Settings
+from ninefold.stats.verdicts import Settings, Timings
 from ninefold.tournament.taken import TurnLog, counted
 from ninefold.tournament.times import times
 from tests.conftest import ROOT
@@ -263,7 +263,13 @@ def found(
             seconds = each * float(np.exp(noise * draw.standard_normal()))
             others = busy if number < late else 0.0
             log.add(name, number, seconds=seconds, steps=1, others=others)
-    return times(("<a>", "b"), counted(log.turns), SETTINGS)
+    return told(("<a>", "b"), log, SETTINGS)
+
+
+def told(names: Sequence[str], log: TurnLog, settings: Settings) -> ninefold.Times:
+    """What is told after one look."""
+    of = counted(log.turns)
+    return times(names, [Timings(of.seconds())], of, settings)
 
 
 def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:
@@ -271,7 +277,7 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert found(0.5).sentence.startswith("In this process b is 2.000 times as fast as <a> (95 %")
     assert found(1.0).sentence.startswith("In this process b and <a> are equally fast within 2 % (")
     open_ = found(1.1, noise=0.2)
-    assert open_.sentence.startswith("In this process it is not decided after 5 rounds")
+    assert open_.sentence.startswith("In this process it is not decided after 6 rounds")
     assert not open_.settled
     assert open_.best == "<a>"
     assert 0.5 < open_.chance < 0.98
@@ -295,7 +301,7 @@ def test_a_baseline_that_is_as_fast_is_named() -> None:
         log.add("b", number, seconds=1.001, steps=1)
     for baseline in ("a", "b"):
         settings = Settings(baseline=baseline)
-        assert times(("a", "b"), counted(log.turns), settings).best == baseline
+        assert told(("a", "b"), log, settings).best == baseline
 
 
 def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() -> None:
@@ -305,9 +311,9 @@ def test_all_are_told_against_the_first_or_the_baseline_and_above_1_is_faster() 
             log.add(name, number, seconds=seconds * draw.uniform(0.999, 1.001), steps=1)
     for baseline, speedups in ((None, {"b": 2.0, "c": 0.5}), ("c", {"a": 2.0, "b": 4.0})):
         settings = Settings(baseline=baseline)
-        of = times(("a", "b", "c"), counted(log.turns), settings)
-        told = {pair.second: pair.speedup for pair in of.against_baseline}
-        assert told == pytest.approx(speedups, rel=0.01)
+        of = told(("a", "b", "c"), log, settings)
+        found = {pair.second: pair.speedup for pair in of.against_baseline}
+        assert found == pytest.approx(speedups, rel=0.01)
         assert of.best == "b"
         assert of.sentence.startswith("In this process b is the fastest: ")
         assert of.cells(baseline or "a") == ("1", "", "baseline")

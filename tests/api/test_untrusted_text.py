@@ -19,6 +19,7 @@ import ninefold
 from ninefold.api import NOTES
 from ninefold.api.fits import Fits
 from ninefold.errors import ResourceError
+from ninefold.stats.verdicts import Timings
 from ninefold.tournament.taken import TurnLog, counted
 from ninefold.tournament.times import times
 from tests.api.test_steps import SETTINGS
@@ -52,7 +53,8 @@ def timed(folder: Path) -> ninefold.Times:
     for number in range(6):
         for name, seconds in {HOSTILE: 1.0, "b": 2.0}.items():
             log.add(name, number, seconds=seconds + number / 1e3, steps=1)
-    return times((HOSTILE, "b"), counted(log.turns), SETTINGS, [HOSTILE])
+    of = counted(log.turns)
+    return times((HOSTILE, "b"), [Timings(of.seconds())], of, SETTINGS, [HOSTILE])
 
 
 SHOWN: dict[str, Callable[[Path], Any]] = {"Answer": studied, "Fits": fitting, "Times": timed}
@@ -88,6 +90,7 @@ def test_no_object_that_a_notebook_shows_lets_text_be_html(tmp_path: Path) -> No
 def test_a_copied_report_has_its_own_files_and_nothing_that_a_link_leads_to(tmp_path: Path) -> None:
     (private := tmp_path / "private").write_text("private")
     shutil.copytree(RECORDED, folder := tmp_path / "study")
+    (folder / "figure.svg").unlink(missing_ok=True)
     (folder / "figure.svg").symlink_to(private)
     (folder / "numerics.csv").unlink()
     (folder / "numerics.csv").symlink_to(RECORDED / "numerics.csv")

@@ -167,15 +167,6 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts):
 
 
 @pytest.mark.slow
-def test_starts_that_leave_no_time_are_told_with_the_minutes_that_would_do(scripts):
-    done = scripts.run(*QUICK, *[f"sleep 2; {FAST}"] * 2, code=0)
-    told = r"starts took (\d+) s: --minutes (\S+) would have time for the 3 rounds that an "
-    found = re.match(f"{told}answer takes\nall train; ", done.stderr)
-    assert found
-    assert 60 * float(found[2]) >= 3 * 2 * int(found[1]) - 3
-
-
-@pytest.mark.slow
 def test_an_undecided_gate_has_a_code_of_its_own(scripts):
     done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
     assert "error: max-slowdown=0.001%: not decided after " in done.stderr

@@ -15,7 +15,6 @@ from scipy import stats
 
 from ninefold.report.data.cell import Cell
 from ninefold.stats.differences import _moderated, _moments, differences
-from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import FAILED
 from tests.report.studies import (
     CELLS,
@@ -26,6 +25,7 @@ from tests.report.studies import (
     Noise,
     Settings,
     Truth,
+    compare,
     drifting,
     heavy,
     noisy,

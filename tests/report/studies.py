@@ -1,6 +1,6 @@
 """Made-up studies, of which the truth is known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ninefold.report.data.cell import Cell
-from ninefold.stats import verdicts
-from ninefold.stats.differences import Values
+from ninefold.stats import statistics, verdicts
+from ninefold.stats.verdicts import Comparison, Name, Timings, Values
 
 Array = npt.NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int, int], Array]  # cells, rounds -> [cells, rounds]
@@ -23,6 +23,17 @@ CELLS = [
     *(DDP, DDP_AUTOCAST, DDP_SCALER),
 ]
 Settings = partial(verdicts.Settings, baseline=NONE)
+
+
+def compare(
+    seconds: Values,
+    accuracy: Values,
+    settings: verdicts.Settings,
+    controls: Sequence[tuple[Name, Name]] = (),
+) -> Comparison:
+    """Compare what is known at one look."""
+    timings = Timings(seconds, shares=settings.shares)
+    return statistics.compare([timings], accuracy, settings, controls)
 
 
 def normal(rng: np.random.Generator, cells: int, rounds: int) -> Array:

@@ -29,7 +29,7 @@ from ninefold.report.data.turns import turns_of
 from ninefold.report.render.results import results
 from ninefold.result import ON_GPU
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import Counted, TakenTurn
+from ninefold.tournament.taken import TakenTurn
 from tests.report import golden
 from tests.report.studies import (
     CELLS,
@@ -150,7 +150,7 @@ def evidence(
     """What runs come to."""
     [group] = groups(runs)
     record = StudyRecord(settings={"report": report, **TIMED})
-    return gather_evidence(group, points, record, turns_of(runs), numerics)
+    return gather_evidence(group, points, record, turns_of(runs, record), numerics)
 
 
 def reasons(known: Evidence) -> str:
@@ -254,12 +254,9 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
     assert answer.lead == "Accuracy: lost by 1, still open for 1 of 2 configurations."
 
 
-@pytest.mark.parametrize(("seeds", "disturbed", "decided"), [
-    (2, 0.0, True), (2, 0.8, False), (4, 0.8, True),
-])  # fmt: skip
-def test_two_rounds_that_other_programs_disturbed_decide_nothing(seeds, disturbed, decided):
+@pytest.mark.parametrize(("seeds", "decided"), [(2, False), (4, True)])
+def test_two_rounds_decide_nothing(seeds, decided):
     known = evidence([run for run in runs_of({NONE: 5.0, DDP: 2.0}, seeds=seeds) if run.timed])
-    known = replace(known, turns=Counted(known.turns.turns, disturbed))
     assert recommend(known).decided is decided
 
 
@@ -707,7 +704,7 @@ def test_settled_and_the_figures_so_far_need_no_report(tmp_path):
     assert settled(four)
     plain, faster = progress(four)
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
-    assert str(faster.speedup) == "2.00 (1.92 to 2.08) faster"
+    assert str(faster.speedup) == "2.00 (2.00 to 2.00) faster"
 
 
 @pytest.mark.parametrize(("never", "open_", "lead", "ends"), [
@@ -755,6 +752,7 @@ def test_a_cell_is_bound_by_the_host_if_its_gpu_is_done_soon_after_a_step_is_que
     (said,) = [line for line in caveats(known) if "the host" in line]
     assert said.startswith("none, autocast waits for the host: ")
     assert "compile.mode=reduce-overhead" in said
+    assert said.endswith("speedups may be up to 10 % too small.")
     on_a_cpu = evidence(runs_of({PLAIN: 5.0}))
     assert not on_a_cpu.waits_for_host(PLAIN)
     phases = {"phase_seconds": {"data": 1.0, "forward": 4.0}}

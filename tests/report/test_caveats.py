@@ -9,8 +9,9 @@ import pytest
 from ninefold.report.answer.caveats import CAVEATS
 from ninefold.report.answer.evidence import Evidence
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
+from ninefold.stats.verdicts import Timings
 from ninefold.study_record import Round
-from ninefold.tournament.taken import ALONE, Counted, TakenTurn
+from ninefold.tournament.taken import AROUND, Counted, TakenTurn
 from tests.report.studies import DDP, DP, NONE
 from tests.report.test_answer import EMPTY, evidence, runs_of, whole
 
@@ -59,8 +60,6 @@ def of_numerics(by_design: bool) -> Callable[[], Evidence]:
 EXAMPLES = [
     of_runs(mean_loss=False),
     of_runs(notes=[f"{ON_GPU}other programs computed there."]),
-    of_runs(stretch_seconds=1.0),
-    of_runs(),
     lambda: evidence(
         [replace(run, devices=GPU) for run in runs_of({NONE: 5.0, DP: 5.5}, steps=10**4)]
     ),
@@ -71,9 +70,11 @@ EXAMPLES = [
     of_study(timing_groups=2),
     of_turns(others=0.7),
     of_turns(others=0.3, disturbed=0.8),
-    of_turns(others=0.01, left_out=ALONE),
+    of_turns(others=0.01, left_out=AROUND),
     of_study(timing=[Round(0, others=0.4)]),
-    lambda: replace(of_runs()(), seconds={NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}}),
+    lambda: replace(
+        of_runs()(), timings=[Timings({NONE: dict.fromkeys(range(6), 1.0), DDP: {0: 1.0}})]
+    ),
     of_runs(notes=[f"It was tried. {ONE_THREAD}"]),
     of_runs(notes=[AS_FLOAT32]),
     of_study(untimed={"dp-fp32": "none-fp32"}),

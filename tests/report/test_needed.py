@@ -5,11 +5,10 @@ import math
 import numpy as np
 
 from ninefold.stats.best import rounds_needed, standing
-from ninefold.stats.differences import Differences
-from ninefold.stats.fit import differences, fit
+from ninefold.stats.differences import Differences, of_times
 from ninefold.stats.needed import OF_SEEDS, number_needed
-from ninefold.stats.statistics import compare
 from ninefold.stats.verdicts import OPEN, Settings
+from tests.report.studies import compare
 
 CELLS, TURNS, MOST = range(4), 6, 72
 
@@ -21,18 +20,16 @@ def test_the_rounds_that_would_name_the_best_do() -> None:
         turns = np.exp(noise * rng.standard_normal((4, MOST, TURNS)))
         process = rng.choice([0.01, 0.03]) * rng.standard_normal((4, MOST))
         logs = behind[:, None] + process + np.log(turns.mean(axis=2))
-        spread = turns.var(axis=2, ddof=1) / turns.mean(axis=2) ** 2
 
-        def after(rounds: int, logs=logs, spread=spread) -> Differences:
-            counts = np.full((4, rounds), float(TURNS))
-            return differences(fit(logs[:, :rounds], counts, spread[:, :rounds]))
+        def after(rounds: int, logs=logs) -> Differences:
+            return of_times(logs[:, :rounds])
 
         def named(seen: Differences) -> bool:
-            found = standing(CELLS, seen, CELLS, Settings())
+            found = standing(CELLS, [(seen, Settings())], CELLS)
             return max(found.chance.values()) >= 0.95
 
         seen = after(4)
-        found = standing(CELLS, seen, CELLS, Settings())
+        found = standing(CELLS, [(seen, Settings())], CELLS)
         left = [cell for cell in CELLS if cell not in found.out]
         needed = rounds_needed(CELLS, seen, left, found.lead, Settings(), MOST)
         if not named(seen) and needed:

@@ -130,7 +130,7 @@ def test_label_line_and_value_of_a_configuration_are_one_row_outside_of_the_band
 def test_each_folded_section_says_what_it_shows_and_small_print_has_two_sentences(reader):
     visit = reader.open(page(recording("nine_way")))
     summaries = visit.page.locator("summary").all_inner_texts()
-    assert summaries[0].endswith("the same work is 0.988 times as fast; noise floor 3.2 %")
+    assert summaries[0].endswith("the same work is 0.988 times as fast; noise floor 0.3 %")
     assert [text for text in summaries if text.startswith("Every pair")] == [
         "Every pair 14 of 15 differ in time; 0 of 15 differ in accuracy"
     ]
@@ -151,7 +151,7 @@ def test_what_is_open_is_gray_and_hollow(reader):
                   getComputedStyle(dot).fill]; })"""
     )
     gray, paper = "rgb(92, 97, 107)", "rgb(255, 255, 255)"
-    assert found[1] == ["too close to call", gray, paper]
+    assert found[0] == ["too close to call", gray, paper]
     assert {(note, stroke) for note, stroke, _ in found[2:4]} == {("slower", "rgb(27, 29, 34)")}
 
 

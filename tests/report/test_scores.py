@@ -258,9 +258,9 @@ def test_verdicts_of_errors_mirror_those_of_their_negatives():
 def test_a_target_of_a_share_that_is_no_share_is_not_used():
     [group] = groups(runs_of({NONE: 5.0}))
     record = StudyRecord(settings={"report": {"target": 54.0}})
-    assert gather_evidence(group, (), record, turns_of(())).target != 54.0
+    assert gather_evidence(group, (), record, turns_of((), record)).target != 54.0
     [group] = groups(runs_of({NONE: 5.0}, score="RMSE", score_unit="m", score_better="less"))
-    assert gather_evidence(group, (), record, turns_of(())).target == 54.0
+    assert gather_evidence(group, (), record, turns_of((), record)).target == 54.0
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from scipy import stats
 from ninefold.report.data.cell import Cell
 from ninefold.stats import holm
 from ninefold.stats.best import standing
-from ninefold.stats.differences import Values, differences
-from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import Comparison, Control, Difference, Pair
+from ninefold.stats.differences import differences, of_times
+from ninefold.stats.statistics import estimate
+from ninefold.stats.verdicts import Comparison, Control, Difference, Pair, Values
 from tests.report.studies import (
     CELLS,
     DDP,
@@ -28,6 +28,7 @@ from tests.report.studies import (
     NONE_SCALER,
     Settings,
     Truth,
+    compare,
     drifting,
     noisy,
     together,
@@ -331,8 +332,8 @@ MIXED = np.log([1, 1, 1, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2])
 
 def test_of_two_cells_the_chance_is_that_of_the_one_sided_t_test() -> None:
     logs = np.log([[1.0, 1.01, 0.99, 1.02], [1.005, 1.0, 1.0, 1.015]])
-    seen = differences(logs)
-    found = standing(["a", "b"], seen, ["a", "b"], Settings())
+    looks = [(of_times(logs), Settings())]
+    found = standing(["a", "b"], looks, ["a", "b"])
     apart = logs[0] - logs[1]
     statistic = (math.log(1.02) - apart.mean()) / (apart.std(ddof=1) / 2)
     assert found.chance["a"] == pytest.approx(1 - stats.t.sf(statistic, 3))
@@ -342,9 +343,9 @@ def test_of_two_cells_the_chance_is_that_of_the_one_sided_t_test() -> None:
 def test_within_the_floor_of_a_failed_control_nothing_is_shown() -> None:
     logs = np.log([[1.0, 1.01, 0.99], [1.04, 1.0501, 1.03]])
     seen = differences(np.vstack([logs, logs[1] + [1e-4, -1e-4, 2e-4]]))
-    names = ["a", "b", "c"]
-    without = standing(names, seen, names, Settings())
-    floored = standing(names, seen, names, Settings(), floor=0.06)
+    names, looks = ["a", "b", "c"], [(seen, Settings())]
+    without = standing(names, looks, names)
+    floored = standing(names, looks, names, floor=0.06)
     assert without.chance["a"] > 0.9
     assert floored.chance["a"] == 0
     assert floored.out == []

@@ -7,12 +7,12 @@ import numpy as np
 
 from ninefold.stats import holm
 from ninefold.stats.best import standing
-from ninefold.stats.fit import differences, fit
+from ninefold.stats.differences import Differences, of_times
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import LOOKS, MOST_ROUNDS
 from tests.report.studies import CELLS, Array
 
-STUDY_LOOKS = (1, 2, *(n for n in LOOKS if n <= MOST_ROUNDS))  # where there is time for few
+STUDY_LOOKS = [n for n in LOOKS if n <= MOST_ROUNDS]
 SETTINGS = Settings()
 
 
@@ -77,26 +77,26 @@ def play(slower: Sequence[float], turns: Array, pairs: str = "best", stop: bool 
     stop: whether it ends when it is settled.
     """
     truth, names = np.array(slower), CELLS[: len(slower)]
-    mean, count = turns.mean(axis=2), turns.shape[2]
-    full, spread = truth[:, None] + np.log(mean), turns.var(axis=2, ddof=1) / mean**2
+    full = truth[:, None] + np.log(turns.mean(axis=2))
     seen_table = np.full_like(full, np.nan)
     going = np.ones(len(truth), dtype=bool)
     runs, before, false, lost, held = 0, 0, False, False, None
     found, shares = [0] * len(truth), list[float]()
+    looks = list[tuple[Differences, Settings]]()
     for look in STUDY_LOOKS:
         seen_table[going, before:look] = full[going, before:look]
         runs, before = runs + int(going.sum()) * (look - before), look
         shares.append(look / STUDY_LOOKS[-1])
         settings = Settings(shares=tuple(shares))
-        table = seen_table[:, :look]
-        seen = differences(fit(table, np.full_like(table, count), spread[:, :look]))
+        seen = of_times(seen_table[:, :look])
+        looks.append((seen, settings))
         tests = len(seen.mean)
         shown = holm.adjusted(seen.p()) <= settings.level_of_look(tests)
         apart = truth[seen.second] - truth[seen.first]
         false |= bool((shown & (seen.mean * apart <= 0)).any())
         inside = ~(np.abs(seen.mean - apart) > seen.reach(settings.level_of_look()))
         held = inside if held is None else held & inside
-        stand = standing(names, seen, names, settings)
+        stand = standing(names, looks, names)
         out = [names.index(cell) for cell in stand.out]
         for row in out:
             found[row] = found[row] or look

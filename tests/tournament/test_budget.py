@@ -10,8 +10,8 @@ import pytest
 from ninefold.api.session import steps_budget
 from ninefold.bench.engine import budget_of as bench_budget
 from ninefold.study.timing import budget_of
-from ninefold.tournament.budget import Budget, blocks_of_round
-from ninefold.tournament.plan import stretch_steps, turn_counts
+from ninefold.tournament.budget import LATE, LEAST_ROUNDS, Budget, blocks_of_round
+from ninefold.tournament.plan import Asked, offset, stretch_steps, turn_steps
 
 
 def study_budget(seconds: float, **own: Any) -> Budget:
@@ -21,11 +21,12 @@ def study_budget(seconds: float, **own: Any) -> Budget:
 BUDGETS = {"study": study_budget, "steps": steps_budget, "bench": bench_budget}
 
 
-def test_rounds_fill_the_budget_or_train_as_long_as_their_start_takes_if_enough_remain() -> None:
-    assert study_budget(180).planned(overhead=2) == 30  # 6 rounds
+def test_rounds_fill_the_time_or_train_as_long_as_their_start_takes_if_six_remain() -> None:
+    assert bench_budget(120).planned(overhead=2) == 6  # 20 rounds
+    assert bench_budget(120).planned(overhead=8) == 16  # of which 8 are training
+    assert bench_budget(120).planned(overhead=15) == 20  # 6 rounds
+    assert bench_budget(120).planned(overhead=40) == 50  # of which 10 are training
     assert study_budget(240, pairs="all").planned(overhead=2) == 30  # 8 rounds
-    assert study_budget(180).planned(overhead=18) == 36  # of which 18 are training
-    assert study_budget(48).planned(overhead=18) == 24  # 2 rounds
     assert study_budget(0.0).planned(overhead=9) > 0
 
 
@@ -41,48 +42,64 @@ def test_a_long_stretch_has_at_least_40_steps_or_4_seconds_and_a_second() -> Non
     assert [stretch_steps(s) for s in (0.002, 0.05, 0.2, 5.0)] == [500, 40, 20, 1]
 
 
-def test_turns_are_in_proportion_to_one_over_the_root_of_their_seconds() -> None:
-    assert turn_counts({"short": 0.1, "long": 0.4}, training=3.0) == {"short": 10, "long": 5}
-    assert turn_counts({"short": 3.0, "long": 9.0}, training=1.0) == {"short": 2, "long": 2}
+def asked(*steps: float, several: bool = False, workers: int = 0) -> list[Asked]:
+    """Of contestants of one process each; several: but for the last."""
+    last = len(steps) - 1
+    return [Asked(step, 0.1, several and n == last, workers) for n, step in enumerate(steps)]
 
 
-def test_a_round_has_no_more_turns_than_can_be_listed_however_long_it_is() -> None:
-    assert turn_counts({"a": 0.1}, training=1e9) == {"a": 100_000}
+def test_a_turn_has_the_steps_that_the_fastest_takes_in_its_seconds_and_one_of_each_worker() -> (
+    None
+):
+    assert turn_steps(asked(0.01, 0.02), 120) == (4, 10)
+    assert turn_steps(asked(0.01, 0.02, several=True), 120) == (15, 15)
+    assert turn_steps(asked(0.1, 0.2), 120) == (1, 4)
+    assert turn_steps(asked(0.1, 0.2, workers=8), 120) == (1, 8)
+
+
+def test_steps_so_long_that_a_cycle_takes_the_time_are_few() -> None:
+    assert turn_steps(asked(1.0, 4.0, workers=8), 120) == (1, 2)
+    assert turn_steps(asked(9.0, 9.0), 120) == (1, 1)
+    assert offset("seed", [9.0, 9.0], 120) == 0
+
+
+def test_the_steps_before_the_first_turn_are_drawn_up_to_fifteen() -> None:
+    assert {offset(str(seed), [0.01], 120) for seed in range(400)} == {*range(16)}
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_whatever_is_known_no_round_begins_once_the_time_is_up_but_one_that_may_be_late(
-    name: str,
-) -> None:
+def test_whatever_is_known_turns_end_in_one_and_a_half_times_the_time(name: str) -> None:
     draw = random.Random(name)
     for _ in range(2000):
         budget = BUDGETS[name](10 ** draw.uniform(0, 4))
-        last = 10 ** draw.uniform(-1, 4)
-        least = draw.choice([None, last * draw.random()])
-        planned = budget.planned(last * draw.random(), draw.uniform(0.1, 1))
-        done = draw.randrange(0, 21)
-        assert budget.fits(0, 0.0, last, least, planned)
-        if done >= budget.least:
-            assert not budget.fits(done, 0.0, last, least, planned)
-            assert budget.fits(done, 1e9, last, least, planned)
+        overhead, turns = 10 ** draw.uniform(-1, 4), 10 ** draw.uniform(-1, 4)
+        elapsed, done = budget.seconds * draw.uniform(0, 3), draw.randrange(1, 21)
+        trained, share = elapsed * draw.random(), draw.uniform(0.1, 1)
+        fits = budget.fits(done, elapsed, trained, overhead, overhead + turns, share)
+        assert budget.fits(0, elapsed, trained, overhead, overhead + turns, 1.0)
+        if fits and not budget.one_process:
+            assert trained + turns <= LATE * budget.seconds or done >= LEAST_ROUNDS
+        if done >= LEAST_ROUNDS:
+            assert not fits or elapsed < budget.seconds
+            assert budget.fits(done, -1e9, 0.0, overhead, overhead + turns, 1.0)
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_whatever_is_known_a_round_is_no_longer_than_what_is_left_or_than_it_may_be(
-    name: str,
-) -> None:
+def test_whatever_is_known_a_round_is_no_longer_than_what_is_left(name: str) -> None:
     draw = random.Random(name)
     for _ in range(2000):
         budget = BUDGETS[name](10 ** draw.uniform(0, 4))
         left, overhead = budget.seconds * draw.random(), 10 ** draw.uniform(-1, 3)
         seconds = budget.round_seconds(draw.randrange(12), left, overhead, draw.uniform(0.1, 1))
-        assert 0 < seconds <= max(left, budget.seconds / budget.least) or left == 0
+        assert 0 < seconds <= left or left == 0
 
 
-def test_a_second_round_of_a_study_is_made_if_it_ends_at_most_half_a_minute_late() -> None:
-    budget = study_budget(180)  # of which 65 s are left after the first round
-    assert budget.fits(1, left=65, last=115, least=95, planned=90)
-    assert not budget.fits(1, left=65, last=115, least=96, planned=90)
+def test_a_round_has_an_even_number_of_turns_and_no_more_than_can_be_listed() -> None:
+    budget = bench_budget(120)
+    for training in (0.0, 1.0, 3.3, 20.0):
+        assert budget.count({"a": 0.2, "b": 0.3}, training, 120, 0) % 2 == 0
+    assert budget.count({"a": 0.2, "b": 0.3}, 0.0, 120, 0) == 2
+    assert budget.count({"a": 0.1}, 1e9, 120, 0) == 100_000
 
 
 @pytest.mark.parametrize("fit", [1, 23, 24, 41, 100, 3001])
@@ -94,12 +111,3 @@ def test_there_are_10_to_20_rounds_of_an_even_number_of_blocks_where_enough_fit(
 
 def test_a_round_has_no_more_blocks_than_can_be_listed_however_many_fit() -> None:
     assert blocks_of_round(10**15) == 100_000
-
-
-def test_long_stretches_take_a_share_of_the_time_and_the_next_in_order_waits_for_its_round() -> (
-    None
-):
-    budget, takes = study_budget(100), {"a": 2.0, "b": 2.0, "c": 2.0}
-    assert budget.stretches("abc", takes, 0, 0.0, 80.0, None) == (["a", "b"], 4.0)
-    assert budget.stretches("cab", takes, 1, 4.0, 120.0, None) == (["c"], 2.0)
-    assert budget.stretches("ab", takes, 2, 6.0, 120.0, "a") == (["a"], 2.0)

@@ -32,7 +32,9 @@ FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or afte
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
 KNOWN, TRIES = 8, 3  # steps after which it is known what batches each takes; looks then
-LONG = 0.5  # of a usual step: a block without gradients that takes longer is an evaluation
+# Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
+# what is queued sooner waits for its host.
+LONG = 0.5
 
 
 def loaded(module):
@@ -259,6 +261,7 @@ class Steps:
             return
         if self.ends:
             self.end_watch()
+        queued = perf_counter()
         settle(self.used)
         self.stamps[-1] = perf_counter()
         if self.after_mark is not None:
@@ -282,6 +285,7 @@ class Steps:
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
                 "gpus": len(self.used),
+                "waits": bool(self.used) and self.stamps[-1] - queued < LONG * self.usual,
                 "weights": weights([*self.known.values()]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,

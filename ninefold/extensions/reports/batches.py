@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ninefold.report.answer.evidence import MIN_ROUNDS, Evidence
+from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.surer import of_seeds
 from ninefold.report.answer.tree import Answer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
@@ -19,7 +19,8 @@ from ninefold.report.numbers import counted, number, three_digits, times
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import Comparison
+from ninefold.stats.verdicts import Comparison, Timings
+from ninefold.types import LEAST_ROUNDS
 
 MIN_SEEDS = 2  # of the baseline: with fewer nothing can be shown
 UNTIMED = "No verdict on batch sizes: times were not interleaved."
@@ -149,7 +150,7 @@ def _answer(
     said += [_line(each, plain, each in larger, score) for each in settings]
     if not all(each.timed for each in alike):
         return _named(UNTIMED, None, said)
-    if min(each.rounds for each in settings) < MIN_ROUNDS:
+    if min(each.rounds for each in settings) < LEAST_ROUNDS:
         return _named("Too few rounds to tell which batch to use.", None, said)
     if not larger:
         return _named(f"{keep}: an epoch of any larger batch takes longer.", plain, said)
@@ -166,7 +167,7 @@ def _answer(
         return _named(f"{keep}: no faster epoch always reaches the score.", plain, said)
     seconds = {each.name: each.seconds for each in (plain, *reached)}
     floor = max(each.comparison.floor for each in alike)
-    compared = compare(seconds, {}, base.settings, floor=floor, by_seed=True)
+    compared = compare([Timings(seconds)], {}, base.settings, floor=floor)
     best = min(reached, key=lambda each: each.mean or 0.0)
     said.append(f"{best.name} reaches the score {_against(compared, plain, best, base)}.")
     verdict, known = (

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ninefold.errors import one_line
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import Answer, AnswerTable
+from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import Recording
 from ninefold.report.numbers import (
     MISSING,
@@ -27,7 +28,7 @@ from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.score import Score
 from ninefold.stats.statistics import compare, estimate
-from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison
+from ninefold.stats.verdicts import OPEN, UNDECIDED, Comparison, Timings
 
 MOST_ROWS = 50  # of the table: of a longer search the best
 CONDITIONS = ("dataset", "model", "batch_size", "epochs")
@@ -156,12 +157,23 @@ def _sweep(recording: Recording, found: Sequence[Evidence]) -> Sweep | None:
         by_time,
         max(means, key=lambda name: sign * means[name]),
         compare(
-            asked if by_time else {},
+            _timings(by_name, cell) if by_time else [],
             scores,
             replace(found[0].settings, baseline=None),
             floor=max(each.comparison.floor for each in found),
         ),
     )
+
+
+def _timings(by_name: Mapping[str, Evidence], cell: Cell) -> list[Timings]:
+    """The seconds of each value at each look."""
+    return [
+        replace(looks[0], seconds={
+            name: of for name, each in zip(by_name, looks, strict=True)
+            if (of := each.seconds.get(cell))
+        }, stretches={}, waits=())
+        for looks in zip(*(each.timings for each in by_name.values()), strict=True)
+    ]  # fmt: skip
 
 
 def _names(found: Sequence[Evidence]) -> list[str]:

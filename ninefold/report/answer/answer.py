@@ -30,7 +30,7 @@ from ninefold.report.stats import numerics
 def evidence_of(recording: Recording) -> list[Evidence]:
     """Return the evidence of each group, largest first: the answer is of the first."""
     unfinished = is_unfinished(recording.sweep, recording.runs)
-    turns = turns_of(recording.runs)
+    turns = turns_of(recording.runs, recording.sweep)
     return [
         gather_evidence(
             group,

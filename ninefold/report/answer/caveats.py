@@ -8,15 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import MIN_ROUNDS, WRAPPER, Evidence, step_seconds
+from ninefold.report.answer.evidence import WRAPPER, Evidence, step_seconds
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, plural, three_digits, times_as_fast
+from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
-from ninefold.stats.verdicts import FAILED
-from ninefold.tournament.taken import ALONE, AROUND, OTHERS
+from ninefold.tournament.taken import AROUND, OTHERS
+from ninefold.types import LEAST_ROUNDS
 
 UNEVEN = 1.1  # times the memory of the GPU that holds least, from which on the most is told
 # The same of load, and of a process's memory: rank 0 also logs and saves, up to 1.18 times there.
@@ -26,7 +26,6 @@ TOLD = 0.1  # share of the turns from which on it is told that they were left ou
 LEFT_OUT = {
     OTHERS: "other programs used the CPUs during {}",
     AROUND: "during {} the turns around were slow as well",
-    ALONE: "{} took more than three times as long as usual",
 }
 
 
@@ -97,7 +96,7 @@ def _disturbed(evidence: Evidence) -> list[tuple[Cell, int, int]]:
     return [
         (cell, counted[cell], of[cell])
         for cell in of
-        if of[cell] >= MIN_ROUNDS and counted[cell] < MIN_ROUNDS
+        if of[cell] >= LEAST_ROUNDS and counted[cell] < LEAST_ROUNDS
     ]
 
 
@@ -196,20 +195,6 @@ CAVEATS = (
         each=True,
     ),
     # How the times were taken
-    Caveat(
-        lambda evidence: [each for each in evidence.comparison.steady if each.state == FAILED],
-        lambda steady, evidence: (
-            f"The steady-state check failed: without interruption {evidence.label(steady.cell)} is "
-            f"{times_as_fast(steady.speedup, steady.low, steady.high)} as in turns. A long run may "
-            "differ as much from the times here, and the noise floor is that much higher."
-        ),
-        each=True,
-    ),
-    Caveat(
-        lambda evidence: evidence.timed and not evidence.comparison.steady,
-        "No process trained without interruption after its turns: how far these are from a long "
-        "run is not known.",
-    ),
     Caveat(
         lambda evidence: [copy for _, copy in evidence.uncontrolled],
         lambda copies, evidence: (
@@ -375,7 +360,12 @@ CAVEATS = (
         lambda cells, evidence: (
             f"{_who_waits(evidence, cells)} for the host: the GPU has done a step almost as soon "
             "as the host has queued its operations. Fewer or longer operations, as with a larger "
-            "batch_size or compile.mode=reduce-overhead, would change the times."
+            "batch_size or compile.mode=reduce-overhead, would change the times. "
+            + (
+                "It is compared by long stretches alone, as turns slow such a step."
+                if {*cells} <= {*evidence.timings[-1].waits}
+                else "Turns slow such a step: speedups may be up to 10 % too small."
+            )
         ),
     ),
     Caveat(

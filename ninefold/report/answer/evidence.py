@@ -13,6 +13,7 @@ from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
+from ninefold.report.data.turns import StudyTurns
 from ninefold.report.stats.measures import (
     SECONDS,
     Measure,
@@ -21,22 +22,25 @@ from ninefold.report.stats.measures import (
     to_target,
 )
 from ninefold.report.stats.numerics import OTHER
+from ninefold.result import BEHIND
 from ninefold.score import PHASES, SHARE, Score
 from ninefold.stats.best import Standing, standing
-from ninefold.stats.differences import Differences
-from ninefold.stats.fit import of_seconds
-from ninefold.stats.looks import shares_of
-from ninefold.stats.statistics import compare, of_fit
-from ninefold.stats.verdicts import OPEN, Comparison, Name, Safety, Settings
+from ninefold.stats.statistics import compare
+from ninefold.stats.verdicts import (
+    OPEN,
+    Comparison,
+    Name,
+    Safety,
+    Settings,
+    Timings,
+)
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.budget import LOOKS
 from ninefold.tournament.taken import Counted
+from ninefold.types import LEAST_ROUNDS
 
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
-MIN_ROUNDS = 3  # rounds or seeds with fewer of which nothing is called the fastest of several
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
-BEHIND = 0.5  # share of its steps that a GPU is behind with if it is the limit
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,8 @@ class Evidence:
         without a GradScaler: only gradients of float16 underflow where a larger loss would keep
         them.
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
-    seconds: per epoch, by cell and timing round; of whole runs, which show no difference of time,
-        only where there is one cell.
-    differences: of their logarithms.
+    timings: seconds per epoch at each look; of whole runs, which show no difference of time, only
+        where there is one cell.
     turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
     comparison: the verdicts on every pair of cells.
@@ -78,14 +81,18 @@ class Evidence:
     no_op_of: Mapping[Cell, Cell]
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
-    seconds: Mapping[Cell, Mapping[int, float]]
-    differences: Differences
+    timings: Sequence[Timings]
     turns: Counted
     scores: Mapping[Cell, Mapping[int, float]]
     comparison: Comparison
     safe: Mapping[Cell, str]
     target: float | None
     price: float | None = None
+
+    @property
+    def seconds(self) -> Mapping[Cell, Mapping[int, float]]:
+        """Seconds per epoch, by cell and timing round."""
+        return self.timings[-1].seconds
 
     @property
     def timed(self) -> bool:
@@ -104,14 +111,8 @@ class Evidence:
 
     @property
     def few(self) -> bool:
-        """Return whether its times are of fewer than MIN_ROUNDS rounds."""
-        return max(map(len, self.seconds.values()), default=0) < MIN_ROUNDS
-
-    @property
-    def hasty(self) -> bool:
-        """Return whether they are, and other programs disturbed most of them: then they tell of one
-        moment alone."""
-        return self.few and (self.turns.swamped or self.turns.busy)
+        """Return whether its times are of fewer than LEAST_ROUNDS rounds."""
+        return max(map(len, self.seconds.values()), default=0) < LEAST_ROUNDS
 
     @property
     def to_target(self) -> Measure | None:
@@ -175,7 +176,7 @@ class Evidence:
         by: those of which one has to be faster than what is out; None: all.
         """
         names, floor = list(self.seconds), self.comparison.floor
-        return standing(names, self.differences, candidates, self.settings, floor, by)
+        return standing(names, self.comparison.looks, candidates, floor, by)
 
     def other_numerics(self) -> dict[Cell, str]:
         """Return the cells whose first steps do not compute what the baseline's do, and why."""
@@ -219,19 +220,11 @@ class Evidence:
 
     def phases(self, cell: Cell) -> dict[str, float] | None:
         """Return the percentage of each phase in the sampled steps, the mean over its runs."""
-        shares: dict[str, list[float]] = {}
-        for run in self.group.completed(cell):
-            seconds = run.phase_seconds
-            whole = sum(seconds.values())
-            for name in PHASES:
-                if whole and name in seconds:
-                    shares.setdefault(name, []).append(100 * seconds[name] / whole)
-        return {name: fmean(each) for name, each in shares.items()} or None
+        return _phases(self.group, cell)
 
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
-        phases = self.phases(cell) or {}
-        return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
+        return _waits_for_data(self.group, cell)
 
     def waits_for_host(self, cell: Cell) -> bool:
         """Whether a cell's GPUs have done nearly all of a step as soon as the host has queued it.
@@ -239,9 +232,7 @@ class Evidence:
         A GPU that is the limit is behind then: the host runs ahead of it. Cells that wait for their
         data are others.
         """
-        runs = [run for run in self.group.completed(cell) if run.timed is self.timed]
-        shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
-        return bool(shares) and fmean(shares) < BEHIND and not self.waits_for_data(cell)
+        return _waits_for_host(self.group, cell)
 
     def safety(self, cell: Cell) -> Safety | None:
         """Return the test of a cell's score against the baseline's."""
@@ -252,7 +243,7 @@ def gather_evidence(
     group: Group,
     points: Sequence[Point],
     sweep: StudyRecord,
-    turns: Counted,
+    turns: StudyTurns,
     numerics: Mapping[str, Any] | None = None,
     unfinished: bool = False,
 ) -> Evidence:
@@ -262,16 +253,10 @@ def gather_evidence(
     no_op_of = _no_op_of(group)
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
-    compared = group.timing or len(cells) < 2
-    seconds = SECONDS.values(group) if compared else {}
-    rounds = len(sweep.timing) or max(map(len, seconds.values()), default=0)
-    settings = replace(settings, shares=shares_of(_looks(sweep, rounds), rounds))
+    timings = _timings(group, turns)
     scores = of_score(group.scoring).values(group)
-    time = of_seconds(seconds, _turns(group))
     controls = [pair for pair in same_work if pair not in uncontrolled]
-    comparison = compare(
-        seconds, scores, settings, controls, same_work, _stretches(group), time=time
-    )
+    comparison = compare(timings, scores, settings, controls, same_work)
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
     if target is None and plain:
@@ -289,9 +274,8 @@ def gather_evidence(
         no_op_of=no_op_of,
         redundant_scaler_of=_redundant_scaler_of(group),
         uncontrolled=uncontrolled,
-        seconds=seconds,
-        differences=of_fit([*seconds], time, settings, controls)[0],
-        turns=turns,
+        timings=timings,
+        turns=turns.now,
         scores=scores,
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
@@ -344,27 +328,54 @@ def step_seconds(group: Group, cell: Cell) -> float | None:
     return fmean(steps) if steps else None
 
 
-def _stretches(group: Group) -> dict[Cell, dict[int, float]]:
-    """The speedup of a long stretch alone over the turns before it, by cell and round."""
-    found: dict[Cell, dict[int, float]] = {cell: {} for cell in group.cells}
-    for run in group.timing:
-        if run.ok and run.round is not None and run.step_seconds and run.stretch_seconds:
-            found[run.cell][run.round] = run.step_seconds / run.stretch_seconds
-    return {cell: of_rounds for cell, of_rounds in found.items() if of_rounds}
+def _timings(group: Group, turns: StudyTurns) -> list[Timings]:
+    """The seconds per epoch of a group's cells at each look; of whole runs there is one look.
 
-
-def _turns(group: Group) -> dict[Cell, dict[int, list[float]]]:
-    """Seconds of a step in the turns that count, by cell and round."""
-    found: dict[Cell, dict[int, list[float]]] = {cell: {} for cell in group.cells}
-    for run in group.timing:
-        if run.ok and run.round is not None:
-            found[run.cell][run.round] = run.kept
+    Cells that wait for the host are compared by their long stretches, where each round has them.
+    """
+    if not group.timing:
+        return [Timings(SECONDS.values(group) if len(group.cells) < 2 else {})]
+    found = []
+    for look in turns.looks:
+        runs = tuple(look.runs[run.folder] for run in group.runs if run.folder in look.runs)
+        then = replace(group, runs=runs)
+        stretches = _STRETCHES.values(then)
+        enough = [cell for cell, of in stretches.items() if len(of) >= LEAST_ROUNDS]
+        waits = [cell for cell in enough if _waits_for_host(then, cell)]
+        found.append(Timings(SECONDS.values(then), stretches, waits, look.shares))
     return found
 
 
-def _looks(sweep: StudyRecord, rounds: int) -> dict[int, float]:
-    """The looks of a study; where it has not recorded them, rounds are taken to be equally long."""
-    return sweep.timing_looks or {look: look / rounds for look in LOOKS if look < rounds}
+def _stretch_seconds(run: Run) -> float | None:
+    """Seconds per epoch, by a long stretch alone after the turns."""
+    if not (run.stretch_seconds and run.steps and run.epochs):
+        return None
+    return run.stretch_seconds * run.steps / run.epochs
+
+
+_STRETCHES = replace(SECONDS, value=_stretch_seconds)
+
+
+def _phases(group: Group, cell: Cell) -> dict[str, float] | None:
+    shares: dict[str, list[float]] = {}
+    for run in group.completed(cell):
+        seconds = run.phase_seconds
+        whole = sum(seconds.values())
+        for name in PHASES:
+            if whole and name in seconds:
+                shares.setdefault(name, []).append(100 * seconds[name] / whole)
+    return {name: fmean(each) for name, each in shares.items()} or None
+
+
+def _waits_for_data(group: Group, cell: Cell) -> bool:
+    phases = _phases(group, cell) or {}
+    return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
+
+
+def _waits_for_host(group: Group, cell: Cell) -> bool:
+    runs = [run for run in group.completed(cell) if run.timed is bool(group.timing)]
+    shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
+    return bool(shares) and fmean(shares) < BEHIND and not _waits_for_data(group, cell)
 
 
 def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:

@@ -90,8 +90,6 @@ class Recommendation:
             return False
         if not {*self.rivals} - {self.cell}:  # then there is nothing that more rounds could tell
             return True
-        if self.evidence.hasty:
-            return False
         return self.chance is None or self.chance >= 1 - self.evidence.settings.level
 
     @property
@@ -123,10 +121,10 @@ class Recommendation:
         if self.unscored:
             one = len(self.unscored) == 1
             return Lead(Kind.SCORE_OPEN if one else Kind.SCORES_OPEN, self.unscored)
-        if not evidence.hasty and (shared := self._shared()):
-            return Lead(shared, self.may_be)
         if evidence.few:
             return Lead(Kind.TOO_FEW, [cell])
+        if shared := self._shared():
+            return Lead(shared, self.may_be)
         return Lead(Kind.TWO_LEFT if len(self.may_be) == 2 else Kind.SEVERAL_LEFT, self.may_be)
 
     def _decided(self, cell: Cell) -> Lead:
@@ -276,8 +274,6 @@ def timing_look(found: Sequence[Evidence], pairs: str) -> Look:
 
 def _left(evidence: Evidence, pairs: str) -> Collection[Cell]:
     """The cells of a group that are to be measured further; empty if it is settled."""
-    if evidence.hasty:
-        return evidence.cells
     if pairs == "all":
         return left_of_all(evidence.comparison.seconds, evidence.failed)
     candidates = _candidates(evidence)

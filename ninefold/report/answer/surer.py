@@ -126,7 +126,7 @@ def _rounds_needed(evidence: Evidence, found: Recommendation | None) -> int | No
         return None
     left = [cell for cell in found.candidates if cell not in found.out]
     names = list(evidence.seconds)
-    settings, seen = evidence.settings, evidence.differences
+    seen, settings = evidence.comparison.looks[-1]
     return rounds_needed(names, seen, left, found.cell, settings, MOST_ROUNDS)
 
 

@@ -318,11 +318,12 @@ def write_report(path: Path, report: Report) -> None:
 
 
 def _content(part: Any) -> Any:
-    """A part of the tree as JSON: cells as their texts."""
+    """A part of the tree as JSON: cells as their texts, without what has no place in a `repr`."""
     if isinstance(part, Cell):
         return str(part)
     if is_dataclass(part):
-        return {each.name: _content(getattr(part, each.name)) for each in fields(part)}
+        names = [each.name for each in fields(part) if each.repr]
+        return {name: _content(getattr(part, name)) for name in names}
     if isinstance(part, Mapping):
         return {str(key): _content(value) for key, value in part.items()}
     return [_content(each) for each in part] if isinstance(part, list | tuple) else part

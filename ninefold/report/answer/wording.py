@@ -305,7 +305,7 @@ def _sure(found: Recommendation) -> str:
         closest = max(speeds, key=lambda other: speeds[other])
         text += (
             f" The closest, {evidence.label(closest)}, is {speeds[closest]:.2f} times as fast; "
-            f"the checks are off by {floor_text(evidence)}."
+            f"the check is off by {floor_text(evidence)}."
         )
     return text
 
@@ -351,10 +351,8 @@ def check(evidence: Evidence) -> str:
     }.get(control.state, ".")
     if not evidence.comparison.floor:
         return text + follows
-    failed = any(each.state == FAILED for each in evidence.comparison.steady)
-    by = "By this and the steady-state check" if failed else "By this check"
     below = f"no difference of time below {floor_text(evidence)}"
-    return f"{text}{follows} {by} {below} counts as faster or slower."
+    return f"{text}{follows} By this check {below} counts as faster or slower."
 
 
 def floor_text(evidence: Evidence) -> str:

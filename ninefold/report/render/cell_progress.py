@@ -53,7 +53,7 @@ class CellProgress:
 
 def progress(runs: Sequence[Run], sweep: StudyRecord) -> list[CellProgress]:
     """Return a row for each cell with runs, in each group of comparable runs."""
-    turns = turns_of(runs)
+    turns = turns_of(runs, sweep)
     return [
         row for group in groups(runs) for row in _rows(gather_evidence(group, (), sweep, turns))
     ]

@@ -13,7 +13,6 @@ from ninefold.report.data.cell import BASELINE, Cell
 from ninefold.report.data.runs import Run
 from ninefold.report.numbers import (
     MISSING,
-    NOT_KNOWN,
     between,
     capitalized,
     chance,
@@ -21,7 +20,6 @@ from ninefold.report.numbers import (
     decimals_of,
     difference,
     in_words,
-    listed_and,
     number,
     plural,
     score_text,
@@ -119,18 +117,8 @@ def _own(group: Group) -> set[Cell]:
 
 
 def _check(group: Group) -> Section | None:
-    """What the controls say: the same work twice, and turns against a long stretch."""
+    """What the control says: the same work twice."""
     points = [group.check] if group.check else []
-    if steady := [each for each in group.comparison.steady if each.cell in _own(group)]:
-        told = [
-            f"{_label(group, each.cell)} {number(each.speedup, 3)} "
-            f"({between(each.low, each.high, three_digits, NOT_KNOWN)})"
-            for each in steady
-        ]
-        points.append(
-            "The speedup of training without interruption over turns of the same process (95 % "
-            f"interval): {listed_and(told)}."
-        )
     if group.others is not None:
         share = f"{100 * group.others:.0f} %"
         points.append(f"Other programs used {share} of the CPU time during the turns.")

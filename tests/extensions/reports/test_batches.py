@@ -55,7 +55,11 @@ def answer(
                 slower = {"replicas": 1, "no_op": True}
                 runs.append(timed("dp", amp, seed, own * (copy + seed / 50), batch, **slower))
     study = {"ask": ["time", "accuracy"], "time_budget": 3}
-    sweep = {"settings": {"study": study}, "command": "train.py", "timing": [{"round": 0}]}
+    sweep = {
+        "settings": {"study": study},
+        "command": "train.py",
+        "timing": [{"round": number} for number in range(turns)],
+    }
     return reported(Recording(runs, {"sweep": sweep}, points, [])).answer
 
 
