@@ -206,9 +206,7 @@ class Tournament:
         entries = self._entries
         self._own, self._round_seconds, self._planned = 0.0, None, None
         left = drawn(entries.names, f"{self.seed}/start", number)
-        if (
-            number % 2 and self._started
-        ):  # the reverse of how those of the round before were started
+        if number % 2 and self._started:  # as the round before has started them, reversed
             place = {name: n for n, name in enumerate(self._started)}
             left.sort(key=lambda name: place.get(name, -1), reverse=True)
         self._started = []
