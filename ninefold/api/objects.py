@@ -29,7 +29,6 @@ from ninefold.api.parts import ACCURACY
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.files import write_json, write_text
 from ninefold.places import option_files
-from ninefold.task.loss import require_untrained
 
 DIGITS = 12  # of a sha256, where a person sees it
 PARTS = "ninefold.api.parts."
@@ -101,7 +100,7 @@ class Objects:
         if group == "dataset":
             return {**DATASET, **file, "whole": self.parts["forward"] is not None}
         if group == "task":
-            return {"_target_": f"{PARTS}CallersTask", **named, "measured": self.measured}
+            return {"_target_": f"{PARTS}CallersTask", **file, "measured": self.measured}
         return {"_target_": f"{PARTS}optimizer", "_partial_": True, **named}
 
 
@@ -189,8 +188,6 @@ def _require_functions(loss: Any, metric: Any, forward: Any) -> None:
     for name, given in (("forward", forward), ("metric", metric)):
         if given is not None:
             _require_callable(name, given, f"{name}(...)")
-    for name, given in (("loss", loss), ("forward", forward), ("metric", metric)):
-        require_untrained(name, name_of(given), given)
     if forward is not None and metric is not None:
         raise ConfigError(
             "metric",

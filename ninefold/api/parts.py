@@ -17,7 +17,7 @@ from ninefold.dataset.arrays import Rows
 from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, located
 from ninefold.score import Score
-from ninefold.task.loss import mean_over_examples, require_untrained
+from ninefold.task.loss import mean_over_examples
 from ninefold.tree import Tree, rows
 
 ACCURACY = "accuracy"
@@ -98,19 +98,17 @@ class CallersTask(nn.Module):
     """The task of a comparison: the caller's loss, scored by accuracy, the caller's metric or the
     loss.
 
-    file, sha256: the objects. name: of the loss, for errors.
+    file, sha256: the objects.
     measured: `accuracy`, the name of the metric, or None for the loss.
     """
 
-    def __init__(self, file: str, sha256: str, name: str, measured: str | None) -> None:
+    def __init__(self, file: str, sha256: str, measured: str | None) -> None:
         super().__init__()
         self.criterion, self.metric = (load(file, sha256, part) for part in ("loss", "metric"))
         self.measured = measured
         self.score: str | Score = Score("loss", unit="", better="less")
         if measured is not None:
             self.score = ACCURACY if self.metric is None else Score(measured, "", "more")
-        if self.criterion is not None:
-            require_untrained("task.loss", name, self.criterion)
 
     def loss(self, output: Any, target: Any) -> Tensor:
         if self.criterion is None:  # of a `forward`, which returns it

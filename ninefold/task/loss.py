@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ninefold.errors import ConfigError, first_few
-from ninefold.task.trained import trained_in
+from ninefold.errors import ConfigError
 
 Loss = Callable[[Any, Any], Tensor]  # of output and targets, trees where they are such
 
@@ -26,21 +25,6 @@ def unreduced(loss: Loss | str) -> Loss:
     loss = copy.copy(loss)
     loss.reduction = "none"  # type: ignore[attr-defined]
     return loss
-
-
-def require_untrained(field: str, target: str, built: object) -> None:
-    """Raise ConfigError if a loss, a task or a function keeps parameters to train: only the
-    network's are trained.
-    """
-    if names := trained_in(built):
-        shown = first_few(names)
-        raise ConfigError(
-            field,
-            target,
-            "its parameters would not be trained",
-            f"it has {shown}",
-            "move them into the network, or turn their requires_grad off",
-        )
 
 
 def mean_over_examples(values: object, count: int, valid: Tensor | None = None) -> Tensor:

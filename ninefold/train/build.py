@@ -50,7 +50,6 @@ from ninefold.places import option_files
 from ninefold.result import AS_FLOAT32, option_name
 from ninefold.score import Counted, Score
 from ninefold.signals import Stop
-from ninefold.task.loss import require_untrained
 from ninefold.train import initial
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.initial import restore
@@ -480,13 +479,12 @@ def built_task(job: DictConfig) -> Task:
     if target is None:
         task: Task = make(options, "task")
     else:
-        require_untrained("task.loss", target, loss := make(own, "task.loss"))
+        loss = make(own, "task.loss")
         try:
             task = make(options, "task", _partial_=True)(loss=loss)
         except TypeError as error:
             wrong, do = "the task takes none", "choose another task, or leave task.loss out"
             raise ConfigError("task.loss", target, wrong, str(error), do) from error
-    require_untrained("task", options._target_, task)
     scoring(task)
     return task
 

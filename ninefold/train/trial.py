@@ -7,7 +7,9 @@ that is not, to the last bit.
 from __future__ import annotations
 
 import copy
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,12 +33,14 @@ from ninefold.errors import (
     ConfigError,
     DataError,
     Failure,
+    first_few,
     located,
     memory_failure,
     text_of,
     users_line,
 )
 from ninefold.model import not_a_tensor, picked
+from ninefold.task.other_parameters import other_parameters
 from ninefold.tree import call, each, leaves, rows, shapes
 
 MORE = 64  # examples that `scores` is tried with, where it fails on two
@@ -222,7 +226,7 @@ class Trial:
         except Exception:  # it cannot be copied, or has no room: the first step tells
             return None
         try:
-            inputs, targets = self._placed(batch)
+            inputs, targets = batch = self._placed(batch)
             output = picked(call(network.train(), inputs), self.part, self.name)
             if isinstance(task, nn.Module):
                 task.train()
@@ -234,6 +238,10 @@ class Trial:
                 raise not_a_tensor(output, self.part, self.name) from error
             if any(parameter.requires_grad for parameter in network.parameters()):
                 loss.backward()
+            known = [*network.parameters(), *leaves(batch)]
+            others = [weakref.ref(leaf) for leaf in other_parameters(loss, known)]
+            del output, loss
+            self._require_registered(others)
         except Failure:
             raise
         except Exception as error:
@@ -243,6 +251,22 @@ class Trial:
                 raise
             return error
         return None
+
+    def _require_registered(self, left: Sequence[weakref.ref[Tensor]]) -> None:
+        """Raise ConfigError if a leaf is left after its step. One that a step makes for itself, as
+        for a gradient penalty, is gone.
+        """
+        if left:
+            gc.collect()
+        shapes = [str(list(leaf.shape)) for each in left if (leaf := each()) is not None]
+        if shapes:
+            raise ConfigError(
+                "model",
+                self.name,
+                "its loss depends on parameters that are not the network's and would not be trained",
+                f"they are of shapes {first_few(shapes)}",
+                "register them in the network, or turn their requires_grad off",
+            )
 
     def _failure_of_scores(self, batch: Batch, names: Sequence[str]) -> ConfigError | None:
         """Why `scores` fails; None: not known to. Raises ConfigError if what comes before fails."""

@@ -11,7 +11,7 @@ from ninefold.config import untrusted
 from ninefold.engine.task import Objective
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.task.classification import Classification
-from ninefold.task.loss import mean_over_examples, require_untrained
+from ninefold.task.loss import mean_over_examples
 from ninefold.task.segmentation import Segmentation
 
 
@@ -68,13 +68,6 @@ def test_weights_of_classes_do_not_make_a_loss_depend_on_how_a_batch_is_split():
 def test_a_loss_without_a_number_for_each_example_is_one_line(values, found):
     with pytest.raises(ConfigError, match=found):
         mean_over_examples(values, 2)
-
-
-def test_a_task_whose_parameters_would_not_be_trained_is_refused():
-    task = nn.Linear(2, 2)
-    with pytest.raises(ConfigError, match=r"^error: task=a.b: .*not be trained; it has weight, b"):
-        require_untrained("task", "a.b", task)
-    require_untrained("task", "a.b", task.requires_grad_(False))
 
 
 def stored(loss: str) -> str:

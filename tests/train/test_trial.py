@@ -145,6 +145,40 @@ def test_a_training_step_that_fails_is_told_before(network, task, line):
         step(trial(network, task), 64)
 
 
+HEAD = nn.Linear(5, 5)
+FROZEN = nn.Linear(5, 5).requires_grad_(False)
+
+
+def through(head: Callable[[Tensor], Tensor]) -> Own:
+    return Own(loss=lambda output, target: F.cross_entropy(head(output), target))
+
+
+def penalized(output: Tensor, target: Tensor) -> Tensor:
+    """A loss with a leaf of its own in each step."""
+    noise = torch.rand(()).requires_grad_()
+    return F.cross_entropy(output * noise, target)
+
+
+@pytest.mark.parametrize(
+    ("network", "task", "shapes"),
+    [
+        (Net(), through(HEAD), r"\[5, 5\], \[5\]"),
+        (Net(lambda net, x: HEAD(x)), Own(), r"\[5, 5\], \[5\]"),
+        (Net(), through(torch.ones(5, requires_grad=True).mul), r"\[5\]"),
+    ],
+    ids=["loss", "network", "tensor"],
+)
+def test_a_loss_with_parameters_that_no_run_would_train_is_refused(network, task, shapes):
+    line = f"^error: model=net: its loss depends on parameters .*; they are of shapes {shapes};"
+    with pytest.raises(ConfigError, match=line):
+        step(trial(network, task))
+
+
+@pytest.mark.parametrize("task", [through(FROZEN), Own(loss=penalized)], ids=["frozen", "leaf"])
+def test_what_no_gradient_updates_or_a_step_makes_is_no_parameter_of_a_loss(task):
+    step(trial(Net(), task))
+
+
 class Pairs(nn.Linear):
     """Returns its output and another one, as torchvision's segmentation models do."""
 
