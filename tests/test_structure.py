@@ -40,17 +40,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
+    "answer": GROUND | {"stats"},
     "tournament": GROUND | {"stats"},
-    "report": GROUND | {"stats", "tournament", "config/rules", "config/own_keys"},
+    "report": GROUND | {"answer", "stats", "tournament", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
-    "bench": GROUND | {"api", "stats", "tournament", "report"},
+    "bench": GROUND | {"answer", "api", "stats", "tournament", "report"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench"},
     "api": GROUND
-    | {"stats", "tournament", "dataset", "task", "engine", "report"}
+    | {"answer", "stats", "tournament", "dataset", "task", "engine", "report"}
     | {"launch/events"},
     "train.py": {"main", "signals"},
     "evaluate.py": {"main", "signals"},

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
+from ninefold.answer.screen import screen
 from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
@@ -175,14 +176,13 @@ class Answer:
         return [] if surer is None else [("to be surer", surer.command)]
 
     def __repr__(self) -> str:
-        said = [self.sentence]
-        if self._table is not None:
-            said += ["", *lines(self._table, len(self._table.rows), len(self._table.columns)), ""]
-        said += [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
-        said += [f"control: {self._control}"] * bool(self._control)
-        said += [f"caveat: {caveat}" for caveat in self.caveats]
-        said += [f"{name}: {one_line(command)}" for name, command in self._commands]
-        return "\n".join([*said, f"report: {reports.place(self.folder)}"])
+        table = self._table or Table("", [], [])
+        rows = lines(table, len(table.rows), len(table.columns)) if table.rows else []
+        notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
+        notes += [self._control] * bool(self._control)
+        commands = [f"{name}: {one_line(command)}" for name, command in self._commands]
+        report = f"Report: {reports.place(self.folder)}"
+        return screen(self.sentence, rows, [*notes, *self.caveats], report, *commands)
 
     def _repr_html_(self) -> str:
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]

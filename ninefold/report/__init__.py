@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ninefold.answer.screen import NOTES
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import read_bytes, write_durably, write_text
 from ninefold.places import ROOT, typed_as
@@ -53,10 +54,11 @@ __all__ = [
 DERIVED = ("figure.svg", "report.json", "report.md", "report.html")
 
 
-def write(folder: Path, own: bool = False) -> str:
+def write(folder: Path, own: bool = False, most: int | None = NOTES) -> str:
     """Write the report of a folder and return what the console shows of it.
 
-    own: whether this command made the study, whose words are then all repeated.
+    own: whether this command made the study, whose words are then all repeated. most: how many
+    notes are shown; None: all.
 
     The report of a study's folder is written to `report/` inside it. In a recording, which holds
     runs.csv and no run folders, the files that follow from the recorded ones are rebuilt in place.
@@ -70,7 +72,7 @@ def write(folder: Path, own: bool = False) -> str:
             _forget_links(target, recording=gathered)
             if gathered:
                 record(recording, target)
-            return _derive(recording, target)
+            return _derive(recording, target, most)
         except OSError as problem:
             raise ResourceError(
                 "folder",
@@ -224,7 +226,7 @@ def _forget_links(target: Path, recording: bool) -> None:
             path.unlink()
 
 
-def _derive(recording: Recording, target: Path) -> str:
+def _derive(recording: Recording, target: Path, most: int | None = NOTES) -> str:
     """Write the files that follow from the recorded ones, and return the console's text.
 
     Only the console shows the words of commands with all folders.
@@ -239,7 +241,7 @@ def _derive(recording: Recording, target: Path) -> str:
         write_text(target / "figure.svg", picture)
     write_text(target / "report.html", page(report))
     answer = answer_of(recording, found, typed_in(Path.cwd()))
-    return console_text(replace(report, answer=answer), target / "report.html")
+    return console_text(replace(report, answer=answer), target / "report.html", most)
 
 
 def typed_in(folder: Path) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ninefold.answer.screen import NOTES
 from ninefold.errors import ConfigError
 from ninefold.exits import exit_code_of, exit_with
 from ninefold.places import typed_as
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="FRAMEWORK",
         help="print the answer in the words of torch, lightning, fabric, accelerate or hf instead",
     )
+    parser.add_argument("-v", "--verbose", action="store_true", help="print all notes")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for terminals without "±"
     stopped = "the report was stopped"
@@ -56,7 +58,7 @@ def _reported(parser: Parser, arguments: Sequence[str] | None) -> None:
     """Carry out the command. Raises Failure."""
     given = parser.parse_args(arguments)
     if given.settings is None:
-        print(write(given.folder))
+        print(write(given.folder, most=None if given.verbose else NOTES))
     else:
         found = read(given.folder, typed_as("train")).report.answer
         print(settings(found, given.settings, "--settings"))

@@ -1,0 +1,1 @@
+"""What is said of a comparison. bench, study, report and `ninefold.compare` import it."""
