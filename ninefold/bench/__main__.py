@@ -20,7 +20,6 @@ from ninefold.bench.contestant import Command, folder_name
 from ninefold.bench.engine import Bench, Found
 from ninefold.bench.guardian import guarded
 from ninefold.bench.precisions import in_precisions
-from ninefold.bench.price import Price
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.bench.strategies import in_strategies
 from ninefold.bench.trial import Trial
@@ -41,7 +40,6 @@ from ninefold.ranks import started_by
 from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
-STEPS, MAX_STEPS, MAX_PRICE = 1000, 1e15, 1e15  # that --price is told for
 EXAMPLES = """examples:
   ninefold bench 'python train.py' 'python train.py --amp'
   ninefold bench --each workers=0,2,4 'python train.py --workers {workers}'
@@ -155,18 +153,6 @@ def parser() -> Parser:
         "on a CPU (ddp), by examples a second; with --precisions each in each",
     )
     add(
-        "--price",
-        type=price,
-        metavar="N",
-        help="money for an hour of a GPU, or of this machine if it has none: say what steps cost",
-    )
-    add(
-        "--steps",
-        type=whole,
-        metavar="N",
-        help="how many steps --price is told for (1000)",
-    )
-    add(
         "--revisions",
         nargs=2,
         metavar=("BASE", "HEAD"),
@@ -230,18 +216,6 @@ def positive(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number above 0")
-    return number
-
-
-def whole(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < MAX_STEPS:
-        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 to below {MAX_STEPS:g}")
-    return int(text)
-
-
-def price(text: str) -> float:
-    if (number := positive(text)) >= MAX_PRICE:
-        raise argparse.ArgumentTypeError(f"{text} is no price below {MAX_PRICE:g}")
     return number
 
 
@@ -311,7 +285,6 @@ EXCLUDED = {
     "score": ("max_slowdown", "markdown", "whole", "try", "step", "apart"),
     "whole": ("try", "step", "apart"),
     "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
-    "price": ("score", "whole", "try", "twice"),
     **dict.fromkeys(("precisions", "strategies"), ("score", "whole", "try", "name", "revisions")),
     "twice": (
         *("score", "whole", "try", "precisions", "strategies", "revisions", "name", "step"),
@@ -336,9 +309,6 @@ def require_possible(asked: Namespace) -> None:
     if asked.by == "cpu" and asked.strategies:
         wrong = "the CPU time of several processes is not that of their examples"
         raise ConfigError("--by", "cpu", wrong, "time is allowed with --strategies", "leave it out")
-    if asked.steps and not asked.price:
-        wrong, do = "without --price it says nothing", "add it, or leave --steps out"
-        raise ConfigError("--steps", asked.steps, wrong, "both are allowed", do)
     if asked.json and asked.json == asked.markdown:
         raise ConfigError(
             "--markdown", asked.json, "--json is it, too", "two are needed", "name two"
@@ -401,10 +371,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         raise ConfigError(
             "--max-slowdown", len(commands), "commands were given", "it takes two", "give these"
         )
-    if asked.price:
-        commands = [replace(command, epoch=True) for command in commands]
     found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
-    found.price = asked.price and Price(asked.price, asked.steps or STEPS)
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):

@@ -65,8 +65,7 @@ class Command:
     step: MODULE:FUNCTION whose return ends a step; None: Optimizer.step. precision: what it is to
     compute in. processes: in how many it is to train; None: as it comes. twin: what the hook leaves
     out. cure: what it changes, "none" only to look. fixed: sources of chance that the hook fixes,
-    "none" only to look. epoch: whether the hook tells the steps of one. copy: the revision that it
-    is of.
+    "none" only to look. copy: the revision that it is of.
     """
 
     text: str
@@ -79,7 +78,6 @@ class Command:
     twin: str | None = None
     cure: str | None = None
     fixed: str | None = None
-    epoch: bool = False
     copy: Copy | None = None
 
     def failure(self, wrong: str, allowed: str, do: str) -> ConfigError:
@@ -141,7 +139,6 @@ class Command:
             "NINEFOLD_BENCH_CURE": self.cure,
             "NINEFOLD_BENCH_FIXED": self.fixed,
             "NINEFOLD_BENCH_ONE_OPTIMIZER": "1" if one_optimizer else None,
-            "NINEFOLD_BENCH_EPOCH": "1" if self.epoch else None,
             "NINEFOLD_BENCH_ORIGIN": self.copy and self.copy.original,
         }
         return {name: str(value) for name, value in found.items() if value is not None}
@@ -231,10 +228,9 @@ class Hello(TypedDict):
 class Answer(TypedDict):
     """What it says at the end of a turn.
 
-    workers: processes that it has started. gpus: it uses. waits: whether these had done nearly all
-    of the last step when the host had queued it. besides: `FILE:LINE` of what costs time
-    in its first steps, where that was asked for. epoch: its steps, where that was, and is known.
-    taken: of each of the first steps, at the end of the first turn.
+    workers: processes that it has started. waits: whether its GPUs had done nearly all of the last
+    step when the host had queued it. besides: `FILE:LINE` of what costs time in its first steps,
+    where that was asked for. taken: of each of the first steps, at the end of the first turn.
     """
 
     seconds: list[Annotated[float, Meta(gt=0)]]
@@ -243,12 +239,10 @@ class Answer(TypedDict):
     steps: int
     optimizers: int
     workers: int
-    gpus: int
     waits: bool
     weights: str | None
     inputs: int | None
     besides: dict[str, str] | None
-    epoch: int | None
     taken: list[Batch] | None
 
 
@@ -384,7 +378,6 @@ class Contestant:
         self._accept()
         self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
-        self.said["gpus"] = sum(answer["gpus"] for answer in answers)
         self.said["waits"] = any(answer["waits"] for answer in answers)
         return taken
 

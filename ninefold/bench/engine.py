@@ -29,7 +29,6 @@ from ninefold.bench.contestant import (
 )
 from ninefold.bench.gate import UNDECIDED, verdict
 from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
-from ninefold.bench.price import Price
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
@@ -88,9 +87,8 @@ class Found:
     which other programs computed on a command's GPU. said: what each rank of a command said after
     its first step. taken: what steps take, by command. examples: how many times as many a command's
     step takes as one of the first; empty: as many, or not seen. helps: of `--try`, what is said,
-    and as data. looks: the share of the time at each look, by rounds. price: of an hour, and the
-    steps that it is told for.
-    bases: the command that another one is held against, by name, unless it is the first.
+    and as data. looks: the share of the time at each look, by rounds. bases: the command that
+    another one is held against, by name, unless it is the first.
     """
 
     commands: Sequence[Command]
@@ -120,7 +118,6 @@ class Found:
     taken: dict[str, batches.Taken | None] = field(default_factory=dict)
     examples: Mapping[str, float] = field(default_factory=dict)
     looks: dict[int, float] = field(default_factory=dict)
-    price: Price | None = None
     helps: Helps | None = None
     bases: dict[str, str] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench import batches, precisions, price, strategies
+from ninefold.bench import batches, precisions, strategies
 from ninefold.bench.cures import AS_IT_IS
 from ninefold.bench.engine import IN_CPU, Found, Helps, beside_cpu
 from ninefold.bench.gate import rounds_needed
@@ -219,8 +219,6 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
     yield from batches.sentences(found.names[0], found.taken, found.examples)
-    if found.price is not None:
-        yield from price.sentences(found.times("time"), found.told, found.price, found.examples)
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, compared_weights(found))
     yield from () if found.helps is None else found.helps.notes
@@ -321,7 +319,6 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     times, allowed = found.times(), found.allowed
     seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     apart = compared_weights(found).others
-    cost = price.costs(found.times("time"), found.told, found.price) if found.price else {}
     return {
         "version": VERSION,
         "sentence": " ".join(first_lines(found, times)),
@@ -336,7 +333,6 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "examples": batches.examples(found.taken.get(name)),
                 "seconds": seconds.get(name),
                 "cpu_seconds": cpu.get(name),
-                "cost": vars(cost[name]) if name in cost else None,
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
                 "apart": apart[name]._asdict() if name in apart else None,

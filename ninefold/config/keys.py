@@ -257,9 +257,6 @@ class ReportKeys(Section, kw_only=True):
     target: float | None = None
     """Score for the time to target, of a share from 0 to 1; null: that of none, fp32 less the
     margin."""
-    price: Positive | None = None
-    """Price of an hour of a GPU, or of a host without one, to show what an epoch costs; null:
-    not shown."""
 
 
 class SweepKeys(Section, kw_only=True):

@@ -94,30 +94,6 @@ def test_two_torchruns_that_would_listen_on_one_port_run_beside_each_other(shell
     assert re.search(r" \d+ turns; ", done.stdout)
 
 
-EPOCHS = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-net = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(net.parameters(), 0.1)
-loader = DataLoader(TensorDataset(torch.randn(4000, 4)), batch_size=2)
-while True:
-    for number, (rows,) in enumerate(loader):
-        net(rows).mean().backward()
-        if number % 4 == 3:
-            optimizer.step()
-"""
-
-
-@pytest.mark.slow
-def test_a_price_is_told_for_an_epoch_of_as_many_steps_as_its_dataloader_makes(shell):
-    (shell.folder / "epochs.py").write_text(EPOCHS)
-    command = f"{sys.executable} epochs.py"
-    options = ("--minutes=0.6", "--price=2", "--json=found.json")
-    done = shell.run("-m", "ninefold", "bench", *options, command, command)
-    assert done.returncode in (0, 9), done.stderr
-    assert re.search(r"^An epoch costs [\d.e-]+ in A \(500 steps\), ", done.stdout, re.M)
-
-
 @pytest.mark.slow
 def test_one_command_at_a_time_takes_its_first_step_on_a_gpu(scripts):
     """To begin to use one is refused here, which is as good: what is waited for came before."""

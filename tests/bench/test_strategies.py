@@ -15,8 +15,6 @@ from ninefold.bench import batches, summary
 from ninefold.bench.contestant import Command, Hello, last_line, raised
 from ninefold.bench.engine import Found
 from ninefold.bench.precisions import in_precisions
-from ninefold.bench.price import Price
-from ninefold.bench.price import sentences as sentences_of_price
 from ninefold.bench.same import same
 from ninefold.bench.strategies import (
     LAUNCHER,
@@ -207,41 +205,6 @@ def test_a_speedup_is_of_examples_and_the_time_of_a_step_that_of_a_step() -> Non
         "A step of ddp takes 2 times as many examples as one of none: speedups are of" in lines[2]
     )
     assert "It is another batch size: the learning rate may have to change." in lines[2]
-
-
-@pytest.mark.parametrize(
-    ("on_gpu", "ddp", "last"),
-    [(True, 0.00222, "ddp is the fastest, and none the cheapest."), (False, 0.00111, "")],
-)
-def test_a_price_is_paid_for_each_gpu_and_the_cheapest_is_named_where_it_is_not_the_fastest(
-    on_gpu: bool, ddp: float, last: str
-) -> None:
-    found = simulated(0.16, 2.0)
-    found.price = Price(hour=0.5, steps=100)
-    for name, gpus in (("none", 1), ("ddp", 2)):
-        found.told[name] = {"gpus": on_gpu * gpus, "cuda": on_gpu}
-    data = summary.data(found, 0, None)["commands"]
-    assert data[0]["cost"]["money"] == pytest.approx(100 * 0.1 / 3600 * 0.5, rel=0.01)
-    assert data[1]["cost"]["money"] == pytest.approx(ddp, rel=0.01)
-    assert data[1]["cost"]["low"] < data[1]["cost"]["money"] < data[1]["cost"]["high"]
-    lines = [*summary.conditions(found, found.times())]
-    per = "a GPU" if on_gpu else "this machine"
-    (said,) = [line for line in lines if line.startswith(f"At 0.5 for an hour of {per}, 100 steps")]
-    assert " cost 0.00139 in none, " in said
-    assert (last in lines) == bool(last)
-
-
-def test_an_epoch_of_each_command_is_priced_by_its_own_steps() -> None:
-    found = simulated(0.2, 2.0)  # ddp takes as long for as many examples
-    price = Price(hour=3600.0, steps=100)
-    for epochs, ddp in (((1000, 500), 100), ((1000, 250), 50)):
-        told = {name: {"epoch": of} for name, of in zip(("none", "ddp"), epochs, strict=True)}
-        lines = [*sentences_of_price(found.times(), told, price, found.examples)]
-        words = r"An epoch costs 100 in none \(1,000 steps\), ([\d.]+) .* in ddp \((\d+) steps\)\."
-        said = re.fullmatch(words, lines[1])
-        assert said is not None
-        assert float(said[1]) == pytest.approx(ddp, rel=0.02)
-        assert int(said[2]) == epochs[1]
 
 
 def test_a_divided_batch_is_compared_by_the_time_of_a_step() -> None:

@@ -344,21 +344,6 @@ def test_a_copy_that_is_no_control_of_times_computes_the_same_scores():
 GPUS, CPUS, GIB = ["NVIDIA H200"] * 2, ["cpu"] * 2, 2**30
 
 
-def test_an_epoch_costs_its_time_on_each_gpu():
-    runs = [
-        replace(run, devices=["NVIDIA H200"] * (run.replicas or 1))
-        for run in runs_of({NONE: 5.0, DDP: 4.0})
-    ]
-    group = report_of(runs, sweep={"settings": {**TIMED, "report": {"price": 720}}}).groups[0]
-    costs = {cell.cell: cell.mean("cost") for cell in group.cells}
-    assert costs == {NONE: pytest.approx(1.0, rel=0.01), DDP: pytest.approx(1.6, rel=0.01)}
-    priced, free = (
-        {column.title for column in results(each).columns}
-        for each in (group, report_of(runs).groups[0])
-    )
-    assert priced - free == {"cost/epoch"}
-
-
 @pytest.mark.parametrize(
     ("of_dp", "said"),
     [

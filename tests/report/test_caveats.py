@@ -81,7 +81,6 @@ EXAMPLES = [
     of_numerics(by_design=False),
     of_numerics(by_design=True),
     of_runs(status="failed"),
-    lambda: replace(of_runs(devices=GPU * 2)(), price=2.49),
     of_runs(phase_seconds=PHASES),
     of_runs(devices=GPU, dtype="float32", tf32_convolutions=False),
     of_runs(resident_bytes=100),

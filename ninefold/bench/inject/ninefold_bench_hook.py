@@ -24,14 +24,12 @@ FIXED = "NINEFOLD_BENCH_FIXED"  # sources of chance that are to be fixed
 ONE = "NINEFOLD_BENCH_ONE_OPTIMIZER"  # that there is no other one was seen in a process before
 PRECISION = "NINEFOLD_BENCH_PRECISION"  # fp32, bf16 or fp16: what the command is to compute in
 PROCESSES = "NINEFOLD_BENCH_PROCESSES"  # how many are to train together
-EPOCH = "NINEFOLD_BENCH_EPOCH"  # that the steps of an epoch are to be told
 ORIGIN = "NINEFOLD_BENCH_ORIGIN"  # a folder: the files of modules below it are told
 CUDA, OPTIMIZER, MODULE = "torch.cuda", "torch.optim.optimizer", "torch.nn.modules.module"
 FIRST, SELDOM = 16, 64  # steps by which one optimizer is chosen to lead; if another is seldom
 FEW, PATIENCE = 4, 20.0  # steps that suffice if there is one optimizer, or after so many seconds
 WATCHED = 0.2  # seconds: NCCL's watchdog looks every 0.1
 TENSORS, VALUES = 8, 32  # of the weights that are told, and of each
-KNOWN, TRIES = 8, 3  # steps after which it is known what batches each takes; looks then
 # Of a usual step: a block without gradients that takes longer is an evaluation; a GPU that has done
 # what is queued sooner waits for its host.
 LONG = 0.5
@@ -176,7 +174,7 @@ class Steps:
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
         self.batches = self.taken = None
-        self.seen_inputs, self.besides, self.epoch, self.tries = None, None, None, 0
+        self.seen_inputs = self.besides = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
     def after_step(self, optimizer, args, kwargs):
@@ -284,36 +282,15 @@ class Steps:
                 "steps": self.steps,
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
-                "gpus": len(self.used),
                 "waits": bool(self.used) and self.stamps[-1] - queued < LONG * self.usual,
                 "weights": weights([*self.known.values()]) if self.shows else None,
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
-                "epoch": self.steps_of_epoch() if os.environ.get(EPOCH) else None,
                 "taken": self.taken,
             }
         )
         self.taken = None
         self.wait()
-
-    def steps_of_epoch(self):
-        """Steps of an epoch, by the DataLoader that is in its first pass; None: not known.
-
-        Frameworks fetch a batch or two ahead, and a step may take several batches.
-        """
-        if self.epoch is not None or self.steps < KNOWN or self.tries == TRIES:
-            return self.epoch
-        self.tries += 1
-        try:
-            for each in objects_of("_BaseDataLoaderIter", "torch.utils.data.dataloader"):
-                batches, fetched = len(each), each._num_yielded
-                taken = round(fetched / self.steps)
-                ahead = abs(fetched - taken * self.steps)
-                if taken and fetched < batches and ahead < taken + 3:
-                    self.epoch = min(batches // taken, self.epoch or batches)
-        except Exception:  # no loader, or the length is the script's own, and may be anything
-            return None
-        return self.epoch
 
     def count_workers(self):
         import multiprocessing
@@ -464,8 +441,11 @@ def weights_of(optimizer):
 
 def optimizers():
     """What all optimizers are known by, also those that have not taken a step."""
+    import gc
+
+    kind = getattr(sys.modules.get(OPTIMIZER), "Optimizer", ())
     try:
-        return {weights_of(each) for each in objects_of("Optimizer", OPTIMIZER)}
+        return {weights_of(each) for each in gc.get_objects() if issubclass(type(each), kind)}
     except Exception:  # of a kind that is not known here
         return set()
 
@@ -478,14 +458,6 @@ def steps_around():
             steps += 1
         frame = frame.f_back
     return steps
-
-
-def objects_of(name, module):
-    """All objects of a class of torch that is loaded."""
-    import gc
-
-    kind = getattr(sys.modules.get(module), name, ())
-    return [each for each in gc.get_objects() if issubclass(type(each), kind)]
 
 
 def weights(optimizers):

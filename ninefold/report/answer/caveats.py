@@ -314,13 +314,6 @@ CAVEATS = (
     ),
     # What else the times and the memory depend on
     Caveat(
-        lambda evidence: evidence.cheaper,
-        lambda cells, evidence: (
-            f"{evidence.label(cells[0])} is the fastest, and {evidence.label(cells[1])} the "
-            f"cheapest, at a report.price of {evidence.price:g}."
-        ),
-    ),
-    Caveat(
         lambda evidence: list(filter(evidence.waits_for_data, evidence.cells)),
         lambda cells, evidence: (
             f"{_who_waits(evidence, cells)} for data: faster loading would change the times."

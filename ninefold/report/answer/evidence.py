@@ -14,13 +14,7 @@ from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
 from ninefold.report.data.turns import StudyTurns
-from ninefold.report.stats.measures import (
-    SECONDS,
-    Measure,
-    of_score,
-    paid_devices,
-    to_target,
-)
+from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
 from ninefold.result import BEHIND
 from ninefold.score import PHASES, SHARE, Score
@@ -66,7 +60,6 @@ class Evidence:
     comparison: the verdicts on every pair of cells.
     safe: the verdict on each cell's score: safe, worse, open; safe if not scored.
     target: the score to time the way to, None where nothing gives one.
-    price: of an hour of a GPU, or of a host without one; None: not told.
     """
 
     group: Group
@@ -87,7 +80,6 @@ class Evidence:
     comparison: Comparison
     safe: Mapping[Cell, str]
     target: float | None
-    price: float | None = None
 
     @property
     def seconds(self) -> Mapping[Cell, Mapping[int, float]]:
@@ -120,30 +112,6 @@ class Evidence:
         if self.target is None:
             return None
         return to_target(self.target, self.points, self.group.scoring)
-
-    @property
-    def left_out(self) -> set[Cell]:
-        """Return the cells that are ruled out regardless of their times and scores."""
-        return {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
-
-    @property
-    def cheaper(self) -> tuple[Cell, Cell] | None:
-        """The fastest acceptable cell, and one that costs less, as GPUs are paid by number."""
-        out = self.left_out
-        means = {
-            cell: fmean(of.values())
-            for cell, of in self.seconds.items()
-            if of and cell not in out and self.safe.get(cell) == "safe"
-        }
-        paid = {cell: max(map(paid_devices, self.group.completed(cell))) for cell in means}
-        if self.price is None or len(means) < 2:
-            return None
-        fastest = min(means, key=lambda cell: means[cell])
-        cheapest = min(means, key=lambda cell: means[cell] * paid[cell])
-        speed = self.speedup(fastest, cheapest) if fastest != cheapest else None
-        if speed is None or speed.high is None or speed.verdict != "faster":
-            return None
-        return (fastest, cheapest) if speed.high < paid[fastest] / paid[cheapest] else None
 
     def label(self, cell: Cell) -> str:
         """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
@@ -249,7 +217,7 @@ def gather_evidence(
 ) -> Evidence:
     """Return the evidence of a group; the margins are in its study's record."""
     folders, cells = {run.folder for run in group.runs}, group.cells
-    settings, target, price = _settings(sweep, group.scoring)
+    settings, target = _settings(sweep, group.scoring)
     no_op_of = _no_op_of(group)
     same_work = [(base, cell) for cell, base in no_op_of.items() if group.completed(base)]
     uncontrolled = [pair for pair in same_work if _wrapper_shows(group, *pair, settings.same)]
@@ -280,7 +248,6 @@ def gather_evidence(
         comparison=comparison,
         safe=_safe(group, comparison) if scored else dict.fromkeys(cells, "safe"),
         target=target,
-        price=price,
     )
 
 
@@ -384,8 +351,8 @@ def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:
     return {**found, PLAIN: "safe"} if group.completed(PLAIN) else found
 
 
-def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None, float | None]:
-    """Return the settings of a sweep, and defaults for those that cannot be read; target and price.
+def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None]:
+    """Return the settings of a sweep, with defaults for those that cannot be read, and its target.
 
     Without a margin of the study, it is that of the task's score.
     """
@@ -405,5 +372,4 @@ def _settings(sweep: StudyRecord, score: Score) -> tuple[Settings, float | None,
         better=score.better,
     )
     target = between("target", *((0, 1) if share else (-math.inf, math.inf)))
-    scaled = None if target is None else score.scale * target
-    return settings, scaled, between("price", 0, math.inf)
+    return settings, None if target is None else score.scale * target

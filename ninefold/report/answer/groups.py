@@ -27,7 +27,6 @@ from ninefold.report.stats.measures import (
     SCORE_KEY,
     SECONDS,
     Measure,
-    of_cost,
     of_figures,
     of_score,
     of_throughput,
@@ -143,9 +142,7 @@ def _open(found: Recommendation, cell: Cell, others: Sequence[Cell]) -> str:
 
 def _measures(evidence: Evidence) -> list[MeasureFigures]:
     group = evidence.group
-    usual = [SECONDS, of_throughput(group.runs), of_score(group.scoring), BYTES]
-    if evidence.price is not None:
-        usual.append(of_cost(evidence.price))
+    usual = (SECONDS, of_throughput(group.runs), of_score(group.scoring), BYTES)
     return [
         (MeasureInfo(measure.key, measure.title, measure.unit, measure.better), figures)
         for measure in (*usual, *of_figures(group.runs), evidence.to_target)

@@ -26,7 +26,7 @@ from ninefold.report.numbers import (
     within_margin,
 )
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
-from ninefold.report.stats.measures import BYTES, COST_KEY, SCORE_KEY, SECONDS, THROUGHPUT
+from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 from ninefold.stats.verdicts import OPEN, Estimate
 
 _REASONS = {OTHER_NUMERICS: "other numerics", NEEDLESS: "scaler not needed"}
@@ -112,7 +112,6 @@ def results(group: Group) -> Table:
         ", ".join(filter(None, (group.score, group.unit))): scores_of(group),
         "memory, MiB": figures_of(group, BYTES.key, 2.0**-20),
         units.get(THROUGHPUT.key) or "images/s": figures_of(group, THROUGHPUT.key),
-        "cost/epoch": figures_of(group, COST_KEY),
     }
     if scores_alone(group):  # they come first
         time, _, _, score, *others = columns.items()

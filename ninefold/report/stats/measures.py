@@ -71,26 +71,6 @@ SECONDS = Measure(
     unit="s",
     of_time=True,
 )
-HOUR = 3600.0  # seconds
-COST_KEY = "cost"
-
-
-def of_cost(price: float) -> Measure:
-    """Return the measure of the money that an epoch costs. price: of an hour of a GPU, or of a host
-    without one."""
-
-    def value(run: Run) -> float | None:
-        seconds = _seconds_per_epoch(run)
-        return None if seconds is None else seconds / HOUR * price * paid_devices(run)
-
-    return Measure("Cost of an epoch", value, key=COST_KEY, unit="", of_time=True)
-
-
-def paid_devices(run: Run) -> int:
-    """Count the GPUs that a run took, or the hosts where it took none."""
-    return sum(name != "cpu" for name in run.devices) or run.hosts or 1
-
-
 THROUGHPUT = Measure(
     "Images per second",
     lambda run: run.throughput,
