@@ -115,12 +115,6 @@ def parser() -> Parser:
         metavar="MODULE:FUNCTION",
         help="the function whose return ends a step, if that is not Optimizer.step",
     )
-    add(
-        "--by",
-        choices=("time", "cpu"),
-        default="time",
-        help="judge by the time of a step, or by its CPU time, on a machine that is never quiet",
-    )
     add("--whole", action="store_true", help="time full runs, one after another, in place of steps")
     add(
         "--apart",
@@ -302,13 +296,6 @@ def require_possible(asked: Namespace) -> None:
                 raise ConfigError(
                     one, other, f"{two} does not go with it", "one of them", "leave one"
                 )
-    if asked.by == "cpu" and asked.whole:
-        raise ConfigError(
-            "--by", "cpu", "full runs have no CPU time per step", "time", "leave it out"
-        )
-    if asked.by == "cpu" and asked.strategies:
-        wrong = "the CPU time of several processes is not that of their examples"
-        raise ConfigError("--by", "cpu", wrong, "time is allowed with --strategies", "leave it out")
     if asked.json and asked.json == asked.markdown:
         raise ConfigError(
             "--markdown", asked.json, "--json is it, too", "two are needed", "name two"
@@ -371,7 +358,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         raise ConfigError(
             "--max-slowdown", len(commands), "commands were given", "it takes two", "give these"
         )
-    found = Found(commands, asked.minutes, asked.same, asked.by, asked.apart, allowed)
+    found = Found(commands, asked.minutes, asked.same, asked.apart, allowed)
     if asked.whole:
         WholeRuns(found, keep).run()
     elif getattr(asked, "try"):

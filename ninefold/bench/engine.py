@@ -52,7 +52,6 @@ SHOWN = 20  # steps of the warm-up after which some weights are told, at most
 LEAST_SHOWN = 3  # the same, however long they take
 WARM_UP_SECONDS = 1.0  # of warm-up steps in each process
 ONE_BY_ONE = 0.1  # share of the time in which commands of the first round start one by one
-IN_CPU, OF_CPU = " in CPU time", " of CPU time"
 
 
 class Helps(NamedTuple):
@@ -74,15 +73,14 @@ class Helps(NamedTuple):
 class Found:
     """What was found, and how.
 
-    minutes: that all takes, starts included. same: share of time within which commands tie. by:
-    "time" or "cpu". apart: whether commands are alive one after another. allowed: the slow-down
-    that a gate allows, if it is one.
-    log: all turns; by their order, cpu: CPU seconds per step, where they are known; places: steps
-    that the process had taken then. alone: seconds of a step in a long stretch, by command and
-    round. waits: commands that wait for the host. seed: of what was drawn. paced: what was seen of
-    each command whose steps catch up after a pause. marked: seconds of steps that are not counted,
-    by command and what they contained. told: what the hook said last, by command. weights: some
-    after the first steps, by command and round.
+    minutes: that all takes, starts included. same: share of time within which commands tie. apart:
+    whether commands are alive one after another. allowed: the slow-down that a gate allows, if it
+    is one.
+    log: all turns. places: steps that the process had taken then, by the order of turns. alone:
+    seconds of a step in a long stretch, by command and round. waits: commands that wait for the
+    host. seed: of what was drawn. paced: what was seen of each command whose steps catch up after a
+    pause. marked: seconds of steps that are not counted, by command and what they contained. told:
+    what the hook said last, by command. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
     which other programs computed on a command's GPU. said: what each rank of a command said after
     its first step. taken: what steps take, by command. examples: how many times as many a command's
@@ -94,11 +92,9 @@ class Found:
     commands: Sequence[Command]
     minutes: float
     same: float
-    by: str
     apart: bool
     allowed: float | None
     log: TurnLog = field(default_factory=TurnLog)
-    cpu: dict[int, float] = field(default_factory=dict)
     places: dict[int, int] = field(default_factory=dict)
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     waits: set[str] = field(default_factory=set)
@@ -128,9 +124,8 @@ class Found:
     @property
     def what(self) -> str:
         """What else than the time of a step they are compared by: a part of a sentence."""
-        if any(factor != 1 for factor in self.examples.values()):
-            return batches.PER_EXAMPLE + (OF_CPU if self.by == "cpu" else "")
-        return IN_CPU if self.by == "cpu" else ""
+        differ = any(factor != 1 for factor in self.examples.values())
+        return batches.PER_EXAMPLE if differ else ""
 
     @property
     def precisions(self) -> dict[str, Precision]:
@@ -149,24 +144,17 @@ class Found:
         """The command that another one is held against."""
         return self.bases.get(name, self.names[0])
 
-    def counted(self, by: str = "time", rounds: int | None = None) -> Counted:
-        """Which turns of complete rounds count, or of the first so many.
-
-        by: "cpu": with CPU seconds in their place.
-        """
+    def counted(self, rounds: int | None = None) -> Counted:
+        """Which turns of complete rounds count, or of the first so many."""
         most = self.rounds if rounds is None else rounds
-        found = counted([turn for turn in self.log.turns if turn.round < most])
-        if by == "time":
-            return found
-        turns = [turn for turn in found.turns if turn.order in self.cpu]
-        return replace(found, turns=[replace(t, seconds=self.cpu[t.order]) for t in turns])
+        return counted([turn for turn in self.log.turns if turn.round < most])
 
-    def times(self, by: str | None = None) -> Times:
+    def times(self) -> Times:
         """The speedups of all commands so far, for as many examples, and the seconds of a step."""
-        by, factors = by or self.by, defaultdict(lambda: 1.0, self.examples)
+        factors = defaultdict(lambda: 1.0, self.examples)
         timings = []
         for rounds, shares in looks_until(self.looks, self.rounds):
-            of = self.counted(by, rounds).seconds(), self.alone if by == "time" else {}
+            of = self.counted(rounds).seconds(), self.alone
             seconds, stretches = (
                 {
                     name: {n: each / factors[name] for n, each in own.items() if n < rounds}
@@ -175,7 +163,7 @@ class Found:
                 for values in of
             )
             timings.append(Timings(seconds, stretches, self.waits, shares))
-        made = times(self.names, timings, self.counted(by), self.settings)
+        made = times(self.names, timings, self.counted(), self.settings)
         return replace(made, seconds={n: factors[n] * each for n, each in made.seconds.items()})
 
     def pairs(self, times: Times) -> list[Pair]:
@@ -276,8 +264,6 @@ class Alive:
             self._restart(ended, helps=takes > 0)
         self._bench.optimizers[self.name] = self.held.optimizers
         self._bench.found.weights[self.name][self._number] = self.held.weights
-        if self._bench.found.by == "cpu":
-            require_own_cpu(self.held)
         if looks:
             began = time.monotonic()
             self._look()
@@ -435,7 +421,7 @@ class Bench(Entries):
 
     def watches_pauses(self, names: Sequence[str], number: int) -> bool:
         """Whether the effect of a pause (SIGSTOP) is measured, for the commands that start."""
-        return number == 0 and self.found.by == "time" and len(names) > 1
+        return number == 0 and len(names) > 1
 
     @contextmanager
     def failing(self, each: Alive) -> Iterator[None]:
@@ -519,8 +505,6 @@ class Bench(Entries):
         """Note what the log does not hold of a turn that counts."""
         found, order = self.found, len(self.found.log.turns)
         found.places[order] = alive.held.steps
-        if taken.cpu is not None:
-            found.cpu[order] = taken.cpu
         for what, seconds in taken.marked.items():
             found.marked[alive.name][what] += seconds
 
@@ -559,23 +543,3 @@ class Bench(Entries):
 def budget_of(seconds: float) -> Budget:
     """Return the budget of a bench: as many rounds as half of the time can start."""
     return Budget(seconds=seconds)
-
-
-def require_own_cpu(contestant: Contestant) -> None:
-    """Raise ConfigError unless the CPU time of one process is all that a step costs."""
-    if found := beside_cpu(contestant.said):
-        raise contestant.command.failure(
-            f"it has {found}, whose work is not in its CPU time",
-            "--by time is allowed",
-            "leave --by cpu out",
-        )
-
-
-def beside_cpu(said: Mapping[str, Any]) -> str | None:
-    """What computes besides one process; None: nothing. said: of a command, by its hook."""
-    costs = {
-        "ranks": said.get("world", 1) > 1,
-        "a GPU": said.get("cuda"),
-        "worker processes": said.get("workers", 0) > 0,
-    }
-    return next((what for what, there in costs.items() if there), None)

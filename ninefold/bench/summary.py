@@ -11,7 +11,7 @@ from typing import Any
 
 from ninefold.bench import batches, precisions, strategies
 from ninefold.bench.cures import AS_IT_IS
-from ninefold.bench.engine import IN_CPU, Found, Helps, beside_cpu
+from ninefold.bench.engine import Found, Helps
 from ninefold.bench.gate import rounds_needed
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
@@ -23,7 +23,7 @@ from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 from ninefold.tournament.times import Times, clause, compared, content, disturbed, interval, shown
 from ninefold.types import LEAST_ROUNDS
 
-VERSION = 2  # of the JSON
+VERSION = 3  # of the JSON
 OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
@@ -52,11 +52,6 @@ def is_early(found: Found, times: Times) -> bool:
     verdicts = {pair.verdict for pair in times.against_baseline}
     few = found.rounds < LEAST_ROUNDS
     return found.rounds == 0 or (few and (verdicts <= {*UNDECIDED} or found.counted().busy))
-
-
-def is_decided(times: Times) -> bool:
-    """Whether it is shown how each command compares with the first."""
-    return all(pair.verdict not in UNDECIDED for pair in times.against_baseline)
 
 
 def against_first(found: Found, times: Times, pair: Pair) -> str:
@@ -175,17 +170,16 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     """Header and a row for each command; where steps take other batches, with their examples."""
     unit = "ms per step" if found.starts else "ms per run"
     of_batches = ("examples",) if batches.PER_EXAMPLE in found.what else ()
-    header = ("", unit, *of_batches, "CPU ms", f"speedup{found.what}", "interval", "verdict")
+    header = ("", unit, *of_batches, f"speedup{found.what}", "interval", "verdict")
     rows: list[tuple[str, ...]] = [(*header, "command")]
-    seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     for command in found.commands:
         name = command.name
-        wall, busy = (f"{1000 * of[name]:.4g}" if name in of else "" for of in (seconds, cpu))
+        wall = f"{1000 * times.seconds[name]:.4g}" if name in times.seconds else ""
         examples = [str(batches.examples(found.taken.get(name)) or "") for _ in of_batches]
         cells = times.cells(name)
         if has_few(times.pair(times.baseline, name)):
             cells = cells[0], "", FEW
-        rows.append((name, wall, *examples, busy, *cells, one_line(command.text)))
+        rows.append((name, wall, *examples, *cells, one_line(command.text)))
     return rows
 
 
@@ -232,12 +226,6 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
     yield from disturbed(found.counted(), None, told=0.005)
-    told_in_cpu = found.by == "time" and found.helps is None and not found.examples
-    told_in_cpu &= not any(map(beside_cpu, found.told.values()))
-    if told_in_cpu and not is_decided(times) and found.rounds >= LEAST_ROUNDS:
-        for pair in found.times("cpu").against_baseline:
-            if pair.speedup is not None:
-                yield f"{clause(pair, found.settings, IN_CPU)}."
     yield from _sentence_of_not_counted(found)
     for name, count in found.restarts.items():
         yield f"{name} ended and was started again {count} times; its start and end are not timed."
@@ -317,7 +305,6 @@ def markdown(found: Found, verdict: str | None) -> str:
 def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     """The answer as JSON. verdict: of the gate."""
     times, allowed = found.times(), found.allowed
-    seconds, cpu = found.times("time").seconds, found.times("cpu").seconds
     apart = compared_weights(found).others
     return {
         "version": VERSION,
@@ -331,8 +318,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "torch": found.told[name].get("torch"),
                 "world": found.told[name].get("world"),
                 "examples": batches.examples(found.taken.get(name)),
-                "seconds": seconds.get(name),
-                "cpu_seconds": cpu.get(name),
+                "seconds": times.seconds.get(name),
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
                 "apart": apart[name]._asdict() if name in apart else None,
@@ -349,7 +335,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
         "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,
         "turns": [
-            [t.round, t.turn, t.name, t.seconds, found.cpu.get(t.order), t.steps, t.left_out]
+            [t.round, t.turn, t.name, t.seconds, t.steps, t.left_out]
             for t in found.counted().turns
         ],
     }

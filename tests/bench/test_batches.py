@@ -286,7 +286,7 @@ def test_where_batches_differ_by_what_is_not_known_there_is_no_speedup(
 
 def rounds(number: int, **seconds: float) -> Found:
     """A bench of so many rounds of commands whose steps take so many seconds."""
-    found = Found([A, B], 1.0, 0.02, "time", False, None, rounds=number, starts=1.0)
+    found = Found([A, B], 1.0, 0.02, False, None, rounds=number, starts=1.0)
     for each in range(number):
         for turn in range(8):
             for name, of in seconds.items():

@@ -286,7 +286,7 @@ def test_a_file_that_is_none_is_refused_before_the_measurement_and_stays_what_it
 def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts):
     (scripts.folder / "found.md").write_text("x" * 10000)
     done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
-    assert json.loads(done.stdout)["version"] == 2
+    assert json.loads(done.stdout)["version"] == 3
     assert "Output of the commands: " in done.stderr
     assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
     both = scripts.run(*QUICK, "--json=-", "--markdown=-", FAST, FAST, code=2)

@@ -170,7 +170,7 @@ def test_what_did_not_take_effect_is_not_compared(
 
 def simulated(seconds: float, factor: float) -> Found:
     """Rounds in which a step of none takes 0.1 s, and one of ddp as long as is said."""
-    found = Found([NONE, DDP], 1.0, 0.02, "time", False, None)
+    found = Found([NONE, DDP], 1.0, 0.02, False, None)
     found.examples = {"none": 1.0, "ddp": factor}
     found.said = {"none": [rank(1)], "ddp": BY_DDP}
     for name, count in (("none", 64), ("ddp", round(64 * factor))):

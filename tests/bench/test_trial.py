@@ -237,7 +237,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
 
 
 def chosen(keep: Path, **has: object) -> Trial:
-    found = Found([], minutes=4, same=0.02, by="time", apart=False, allowed=None)
+    found = Found([], minutes=4, same=0.02, apart=False, allowed=None)
     trial = Trial(Command("python train.py"), found, keep)
     trial.script = script(**has)
     trial.choose()

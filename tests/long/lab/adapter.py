@@ -165,9 +165,7 @@ class Play(Played, Entries):
                 }
                 timings.append(Timings(found.seconds(), alone, waits, shares))
             return times([*self.scripts], timings, found, Settings()).pairs
-        found = Found(
-            [Command("true", name) for name in self.scripts], 2.0, 0.02, "time", False, None
-        )
+        found = Found([Command("true", name) for name in self.scripts], 2.0, 0.02, False, None)
         found.log, found.looks, found.rounds, found.alone = (
             self.log,
             self.shares,
@@ -199,7 +197,7 @@ class Try(Played, trial.Trial):
         trial.of_machine = lambda _: [
             Cure(n, n, n, n, "optimizer", lambda _: None) for n in changes
         ]
-        found = Found([], world.case.get("minutes", 2), 0.02, "time", False, None)
+        found = Found([], world.case.get("minutes", 2), 0.02, False, None)
         super().__init__(Command("true"), found, Path())
         self._keep_only([AS_IT_IS, *scripts])
         self.script = self.besides = {"framework": None}
