@@ -24,7 +24,7 @@ import numpy.typing as npt
 from msgspec import Meta
 
 from ninefold.bench import guardian
-from ninefold.bench.elsewhere import foreign_code, missing_data
+from ninefold.bench.elsewhere import foreign_code
 from ninefold.bench.revisions import Copy
 from ninefold.errors import NO_MEMORY, ConfigError, Failure, PeerError, ResourceError
 from ninefold.files import opener
@@ -466,11 +466,10 @@ class Contestant:
 
     def _no_step(self, code: int | None) -> Failure:
         """Why it has taken no step. code: that it ended with; None: it runs."""
-        command, copy, said = self.command, self.command.copy, last_line(self.log)
+        command = self.command
         if code:
-            lacking = missing_data(copy, said) if copy else None
             wrong = f"it ended with code {code} before its first step"
-            return lacking or command.ended(code, wrong, self.last_words, self.correction)
+            return command.ended(code, wrong, self.last_words, self.correction)
         if not (self._scratch / "loaded").exists():
             return command.failure(
                 "no Python of it loaded the hook",

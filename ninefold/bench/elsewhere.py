@@ -1,18 +1,15 @@
-"""What a command took from the original checkout, though it ran in a copy of a revision."""
+"""Whether a command took code from the original checkout, though it ran in a copy of a revision."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ninefold.bench.git import git
 from ninefold.bench.revisions import Copy
 from ninefold.errors import ConfigError
 
 _HOOK = Path(__file__).resolve().parent / "inject"  # of bench: where ninefold compares its own
-_QUOTED_OR_PATH = re.compile(r"""['"]([^'"\n]+)['"]|([^\s'",:;()\[\]]+/[^\s'",:;()\[\]]+)""")
 
 
 def foreign_code(copy: Copy, files: Sequence[str]) -> ConfigError | None:
@@ -35,27 +32,6 @@ def foreign_code(copy: Copy, files: Sequence[str]) -> ConfigError | None:
                 f"{package} was imported from the checkout, not from the revision's copy",
                 "both sides would run the same code",
                 "--env with an installation of each",
-            )
-    return None
-
-
-def missing_data(copy: Copy, output: str) -> ConfigError | None:
-    """The failure of a command whose last output names a file that the original has, not git."""
-    for quoted, path in reversed(_QUOTED_OR_PATH.findall(output)):
-        named = Path(os.path.normpath(copy.folder / (quoted or path)))
-        if not named.is_relative_to(copy.root) or os.path.lexists(named):
-            continue
-        below = named.relative_to(copy.root)
-        there = os.path.exists(copy.original / below)
-        if there and not git(copy.original, "ls-files", f":(literal){below}"):
-            lacking = [at for at in (below, *below.parents) if not (copy.root / at).exists()]
-            link = os.path.relpath(copy.root / lacking[-1], copy.folder)
-            return ConfigError(
-                "revisions",
-                copy.name,
-                f"{below} is not in git and the command looks for it",
-                "a revision's copy has what git has",
-                f"--link {link}, or an absolute path",
             )
     return None
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ninefold.bench.elsewhere import foreign_code, missing_data
+from ninefold.bench.elsewhere import foreign_code
 from ninefold.bench.guardian import guarded
 from ninefold.bench.revisions import Copy, check_out, cleanup_commands, planned
 from ninefold.errors import ConfigError, ResourceError
@@ -193,7 +193,6 @@ def test_what_git_does_not_have_is_linked_and_stays_when_the_copies_are_removed(
         for copy in found:
             for name in ("data/x.bin", "data/deep/y.bin", "weights.bin"):
                 assert (copy.root / name).read_text() == name
-            assert missing_data(copy, "No such file or directory: 'data/x.bin'") is None
         assert (found[0].root / "data").is_symlink()
         assert not (found[1].root / "data" / "README").is_symlink()
     assert (project / "data/deep/y.bin").read_text() == "data/deep/y.bin"
@@ -213,34 +212,6 @@ def test_setup_runs_in_each_copy_and_where_it_fails_its_output_is_named(project:
     log = Path(error.rpartition("; see ")[2])
     assert log.read_text() == "no compiler\n"
     assert toy.git(project, "worktree", "list").count("\n") == 0
-
-
-@pytest.mark.parametrize(
-    "output",
-    [
-        "Traceback\nFileNotFoundError: [Errno 2] No such file or directory: 'data/x'\n",
-        "FileNotFoundError: data/x",
-        "error: could not open {copy}/data/x: see 'scripts/train.py'",
-        "can't open '{copy}/data/x': [Errno 2]",
-    ],
-)
-def test_data_that_git_does_not_have_is_seen_in_what_a_command_has_said(
-    project: Path, output: str
-) -> None:
-    (project / "data").mkdir()
-    (project / "data" / "x").touch()
-    with copies("v1") as (copy,):
-        assert str(missing_data(copy, output.format(copy=copy.folder))) == (
-            "error: revisions=v1: data/x is not in git and the command looks for it; a revision's "
-            "copy has what git has; --link data, or an absolute path"
-        )
-
-
-def test_what_only_another_revision_has_or_nobody_has_is_no_missing_data(project: Path) -> None:
-    toy.commit(project, {"scripts/new.py": ""})
-    with copies("v1") as (copy,):
-        for name in ("scripts/new.py", "data/y", "scripts/train.py", "../x", "/etc/passwd", "\0/a"):
-            assert missing_data(copy, f"No such file or directory: '{name}'") is None
 
 
 @pytest.mark.parametrize(
