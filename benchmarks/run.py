@@ -38,7 +38,7 @@ from benchmarks.measure import (
 )
 from ninefold.files import write_json
 from ninefold.measure.environment import environment
-from ninefold.report.render.tables import grid
+from ninefold.tables import grid
 
 SUBJECTS = ("step", "inputs", "scaling", "start", "checkpoints")
 ATTEMPTS = 2  # recordings of a bench, if the first is void

@@ -49,7 +49,7 @@ from scipy import stats
 
 from benchmarks.shapes import SHAPES
 from ninefold.measure.environment import environment
-from ninefold.report.render.tables import grid
+from ninefold.tables import grid
 
 UNTIMED = 50  # steps at the start of a run
 STEP = re.compile(r"step (\d+) ")

@@ -35,7 +35,7 @@ import ninefold
 from benchmarks.known_answers import neighbor
 from ninefold.files import write_json
 from ninefold.measure.environment import environment
-from ninefold.report.render.tables import grid
+from ninefold.tables import grid
 
 SAME = 0.02  # times that differ by less are no claim
 SLOWER = 0.05

@@ -37,7 +37,7 @@ from scipy import stats
 from benchmarks.known_answers import ROOT, neighbor
 from ninefold.files import write_json
 from ninefold.measure.environment import environment
-from ninefold.report.render.tables import grid
+from ninefold.tables import grid
 
 Values = Mapping[str, Mapping[int, float]]  # cell -> round -> seconds per epoch
 WholeRuns = Mapping[str, Mapping[int, "WholeRun"]]  # cell -> round

@@ -1,15 +1,40 @@
-"""Rows as an HTML table, and as a pandas.DataFrame."""
+"""Rows of any text as tables: in Markdown, in HTML, and as a pandas.DataFrame."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ninefold.errors import ConfigError
+from ninefold.errors import ConfigError, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table whose columns are padded to the same width."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = [
+        [text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+def plain(text: str) -> str:
+    """Return text of any content as one line in which nothing is markup."""
+    return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
+
+
+def code(text: str) -> str:
+    """Return text of any content as one line of code."""
+    line = one_line(text)
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def html_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -15,10 +15,10 @@ from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
 from ninefold.files import read_json, write_text
+from ninefold.numbers import capitalized
 from ninefold.report.answer.tree import CellReport, Group
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import capitalized
 from ninefold.report.render.results import results
 from ninefold.report.render.tables import Table, lines
 from ninefold.report.stats.measures import SCORE_KEY

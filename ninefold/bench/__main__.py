@@ -34,10 +34,10 @@ from ninefold.errors import (
     resource_failure,
 )
 from ninefold.exits import bug, exit_code_of
+from ninefold.parser import Parser
 from ninefold.places import typed_as
 from ninefold.process import scratch
 from ninefold.ranks import started_by
-from ninefold.report.__main__ import Parser
 from ninefold.types import MAX_TIME
 
 EXAMPLES = """examples:
@@ -176,6 +176,7 @@ def parser() -> Parser:
     )
     add("--better", choices=("less", "more"), help="which scores are better")
     add("--margin", type=positive, metavar="N", help="a gain in score of less is not worth keeping")
+    add("-v", "--verbose", action="store_true", help="print all rows and all notes")
     add(
         "--json",
         type=output.named,
@@ -367,18 +368,14 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         found.helps = trial.helps()
     else:
         Bench(found, keep).run()
-    print(summary.text(found, keep), file=shown(asked))
-    said, verdict = summary.ending(found, found.times()), None
     failed: Failure | None = summary.no_verdict(found)
-    if allowed is not None and failed:
-        verdict = gate.UNDECIDED
-    elif allowed is not None:
-        pair, confidence = found.times().pairs[0], found.settings.confidence
+    verdict = gate.UNDECIDED if allowed is not None else None
+    if allowed is not None and not failed:
+        pair = found.times().pairs[0]
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, found.seconds / 60, found.what)
-        end = f"{summary.after_rounds(found)}: the gate {gate.SAID[verdict]}."
-        said = f"{gate.sentence(pair, allowed, confidence, found.what)}, {end}"
-    print(said, file=shown(asked))
+    print(summary.text(found, keep, verdict, asked.verbose), file=shown(asked))
+    output.write("--keep", keep / summary.DETAILS, summary.details(found, verdict))
     if asked.json:
         data = summary.data(found, failed.code if failed else 0, verdict)
         output.write("--json", asked.json, output.as_json(data))

@@ -32,7 +32,7 @@ from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
-from ninefold.report.numbers import counted as in_words
+from ninefold.numbers import counted as in_words
 from ninefold.stats.looks import looks_until
 from ninefold.stats.verdicts import Pair, Settings, Timings
 from ninefold.tournament import rule

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from ninefold.errors import Failure, Slower, Undecided
-from ninefold.report.numbers import counted
+from ninefold.numbers import counted
 from ninefold.stats.needed import number_needed
-from ninefold.stats.verdicts import Pair
+from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament.budget import MAX_ROUNDS
-from ninefold.tournament.times import interval, shown
+from ninefold.tournament.times import excluded, interval, shown
 from ninefold.types import LEAST_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
@@ -29,19 +29,14 @@ def least_speedup(allowed: float) -> float:
     return 1 / (1 + allowed)
 
 
-def sentence(pair: Pair, allowed: float, confidence: float, what: str = "") -> str:
-    """What was found, and what it excludes.
-
-    confidence: of the interval, in percent. what: in which else than time.
-    """
+def sentence(pair: Pair, allowed: float, settings: Settings, what: str = "") -> str:
+    """What was found, and what it excludes. what: in which else than time."""
     state, share = verdict(pair, allowed), f"{100 * allowed:g} %"
     if state != UNDECIDED:
         end = f"not slower by {share}" if state == PASSES else f"slower by more than {share}"
-    elif pair.low is None:
-        end = "no slow-down is excluded"
     else:
-        end = f"a slow-down above {math.ceil(round(100 / pair.low - 100, 6))} % is excluded"
-    return f"{_is(pair, what)} ({confidence:g} % interval {interval(pair)}): {end}"
+        end = excluded(pair)
+    return f"{_is(pair, what)} ({settings.confidence:g} % interval {interval(pair)}): {end}"
 
 
 def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failure | None:

@@ -15,7 +15,7 @@ from ninefold.bench.precisions import require_known
 from ninefold.compared import count_gpus
 from ninefold.errors import ConfigError
 from ninefold.machine import cores
-from ninefold.report.numbers import counted
+from ninefold.numbers import counted
 
 OPTION = "--strategies"
 ALLOWED = ("none", "ddp")

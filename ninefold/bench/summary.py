@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ninefold.bench import batches, precisions, strategies
-from ninefold.bench.cures import AS_IT_IS
-from ninefold.bench.engine import Found, Helps
-from ninefold.bench.gate import rounds_needed
+from ninefold.answer.screen import NOTES, screen
+from ninefold.bench import batches, gate, precisions, strategies
+from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
 from ninefold.bench.same import sentences as sentences_of_same
 from ninefold.errors import Undecided, one_line
+from ninefold.numbers import counted
 from ninefold.progress import aligned
-from ninefold.report.numbers import counted
-from ninefold.report.render.tables import code, plain
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
-from ninefold.tournament.times import Times, clause, compared, content, disturbed, interval, shown
+from ninefold.tables import code, plain
+from ninefold.tournament.times import Times, clause, content, disturbed, shown
 from ninefold.types import LEAST_ROUNDS
 
 VERSION = 3  # of the JSON
@@ -28,6 +27,8 @@ OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
+ROWS, LINES = 6, 12  # of the table, and of the whole, on a terminal
+DETAILS = "details.md"  # in the folder of the commands' output
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
 
 
@@ -63,37 +64,20 @@ def against_first(found: Found, times: Times, pair: Pair) -> str:
     if pair.verdict == WITHIN:
         return f"{said}; alternating itself changes the times by as much"
     if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
-        minutes = f"--minutes {minutes_for(found, rounds):g}"
-        return f"{said}; about {rounds} rounds would decide it: {minutes}"
+        return f"{said}; about {rounds} rounds would decide it"
     return said
 
 
-def after_rounds(found: Found) -> str:
-    return f"after {counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"
-
-
-def ending(found: Found, times: Times) -> str:
-    """In one line: whether it is decided, by how much, after how many rounds; what is next."""
-    pairs, after = times.against_baseline, after_rounds(found)
+def next_step(found: Found, times: Times) -> str:
+    """What to do now: use a command, or what would decide it; empty: nothing is left to do."""
     if found.paced:
-        return f"Not decided {after}: steps catch up after a pause; next: --apart, or --whole."
+        return "--apart, or --whole"
     if is_early(found, times):
-        minutes = minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1))
-        return f"Not decided {after}: it takes {LEAST_ROUNDS}; next: --minutes {minutes:g}."
-    open_ = [pair for pair in pairs if pair.verdict in UNDECIDED]
+        return f"--minutes {minutes_for(found, max(LEAST_ROUNDS, found.rounds + 1)):g}"
     if found.helps is not None:
-        open_ = [*found.helps.open]
-        names = ", ".join(str(pair.second) for pair in open_)
-        done = "Decided" if found.helps.cures else "Nothing left to try"
-        head = f"Not decided for {names}" if open_ else done
-        return f"{head} {after}: {best_of(found.helps)}{next_for(found, open_)}"
-    if not open_:
-        said = "; ".join(compared(pair, found.same, found.what) for pair in pairs)
-        return f"Decided {after}: {said}; next: use {_to_use(times)}."
-    said = "; ".join(
-        f"{compared(pair, found.same, found.what)} ({interval(pair)})" for pair in open_
-    )
-    return f"Not decided {after}: {said}{next_for(found, open_)}"
+        return next_for(found, [*found.helps.open])
+    open_ = [pair for pair in times.against_baseline if pair.verdict in UNDECIDED]
+    return next_for(found, open_) if open_ else f"use {_to_use(times)}"
 
 
 def _to_use(times: Times) -> str:
@@ -106,27 +90,14 @@ def _to_use(times: Times) -> str:
 
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
-    """What would decide these pairs."""
+    """What would decide these pairs; empty without any."""
     least = LEAST_ROUNDS if found.rounds < LEAST_ROUNDS else None
     few = found.rounds + LEAST_ROUNDS  # for one that has had no turns
     rounds = [least or (few if pair.speedup is None else needed(found, pair)) for pair in pairs]
     more = [minutes_for(found, each) for each in rounds if each is not None]
     if not pairs:
-        return "."
-    enough = len(more) == len(rounds)
-    return f"; next: {f'--minutes {max(more):g}' if enough else QUIETER}."
-
-
-def best_of(helps: Helps) -> str:
-    """Of `--try`: what helps most."""
-    if not helps.cures:
-        return "nothing is shown to help"
-    best = max(helps.cures, key=lambda cure: (cure["first"] == AS_IT_IS, cure["speedup"]))
-    both = helps.together
-    more = "" if both is None else f"; {both.second}: {shown(both.speedup)}"
-    than = "" if best["first"] == AS_IT_IS else f" as with {best['first']} alone"
-    most = "helps" if len(helps.cures) == 1 else "looks best"  # these are not tested on each other
-    return f"{best['name']} {most}: {shown(best['speedup'])} times as fast{than}{more}"
+        return ""
+    return f"--minutes {max(more):g}" if len(more) == len(rounds) else QUIETER
 
 
 def needed(found: Found, pair: Pair) -> int | None:
@@ -135,7 +106,7 @@ def needed(found: Found, pair: Pair) -> int | None:
         return None
     tie = (1 + found.same) ** math.copysign(1, pair.speedup - 1)
     limit = max(1.0, tie, key=lambda end: abs(math.log(pair.speedup / end)))
-    return rounds_needed(pair, limit)
+    return gate.rounds_needed(pair, limit)
 
 
 def minutes_for(found: Found, rounds: int) -> float:
@@ -167,20 +138,38 @@ def _sentence_of_not_counted(found: Found) -> Iterator[str]:
 
 
 def table(found: Found, times: Times) -> list[tuple[str, ...]]:
-    """Header and a row for each command; where steps take other batches, with their examples."""
+    """Header and a row for each command; examples a second where all are known."""
     unit = "ms per step" if found.starts else "ms per run"
-    of_batches = ("examples",) if batches.PER_EXAMPLE in found.what else ()
-    header = ("", unit, *of_batches, f"speedup{found.what}", "interval", "verdict")
-    rows: list[tuple[str, ...]] = [(*header, "command")]
+    known = {name: batches.examples(found.taken.get(name)) for name in found.names}
+    counts = known if all(known.values()) and found.names == [*times.seconds] else {}
+    of_steps = ("examples/s",) if counts else ()
+    interval_ = f"{found.settings.confidence:g} % interval"
+    header = ("", *of_steps, unit, f"speedup{found.what}", interval_, "verdict", "command")
+    rows: list[tuple[str, ...]] = [header]
     for command in found.commands:
         name = command.name
         wall = f"{1000 * times.seconds[name]:.4g}" if name in times.seconds else ""
-        examples = [str(batches.examples(found.taken.get(name)) or "") for _ in of_batches]
+        rate = [f"{(counts[name] or 0) / times.seconds[name]:,.4g}" for _ in of_steps]
         cells = times.cells(name)
         if has_few(times.pair(times.baseline, name)):
             cells = cells[0], "", FEW
-        rows.append((name, wall, *examples, *cells, one_line(command.text)))
+        rows.append((name, *rate, wall, *cells, one_line(command.text)))
     return rows
+
+
+def on_screen(found: Found, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """What a terminal has room for: the first command and the fastest others; without columns of
+    one value, and without the verdict that the first line says of two commands.
+    """
+    header, first, *others = rows
+    seconds = found.times().seconds
+    by_speed = sorted(others, key=lambda row: seconds.get(row[0], math.inf))[: ROWS - 1]
+    kept = [header, first, *(row for row in others if row in by_speed)]
+    needless = {"verdict"} if len(others) == 1 else set[str]()
+    if len({row[-1] for row in rows[1:]}) == 1:
+        needless.add("command")
+    places = [place for place, title in enumerate(header) if title not in needless]
+    return [tuple(row[place] for place in places) for row in kept]
 
 
 def has_few(pair: Pair | None) -> bool:
@@ -201,37 +190,23 @@ def compared_weights(found: Found) -> Same:
     return same([c for c in found.commands if factors.get(c.name, 1.0) == 1], found.weights)
 
 
-def conditions(found: Found, times: Times) -> Iterator[str]:
-    """One line for each thing that a reader has to know, the most frequent first."""
-    turns = sum(turn.round < found.rounds for turn in found.log.turns)
-    rounds = counted(found.rounds, "round")
-    if found.starts:
-        starts = f"{found.starts:.0f} of {found.seconds:.0f} s were starts"
-        yield f"{rounds} in new processes, {turns} turns; {starts}."
-    else:
-        yield f"{rounds} of full runs in {found.seconds:.0f} s."
+def notes(found: Found, times: Times) -> Iterator[str]:
+    """One line for each thing that a reader should know, the most important first."""
+    yield from () if found.helps is None else found.helps.lines[1:]
+    yield from disturbed(found.counted(), None, told=0.005)
+    if times.busy is not None and times.busy > OTHERS:
+        yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
+    if found.beside_on_gpu:
+        yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
+    yield from batches.sentences(found.names[0], found.taken, found.examples)
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
-    yield from batches.sentences(found.names[0], found.taken, found.examples)
     first = found.names[0] if found.helps is None else "the script"
     yield from sentences_of_same(first, compared_weights(found))
     yield from () if found.helps is None else found.helps.notes
-    if found.cuda and len(found.names) > 1 and not found.apart:
-        yield "Each took its first step after that of the one before, as they use a GPU."
-    if times.busy is not None and times.busy > OTHERS:
-        yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     if found.waits:
         waits = f"{' and '.join(sorted(found.waits))} wait{'s' * (len(found.waits) == 1)}"
         yield f"{waits} for the host: what is compared with that is compared by long stretches."
-    if found.beside_on_gpu:
-        yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
-    yield from disturbed(found.counted(), None, told=0.005)
-    yield from _sentence_of_not_counted(found)
-    for name, count in found.restarts.items():
-        yield f"{name} ended and was started again {count} times; its start and end are not timed."
-    for name in found.names:
-        if (count := found.told[name].get("optimizers", 1)) > 1:
-            yield f"{name} has {count} optimizers: a step ends with that which steps least often."
     for name in found.names:
         if share := found.drift(name):
             last = max(found.places[t.order] for t in found.log.turns if t.name == name)
@@ -239,6 +214,18 @@ def conditions(found: Found, times: Times) -> Iterator[str]:
                 f"{name}'s steps take {100 * abs(share):.0f} % {'longer' if share > 0 else 'less'} "
                 f"at the end of a round than at its start: compared are its first {last}."
             )
+    for name, count in found.restarts.items():
+        yield f"{name} ended and was started again {count} times; its start and end are not timed."
+    yield from _sentence_of_not_counted(found)
+    for name in found.names:
+        if (count := found.told[name].get("optimizers", 1)) > 1:
+            yield f"{name} has {count} optimizers: a step ends with that which steps least often."
+    if found.cuda and len(found.names) > 1 and not found.apart:
+        yield "Each took its first step after that of the one before, as they use a GPU."
+    if found.starts:
+        turns = sum(turn.round < found.rounds for turn in found.log.turns)
+        starts = f"{found.starts:.0f} of {found.seconds:.0f} s were starts"
+        yield f"The rounds had new processes and {counted(turns, 'turn')}; {starts}."
 
 
 def paced(found: Found) -> str:
@@ -265,41 +252,60 @@ def no_verdict(found: Found) -> Undecided | None:
     )
 
 
-def first_lines(found: Found, times: Times) -> list[str]:
-    """The answer."""
+def lead(found: Found, times: Times, verdict: str | None) -> str:
+    """The answer in one line. verdict: of the gate, None without one."""
     if found.paced:
-        return [
+        return (
             f"No verdict: {paced(found)}. A clock, or what feeds them, goes on while a command has "
             "no turn: add --apart, which pauses no command for another, or --whole."
-        ]
+        )
+    if verdict is not None and found.allowed is not None:
+        said = gate.sentence(times.pairs[0], found.allowed, found.settings, found.what)
+        return f"{said}; the gate {gate.SAID[verdict]}."
     if found.helps is not None and not is_early(found, times):
-        return [*found.helps.lines]
-    return [sentence(found, times)]
+        return found.helps.lines[0]
+    return sentence(found, times)
 
 
-def text(found: Found, keep: Path) -> str:
-    """What a terminal shows."""
+def text(found: Found, keep: Path, verdict: str | None, whole: bool) -> str:
+    """What a terminal shows. verdict: as above. whole: with all rows and notes."""
     times = found.times()
-    lines = [*first_lines(found, times), "", *aligned(table(found, times)), ""]
-    return "\n".join(
-        [*lines, *conditions(found, times), f"Output of the commands: {os.path.relpath(keep)}/"]
-    )
+    rows, said = table(found, times), [*notes(found, times)]
+    shown_rows = rows if whole else on_screen(found, rows)
+    if left := len(rows) - len(shown_rows):
+        said.insert(0, f"{counted(left, 'slower row')} in the details.")
+    most = None if whole else min(NOTES, LINES - 5 - len(shown_rows[1:]))
+    next_ = next_step(found, times)
+    after = f"{counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"
+    after = f"{after}; next: {next_}." if next_ and verdict is None else f"{after}."
+    details = f"{after} Details: {os.path.relpath(keep / DETAILS)}"
+    return screen(lead(found, times, verdict), aligned(shown_rows), said, details, most=most)
 
 
 def markdown(found: Found, verdict: str | None) -> str:
     """A comment on a pull request. verdict: of the gate: passes, fails, undecided."""
-    times = found.times()
     mark = {"passes": "✅ ", "fails": "❌ ", "undecided": "❔ "}.get(verdict or "", "")
+    said, rows, more = _parts(found, verdict)
+    return (
+        f"{MARK}\n{mark}{said}\n\n{rows}\n\n<details><summary>Conditions</summary>\n\n"
+        f"{more}\n\n</details>\n"
+    )
+
+
+def details(found: Found, verdict: str | None) -> str:
+    """All that is known, as Markdown."""
+    return "\n\n".join(_parts(found, verdict)) + "\n"
+
+
+def _parts(found: Found, verdict: str | None) -> tuple[str, str, str]:
+    """The lead; the table; the notes and the commands, as Markdown."""
+    times = found.times()
     header, *rows = (row[:-1] for row in table(found, times))
     of_rows = [tuple(map(plain, row)) for row in (header, *rows)]
     lines = [f"| {' | '.join(r)} |" for r in (of_rows[0], ("---",) * len(header), *of_rows[1:])]
-    more = "\n".join(f"- {line}" for line in conditions(found, times))
-    commands = "\n".join(f"- {plain(c.name)}: {code(c.text)}" for c in found.commands)
-    said = " ".join(first_lines(found, times))
-    return (
-        f"{MARK}\n{mark}{said}\n\n" + "\n".join(lines) + "\n\n<details>"
-        f"<summary>Conditions</summary>\n\n{more}\n{commands}\n\n</details>\n"
-    )
+    commands = [f"{plain(c.name)}: {code(c.text)}" for c in found.commands]
+    more = [f"- {line}" for line in (*notes(found, times), *commands)]
+    return lead(found, times, verdict), "\n".join(lines), "\n".join(more)
 
 
 def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
@@ -308,7 +314,8 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
     apart = compared_weights(found).others
     return {
         "version": VERSION,
-        "sentence": " ".join(first_lines(found, times)),
+        "sentence": lead(found, times, verdict),
+        "notes": [*notes(found, times)],
         "exit": exit_code,
         "seed": found.seed,
         "commands": [
@@ -335,7 +342,6 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
         "gate": verdict and {"allowed": allowed, "verdict": verdict},
         "others": times.busy,
         "turns": [
-            [t.round, t.turn, t.name, t.seconds, t.steps, t.left_out]
-            for t in found.counted().turns
+            [t.round, t.turn, t.name, t.seconds, t.steps, t.left_out] for t in found.counted().turns
         ],
     }

@@ -33,7 +33,7 @@ from ninefold.bench.engine import Alive, Bench, Found, Helps
 from ninefold.bench.precisions import takes_effect
 from ninefold.errors import Failure
 from ninefold.machine import cores
-from ninefold.report.numbers import counted
+from ninefold.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, Pair
 from ninefold.tournament import rule
 from ninefold.tournament.times import clause, content, interval, shown
@@ -244,14 +244,18 @@ class Trial(Bench):
         self, pairs: Mapping[str, Pair], named: Sequence[tuple[str, Pair]], together: Pair | None
     ) -> Iterator[str]:
         """What helps, and with which line; what it could bring at most; what is not decided."""
+        if not self._tried.keys() & pairs.keys():
+            yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
+        elif not named:
+            yield f"No change is shown to help after {counted(self.found.rounds, 'round')}."
         for name, pair in named:
             cure, base = self._tried[name], self.found.base(name)
             line = ", ".join(filter(None, (self._line(cure), self._where(cure))))
             than = "" if base == AS_IT_IS else f" as with {base} alone"
             yield f"{cure.does} it is {times_as_fast(pair, than)}: {line}."
+            if together is not None and name == named[0][0]:
+                yield f"Together ({together.second}) they are {times_as_fast(together)}."
             yield from self._costs(name, pair)
-        if together is not None:
-            yield f"Together ({together.second}) they are {times_as_fast(together)}."
         for bound, (does, _) in BOUNDS.items():
             if bound in pairs and pairs[bound].verdict == "faster":
                 most = "that is the most to gain there"
@@ -260,8 +264,6 @@ class Trial(Bench):
         for name, pair in pairs.items():
             if name in self._tried and name not in names and pair.speedup is not None:
                 yield f"{clause(pair, self.found.settings)}."
-        if not self._tried.keys() & pairs.keys():
-            yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
 
     def _together(self, named: Sequence[str]) -> Pair | None:
         """All that helps, or as much of it as was tried in one command, if that is faster."""

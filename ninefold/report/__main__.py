@@ -7,24 +7,12 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 from ninefold.answer.screen import NOTES
-from ninefold.errors import ConfigError
 from ninefold.exits import exit_code_of, exit_with
+from ninefold.parser import Parser
 from ninefold.places import typed_as
 from ninefold.report import read, settings, write
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong command line in one line, as the other commands do. allowed, do: its end."""
-
-    def __init__(self, allowed: str, do: str, **options: Any) -> None:
-        super().__init__(**options)
-        self._allowed, self._do = allowed, do
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError("arguments", " ".join(sys.argv[1:]), message, self._allowed, self._do)
 
 
 def _folder(text: str) -> Path:

@@ -229,13 +229,23 @@ def clause(pair: Pair, settings: Settings, what: str = "") -> str:
     return f"{compared(pair, settings.same, what)} ({number}{sure})"
 
 
+def excluded(pair: Pair) -> str:
+    """Which differences the interval of a pair excludes."""
+    if pair.low is None or pair.high is None:
+        return "no slow-down is excluded"
+    ends = (("slow-down", 100 / pair.low - 100), ("gain", 100 * pair.high - 100))
+    said = [f"a {what} above {math.ceil(round(of, 6))} %" for what, of in ends if of > 0]
+    return f"{' and '.join(said)} {'are' if len(said) > 1 else 'is'} excluded"
+
+
 def compared(pair: Pair, same: float, what: str = "") -> str:
     """How the second of a pair compares with the first. what: in which else than time."""
     base, other, number = pair.first, pair.second, f"{shown(pair.speedup)} times as fast"
     if pair.verdict == "tie":
         return f"{other} and {base} are equally fast{what} within {100 * same:g} %"
     if pair.verdict in UNDECIDED:
-        return f"{other} is not shown to differ from {base}: {number}{what}"
+        found = number if pair.low is None else f"{number}; {excluded(pair)}"
+        return f"{other} is not shown to differ from {base}{what}: {found}"
     if pair.verdict == "slower":
         return f"{other} is slower than {base}: {number}{what}"
     return f"{other} is {number} as {base}{what}"

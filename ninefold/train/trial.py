@@ -263,7 +263,7 @@ class Trial:
             raise ConfigError(
                 "model",
                 self.name,
-                "its loss depends on parameters that are not the network's and would not be trained",
+                "its loss depends on parameters that the network lacks, which no run would train",
                 f"they are of shapes {first_few(shapes)}",
                 "register them in the network, or turn their requires_grad off",
             )

@@ -299,7 +299,7 @@ def rounds(number: int, **seconds: float) -> Found:
 def test_what_too_few_rounds_show_is_neither_an_interval_nor_a_verdict(number: int) -> None:
     found = rounds(number, A=0.2, B=0.1)
     rows = summary.table(found, found.times())
-    assert rows[2][3:6] == ("2.000", "", "too few rounds")
+    assert rows[2][2:5] == ("2.000", "", "too few rounds")
     (pair,) = summary.data(found, 0, None)["pairs"]
     assert (pair["low"], pair["high"], pair["verdict"]) == (None, None, "too few rounds")
 

@@ -39,7 +39,7 @@ def test_the_faster_command_is_named_with_an_interval_and_nothing_is_left(script
     files = ("--json=found.json", "--markdown=found.md")
     done = scripts.run(*QUICK, "--minutes=0.5", *files, SLOW, FAST, code=0)
     assert re.match(r"B is [2-4]\.\d+ times as fast as A \(95 % interval ", done.stdout)
-    end = r"\nDecided after \d+ rounds in .* min: B is .* times as fast as A; next: use B\.\n$"
+    end = r"\n\d+ rounds in \d\.\d min; next: use B\. Details: bench/\S+/details\.md\n$"
     assert re.search(end, done.stdout)
     assert re.fullmatch(r"all train; first round until \d\d:\d\d\n", done.stderr)
     found = json.loads((scripts.folder / "found.json").read_text())
@@ -91,7 +91,7 @@ def test_two_torchruns_that_would_listen_on_one_port_run_beside_each_other(shell
     static = {"PET_RDZV_BACKEND": "static"}
     done = shell.run("-m", "ninefold", "bench", "--minutes=0.6", command, command, env=static)
     assert done.returncode in (0, 9), done.stderr
-    assert re.search(r" \d+ turns; ", done.stdout)
+    assert re.search(r"^\d+ rounds in ", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -118,13 +118,13 @@ def test_each_command_is_told_against_the_first_whichever_is_the_fastest(scripts
     done = scripts.run(*QUICK, *options, SLOW, FAST, f"{SLOW} again", code=0)
     told = done.stdout.splitlines()[0]
     assert re.match(r"second is [2-4]\.\d+ times as fast as first \(.*; third (is|and) ", told)
-    rows = {line.split()[0]: line.split()[3] for line in done.stdout.splitlines()[3:6]}
+    rows = {line.split()[0]: line.split()[2] for line in done.stdout.splitlines()[3:6]}
     assert rows["first"] == "1"
     assert 2 < float(rows["second"]) < 4
     assert 0.8 < float(rows["third"]) < 1.25
     again = scripts.run(*QUICK, "--minutes=0.5", FAST, SLOW, code=0)
     assert re.match(r"B is slower than A: 0\.[2-5]\d+ times as fast \(", again.stdout)
-    assert again.stdout.endswith("; next: use A.\n")
+    assert "; next: use A. Details: " in again.stdout
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_terminal_shows_who_has_started_and_what_is_known_so_far(scripts):
 def test_an_undecided_gate_has_a_code_of_its_own(scripts):
     done = scripts.run(*QUICK, "--max-slowdown=0.001%", FAST, FAST, code=9)
     assert "error: max-slowdown=0.001%: not decided after " in done.stderr
-    assert done.stdout.endswith(" min: the gate is undecided.\n")
+    assert done.stdout.splitlines()[0].endswith(" excluded; the gate is undecided.")
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_two_benches_at_once_never_share_a_folder(scripts, keep):
     benches = [scripts.start(*QUICK, *options, FAST, FAST) for _ in range(2)]
     said = [bench.communicate() for bench in benches]
     codes = sorted(bench.returncode for bench in benches)
-    folders = [re.findall(r"^Output of the commands: (.*)/$", out, re.MULTILINE) for out, _ in said]
+    folders = [re.findall(r" Details: (.*)/details\.md$", out, re.MULTILINE) for out, _ in said]
     if keep:
         assert (codes, sorted(folders)) == ([0, 2], [[], [keep]])
         assert any(err.startswith("error: --keep=") for _, err in said)
@@ -168,7 +168,7 @@ def test_two_benches_at_once_never_share_a_folder(scripts, keep):
     for folder in filter(None, folders):
         for log in (scripts.folder / folder[0]).glob("*/1.log"):
             assert log.read_text() == ""  # of one start, which prints nothing
-        assert len([*(scripts.folder / folder[0]).iterdir()]) == 2
+        assert len([*(scripts.folder / folder[0]).iterdir()]) == 3
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_data_on_stdout_is_alone_there_and_a_file_is_replaced_whole(scripts):
     (scripts.folder / "found.md").write_text("x" * 10000)
     done = scripts.run(*QUICK, "--json=-", "--markdown=found.md", FAST, FAST, code=0)
     assert json.loads(done.stdout)["version"] == 3
-    assert "Output of the commands: " in done.stderr
+    assert "/details.md" in done.stderr
     assert (scripts.folder / "found.md").read_text().startswith("<!-- ninefold bench -->")
     both = scripts.run(*QUICK, "--json=-", "--markdown=-", FAST, FAST, code=2)
     assert both.stderr.startswith("error: --markdown=-: --json is it, too; ")
@@ -298,7 +298,7 @@ def test_each_command_has_a_folder_whatever_it_is_called(scripts):
     names = ["a b", "a-b", "a b", "x" * 300, f"{'x' * 300}/", "\x1b]0;\n"]
     options = [f"--name={name}" for name in names]
     done = scripts.run(*QUICK, "--keep=kept", *options, *[FAST] * len(names), code=0)
-    assert len(list((scripts.folder / "kept").iterdir())) == len(names)
+    assert len(list((scripts.folder / "kept").iterdir())) == len(names) + 1
     assert "\x1b" not in done.stdout
 
 

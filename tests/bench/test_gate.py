@@ -13,8 +13,6 @@ from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
 from ninefold.tournament.times import interval
 
-CONFIDENCE = Settings().confidence
-
 
 def pair(speedup: float, low: float | None, high: float | None, rounds: int = 14) -> Pair:
     return Pair("main", "HEAD", rounds, speedup, low, high, None, None, OPEN)
@@ -27,8 +25,18 @@ def pair(speedup: float, low: float | None, high: float | None, rounds: int = 14
         (pair(1.25, 1.24, 1.26), gate.PASSES, None, "not slower by 3 %"),
         (pair(0.98, 0.975, 0.985), gate.PASSES, None, "not slower by 3 %"),
         (pair(0.925, 0.9, 0.95), gate.FAILS, 8, "slower by more than 3 %"),
-        (pair(0.988, 0.938, 1.022), gate.UNDECIDED, 9, "a slow-down above 7 % is excluded"),
-        (pair(1.0, 1 / 1.1, 1.1), gate.UNDECIDED, 9, "a slow-down above 10 % is excluded"),
+        (
+            pair(0.988, 0.938, 1.022),
+            gate.UNDECIDED,
+            9,
+            "a slow-down above 7 % and a gain above 3 % are excluded",
+        ),
+        (
+            pair(1.0, 1 / 1.1, 1.1),
+            gate.UNDECIDED,
+            9,
+            "a slow-down above 10 % and a gain above 10 % are excluded",
+        ),
         (pair(0.8, None, None, rounds=1), gate.UNDECIDED, 9, "no slow-down is excluded"),
     ],
 )
@@ -39,7 +47,7 @@ def test_the_gate_passes_below_what_is_allowed_fails_above_and_is_else_undecided
     failure = gate.failure(found, 0.03, minutes=2)
     assert (failure and failure.code) == code
     speedup = f"HEAD is {found.speedup:.3f} times as fast as main (95 % interval "
-    said = gate.sentence(found, 0.03, CONFIDENCE)
+    said = gate.sentence(found, 0.03, Settings())
     assert said == f"{speedup}{interval(found)}): {end}"
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ninefold.numbers import counted, number, three_digits, times
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.surer import of_seeds
 from ninefold.report.answer.tree import Answer
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.recording import Recording
-from ninefold.report.numbers import counted, number, three_digits, times
 from ninefold.report.stats.measures import SECONDS, target_text, to_target
 from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare, estimate

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ninefold.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.answer.evidence import Evidence, step_seconds
 from ninefold.report.answer.tree import Answer, AnswerTable, Chip, Compared
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.environment import values
 from ninefold.report.data.recording import Recording
-from ninefold.report.numbers import MISSING, capitalized, counted, number, plural
 from ninefold.report.render.tables import word
 
 UNTIMED = "Times of full training runs were not interleaved: the direction is no verdict."

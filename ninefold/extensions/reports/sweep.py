@@ -7,11 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.tree import Answer, AnswerTable
-from ninefold.report.data.cell import Cell
-from ninefold.report.data.recording import Recording
-from ninefold.report.numbers import (
+from ninefold.numbers import (
     MISSING,
     capitalized,
     decimals_of_score,
@@ -24,6 +20,10 @@ from ninefold.report.numbers import (
     times,
     with_unit,
 )
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.tree import Answer, AnswerTable
+from ninefold.report.data.cell import Cell
+from ninefold.report.data.recording import Recording
 from ninefold.report.render.tables import word
 from ninefold.report.stats.measures import SECONDS
 from ninefold.score import Score

@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import Any
 
 from ninefold.errors import one_line
+from ninefold.numbers import listed_and, plural, three_digits
 from ninefold.report.answer.evidence import WRAPPER, Evidence, step_seconds
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.rounds import others
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import listed_and, plural, three_digits
 from ninefold.result import AS_FLOAT32, ON_GPU, ONE_THREAD
 from ninefold.tournament.taken import AROUND, OTHERS
 from ninefold.types import LEAST_ROUNDS

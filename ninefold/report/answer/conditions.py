@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ninefold.errors import one_line
+from ninefold.numbers import capitalized, counted, listed, plural
 from ninefold.report.data.cells import groups
 from ninefold.report.data.environment import values
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import capitalized, counted, listed, plural
 
 _THREADS = "threads", "CPU thread"
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.config.rules import typed
+from ninefold.numbers import number
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.tree import LoopSettings
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import number
 from ninefold.types import spelled
 from ninefold.words import key_and_value
 

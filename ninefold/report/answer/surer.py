@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from ninefold.numbers import counted, listed_and
 from ninefold.report.answer.evidence import Evidence
 from ninefold.report.answer.recommend import Recommendation, open_scores
 from ninefold.report.answer.tree import Surer
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
-from ninefold.report.numbers import counted, listed_and
 from ninefold.stats.best import rounds_needed
 from ninefold.stats.needed import OF_SEEDS, number_needed
 from ninefold.stats.verdicts import OPEN, Safety

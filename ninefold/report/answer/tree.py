@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from ninefold.files import write_json
+from ninefold.numbers import between, number
 from ninefold.progress import duration
 from ninefold.report.data.cell import Cell
 from ninefold.report.data.runs import Run
-from ninefold.report.numbers import between, number
 from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.stats.verdicts import Comparison, Estimate, Settings
 

@@ -6,22 +6,7 @@ import math
 from collections import Counter
 from statistics import fmean
 
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import (
-    FAILED_RUN,
-    NEEDLESS,
-    OTHER_LOSS,
-    OTHER_NUMERICS,
-    SHORT_WEIGHTS,
-    UNSCALED,
-    Kind,
-    Recommendation,
-    excluded,
-    open_scores,
-)
-from ninefold.report.answer.tree import Chip, Compared
-from ninefold.report.data.cell import BASELINE, PLAIN, Cell
-from ninefold.report.numbers import (
+from ninefold.numbers import (
     capitalized,
     counted,
     difference,
@@ -37,6 +22,21 @@ from ninefold.report.numbers import (
     with_unit,
     within_margin,
 )
+from ninefold.report.answer.evidence import Evidence
+from ninefold.report.answer.recommend import (
+    FAILED_RUN,
+    NEEDLESS,
+    OTHER_LOSS,
+    OTHER_NUMERICS,
+    SHORT_WEIGHTS,
+    UNSCALED,
+    Kind,
+    Recommendation,
+    excluded,
+    open_scores,
+)
+from ninefold.report.answer.tree import Chip, Compared
+from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.stats.measures import BYTES
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import FAILED, OPEN, PASSED, UNDECIDED, Estimate

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ninefold.config.own_keys import is_own
+from ninefold.numbers import plural
 from ninefold.report.data.cell import Cell, plainness
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.numbers import plural
 from ninefold.score import SHARE, Score
 
 Own = set[tuple[str | None, str]]  # options, and overrides of keys that only they have

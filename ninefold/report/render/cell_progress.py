@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ninefold.numbers import decimals_for, decimals_of_score, number
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.data.cell import PLAIN, Cell
 from ninefold.report.data.cells import groups
 from ninefold.report.data.rounds import name_of
 from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
-from ninefold.report.numbers import decimals_for, decimals_of_score, number
 from ninefold.report.render.results import half_of
 from ninefold.report.render.tables import Field, word
 from ninefold.report.stats.measures import SECONDS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ninefold.answer.screen import NOTES, screen
 from ninefold.errors import one_line
+from ninefold.numbers import counted
 from ninefold.report.answer.tree import Report
-from ninefold.report.numbers import counted
 from ninefold.report.render.matrix import matrix, matrix_lines
 from ninefold.report.render.results import results, table_of_answer
 from ninefold.report.render.tables import lines

@@ -9,9 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import CellReport, Compared, Group
-from ninefold.report.data.cell import BASELINE, PLAIN, Cell
-from ninefold.report.numbers import (
+from ninefold.numbers import (
     MISSING,
     capitalized,
     counted,
@@ -22,6 +20,8 @@ from ninefold.report.numbers import (
     unit_of_difference,
     with_unit,
 )
+from ninefold.report.answer.tree import CellReport, Compared, Group
+from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.render.results import (
     difference_of,
     figures_of,

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from ninefold.numbers import number, with_unit
 from ninefold.report.answer.tree import CellReport, Group, Published
 from ninefold.report.data.cell import AMP, BASELINE, Cell, plainness, position
-from ninefold.report.numbers import number, with_unit
 from ninefold.report.render.results import figures_of, name_of, reason, scores_of, style
-from ninefold.report.render.tables import NONE, grid, plain
+from ninefold.report.render.tables import NONE
 from ninefold.report.stats.measures import SECONDS
+from ninefold.tables import grid, plain
 
 COPY = "copy"  # the style of a configuration that does another one's work
 GAP = 2  # spaces between columns on a console

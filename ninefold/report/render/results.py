@@ -6,6 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from ninefold.numbers import (
+    capitalized,
+    counted,
+    decimals_of,
+    decimals_of_score,
+    difference,
+    number,
+    within_margin,
+)
 from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
 from ninefold.report.answer.tree import (
     FEW,
@@ -16,15 +25,6 @@ from ninefold.report.answer.tree import (
     Group,
 )
 from ninefold.report.data.cell import BASELINE, PLAIN
-from ninefold.report.numbers import (
-    capitalized,
-    counted,
-    decimals_of,
-    decimals_of_score,
-    difference,
-    number,
-    within_margin,
-)
 from ninefold.report.render.tables import NONE, Field, Table, Word, filled, table_of, word
 from ninefold.report.stats.measures import BYTES, SCORE_KEY, SECONDS, THROUGHPUT
 from ninefold.stats.verdicts import OPEN, Estimate

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ninefold.errors import one_line
-from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
-from ninefold.report.data.cell import BASELINE, Cell
-from ninefold.report.data.runs import Run
-from ninefold.report.numbers import (
+from ninefold.numbers import (
     MISSING,
     between,
     capitalized,
@@ -29,6 +26,9 @@ from ninefold.report.numbers import (
     unit_of_difference,
     with_unit,
 )
+from ninefold.report.answer.tree import Answer, CellReport, Group, MeasureInfo, Report
+from ninefold.report.data.cell import BASELINE, Cell
+from ninefold.report.data.runs import Run
 from ninefold.report.render.figures import Bar, Panel, curves, phases
 from ninefold.report.render.results import about, name_of, ordered, results, table_of_answer
 from ninefold.report.render.tables import NONE, Field, Table, Texts, Word, filled, table_of, word

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ninefold.errors import one_line
+from ninefold.numbers import MISSING
 from ninefold.progress import aligned
-from ninefold.report.numbers import MISSING
 from ninefold.stats.verdicts import FAILED, NOT_SHOWN, OPEN, PASSED, WITHIN
+from ninefold.tables import grid, plain
 
 # The word of a verdict, and whether it is good, bad, even or open.
 _WORDS = {
@@ -125,30 +125,6 @@ def markdown(table: Table) -> str:
         name, *rest = [plain(str(each)) for each in row]
         rows.append([f"**{name}**" if table.style(number) == "named" else name, *rest])
     return grid([plain(column.title) for column in table.columns], rows)
-
-
-def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table whose columns are padded to the same width."""
-    lines = [list(header), *map(list, rows)]
-    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(header))]
-    lines.insert(1, ["-" * width for width in widths])
-    padded = [
-        [text.ljust(width) for text, width in zip(line, widths, strict=True)] for line in lines
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in padded)
-
-
-def plain(text: str) -> str:
-    """Return text of any content as one line in which nothing is markup."""
-    return re.sub(r"[<|\[]", r"\\\g<0>", one_line(text))
-
-
-def code(text: str) -> str:
-    """Return text of any content as one line of code."""
-    line = one_line(text)
-    longest = max(map(len, re.findall("`+", line)), default=0)
-    fence = "`" * (longest + 1)
-    return f"{fence} {line} {fence}" if "`" in line else f"{fence}{line}{fence}"
 
 
 def lines(table: Table, most: int, columns: int) -> list[str]:

@@ -11,13 +11,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from ninefold.numbers import capitalized, typeset
 from ninefold.report.answer.tree import Report
-from ninefold.report.numbers import capitalized, typeset
 from ninefold.report.render import sections
 from ninefold.report.render.figures import plot
 from ninefold.report.render.matrix import markdown_matrix, matrix
-from ninefold.report.render.tables import GLYPHS, code, markdown, plain
+from ninefold.report.render.tables import GLYPHS, markdown
 from ninefold.score import PHASES
+from ninefold.tables import code, plain
 
 MAX_SHOWN = 8  # groups with figures and tables of their own: a search has one group for each trial
 FOLDER = Path(__file__).parent / "templates"
