@@ -235,7 +235,6 @@ class Answer(TypedDict):
 
     seconds: list[Annotated[float, Meta(gt=0)]]
     marks: dict[int, str]
-    cpu: float
     steps: int
     optimizers: int
     workers: int
@@ -557,17 +556,14 @@ class Marks:
 class Taken:
     """A turn, or as much of it as was taken so far.
 
-    begin, end: when. steps: that count. each: their seconds, of the slowest rank in each. marked:
-    seconds of those that do not count, by what they contain.
+    begin, end: when. steps: that count. marked: seconds of those that do not, by what they contain.
     """
 
     def __init__(self) -> None:
         self.begin = self.end = time.time()
         self.steps = 0
-        self.each = list[float]()
         self.marked = defaultdict[str, list[float]](list)
         self._seconds = defaultdict[int, float](float)  # by rank
-        self._cpu = 0.0
 
     def add(self, answers: Sequence[Mapping[str, Any]], marks: Marks) -> None:
         """Count what the ranks took for an order."""
@@ -575,21 +571,14 @@ class Taken:
         kept = [n for n in range(len(answers[0]["seconds"])) if n not in marked]
         for rank, answer in enumerate(answers):
             self._seconds[rank] += sum(answer["seconds"][n] for n in kept)
-        self.each += [max(answer["seconds"][n] for answer in answers) for n in kept]
         for number, what in marked.items():
             self.marked[what].append(max(answer["seconds"][number] for answer in answers))
-        self._cpu += max(answer["cpu"] for answer in answers)
         self.steps += len(kept)
 
     @property
     def seconds(self) -> float:
         """Per step that counts, of the slowest rank."""
         return max(self._seconds.values()) / self.steps
-
-    @property
-    def cpu(self) -> float | None:
-        """CPU seconds per step of the rank that used most; None where some do not count."""
-        return None if self.marked else self._cpu / self.steps
 
 
 class Connection:

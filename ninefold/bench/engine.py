@@ -271,29 +271,28 @@ class Alive:
 
     def _look(self) -> None:
         """See whether its steps catch up after a pause."""
-        bench, looks, others = self._bench, list[Look](), 0  # those that show it, and that do not
-        while len(looks) < ENOUGH and others <= bool(looks):
+        bench, looks = self._bench, list[Look]()
+        while len(looks) < ENOUGH:
             each = self.pace.step
             total = 60.0 * bench.found.minutes
             asked = Asked(each, self.turn_seconds, self.several, self.workers)
             turn = Turn(self.name, *turn_steps([asked], total))
             share = total / len(bench.found.names)
             if not is_short(turn, each, self.held.paused, share):
-                break
+                return
             try:
                 found = look(self.held, turn, each)
             except Ended as ended:
                 self._restart(ended, helps=True)
-                break
+                return
             bench.screen.tick()
-            if found.alone > 2 * each:  # it was not warm, or caught up: this turn is none
-                self.pace = Pace(found.alone, found.alone)
-            elif found.ahead < AHEAD or (looks and looks[-1].later < AHEAD * found.first):
-                others += 1  # steps that only become longer are not shorter again after a pause
+            if found.later > 2 * each:  # it was not warm, or caught up: this turn is none
+                self.pace = Pace(found.later, found.later)
+            elif found.ahead < AHEAD:
+                return
             else:
                 looks.append(found)
-        if len(looks) == ENOUGH:
-            bench.found.paced[self.name] = min(looks, key=lambda each: each.ahead)
+        bench.found.paced[self.name] = min(looks, key=lambda each: each.ahead)
 
     def turn(self, turn: Turn) -> float:
         """Take a turn, after a new start where it has ended.

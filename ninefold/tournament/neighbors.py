@@ -82,19 +82,6 @@ def _used(processes: Sequence[int]) -> _Used | None:
     return _Used(idle, own, group, most)
 
 
-def seconds_without_cpu(processes: Sequence[int]) -> dict[str, float]:
-    """Seconds in which each thread could run and others had the CPU, so far, by its file in /proc.
-
-    Empty where the kernel does not say so.
-    """
-    found = dict[str, float]()
-    for pid in processes:
-        for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            with suppress(OSError, ValueError, IndexError):
-                found[str(thread)] = int(thread.read_text().split()[1]) / 1e9
-    return found
-
-
 def others_on_gpus(since: float, is_ours: Callable[[int], bool]) -> bool:
     """Return whether processes that are not ours computed since then on a GPU where ours did.
 

@@ -340,8 +340,8 @@ def test_a_python_that_imports_no_torch_is_as_it_was(scripts):
 def test_a_step_in_which_any_rank_does_something_else_counts_in_none():
     taken = Taken()
     seconds = [1.0, 9.0, 1.0, 1.0, 1.0]
-    other = {"seconds": [2.0, 9.0, 2.0, 2.0, 2.0], "marks": {}, "cpu": 1.0}
-    taken.add([{"seconds": seconds, "marks": {"1": MARKS[0]}, "cpu": 1.0}, other], Marks({*MARKS}))
+    other = {"seconds": [2.0, 9.0, 2.0, 2.0, 2.0], "marks": {}}
+    taken.add([{"seconds": seconds, "marks": {"1": MARKS[0]}}, other], Marks({*MARKS}))
     assert (taken.seconds, taken.steps, taken.marked) == (2.0, 4, {MARKS[0]: [9.0]})
 
 
@@ -350,6 +350,6 @@ def test_what_is_in_most_steps_is_part_of_a_step():
     marks, kinds = Marks(marking), MARKS[:2]
     for number in range(9):  # a turn of one step each, as that is all that is asked for
         taken = Taken()
-        taken.add([{"seconds": [1.0], "marks": {"0": kinds[number % 2]}, "cpu": 1.0}], marks)
+        taken.add([{"seconds": [1.0], "marks": {"0": kinds[number % 2]}}], marks)
     assert taken.steps == 1
     assert marking == {*MARKS} - {*kinds}

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 
 import pytest
 
-from ninefold.bench.pacing import AHEAD, Look
 from tests.conftest import Shell
 
 STEPS = """
@@ -58,13 +56,6 @@ def scripts(shell: Shell) -> Shell:
 
 def command(*words: str) -> str:
     return " ".join([sys.executable, "train.py", *words])
-
-
-def test_steps_that_take_longer_as_their_threads_do_more_catch_up_with_nothing() -> None:
-    waiting = Look(pause=0.3, first=0.0028, later=0.0069, alone=0.0071)
-    assert waiting.ahead > 2 > AHEAD
-    assert replace(waiting, busier=0.0012).ahead > 2
-    assert replace(waiting, busier=0.0036).ahead == 1
 
 
 @pytest.mark.slow

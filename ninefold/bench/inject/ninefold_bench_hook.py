@@ -6,7 +6,7 @@ but the standard library, and uses the torch that the command has imported.
 Messages are lines of JSON. At the first step's end this process says who it is (`Steps.hello`).
 Then it waits for {"lead": n, "steps": n, "weights": whether, "marking": [what is left out]}, takes
 `lead` steps that are not timed and `steps` that are, and answers {"seconds": [of each timed step],
-"marks": {number: what it contained}, "cpu": seconds of this process in timed steps, ...}.
+"marks": {number: what it contained}, ...}.
 """
 
 import functools
@@ -15,7 +15,7 @@ import os
 import sys
 from _thread import get_ident
 from array import array
-from time import perf_counter, process_time, sleep
+from time import perf_counter, sleep
 from weakref import WeakValueDictionary
 
 SOCKET, STEP, TWIN = "NINEFOLD_BENCH", "NINEFOLD_BENCH_STEP", "NINEFOLD_BENCH_TWIN"
@@ -165,7 +165,7 @@ class Steps:
 
     def __init__(self):
         self.lead = self.leader = self.socket = self.after_mark = self.set_eval_frame = None
-        self.stamps, self.goal, self.timed, self.cpu = [], 0, 0, 0.0
+        self.stamps, self.goal, self.timed = [], 0, 0
         self.marks, self.marking = {}, ()
         self.first, self.began = {}, 0.0  # steps by optimizer before one leads, and since when
         self.made = None  # optimizers that there were then, whether or not they had taken steps
@@ -278,7 +278,6 @@ class Steps:
             {
                 "seconds": [end - begin for begin, end in ends],
                 "marks": self.marks,
-                "cpu": process_time() - self.cpu,
                 "steps": self.steps,
                 "optimizers": len({id(self.leader), *self.seen}),
                 "workers": self.count_workers(),
@@ -316,7 +315,7 @@ class Steps:
         self.goal, self.timed = (untimed, timed) if untimed else (timed, 0)
         self.marks, self.after_mark = {}, None
         self.others, self.since, self.seen = {}, 0, set()
-        self.cpu, self.stamps = process_time(), [perf_counter()]
+        self.stamps = [perf_counter()]
 
     def connect(self):
         """Say who this process is."""
