@@ -168,6 +168,12 @@ def parser() -> Parser:
         "slower by less than this, such as 3%%, 8 if by more, 9 if that is not decided",
     )
     add(
+        "--max-memory",
+        type=share,
+        metavar="SHARE",
+        help="a gate on the peak of memory of a process, such as 3%%, by the same exit codes",
+    )
+    add(
         "--score",
         type=pattern,
         metavar="REGEX",
@@ -277,13 +283,13 @@ def run(words: Sequence[str]) -> None:
 
 # Options that do not go with others: what they would mean is not clear, or not done.
 EXCLUDED = {
-    "score": ("max_slowdown", "markdown", "whole", "try", "step", "apart"),
-    "whole": ("try", "step", "apart"),
-    "try": ("max_slowdown", "markdown", "name", "revisions", "apart"),
+    "score": ("max_slowdown", "max_memory", "markdown", "whole", "try", "step", "apart"),
+    "whole": ("max_memory", "try", "step", "apart"),
+    "try": ("max_slowdown", "max_memory", "markdown", "name", "revisions", "apart"),
     **dict.fromkeys(("precisions", "strategies"), ("score", "whole", "try", "name", "revisions")),
     "twice": (
         *("score", "whole", "try", "precisions", "strategies", "revisions", "name", "step"),
-        *("apart", "max_slowdown", "markdown"),
+        *("apart", "max_slowdown", "max_memory", "markdown"),
     ),
 }
 
@@ -355,10 +361,11 @@ def repeated(command: Command, asked: Namespace, keep: Path) -> None:
 def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
     """Compare times, and print the summary. Raises the failure of a gate."""
     allowed = asked.max_slowdown
-    if allowed is not None and len(commands) != 2:
-        raise ConfigError(
-            "--max-slowdown", len(commands), "commands were given", "it takes two", "give these"
-        )
+    gates = {"--max-slowdown": allowed, "--max-memory": asked.max_memory}
+    for option in (option for option, share in gates.items() if share is not None):
+        if len(commands) != 2:
+            wrong = "commands were given"
+            raise ConfigError(option, len(commands), wrong, "it takes two", "give these")
     found = Found(commands, asked.minutes, asked.same, asked.apart, allowed)
     if asked.whole:
         WholeRuns(found, keep).run()
@@ -374,6 +381,8 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
         pair = found.times().pairs[0]
         verdict = gate.verdict(pair, allowed)
         failed = gate.failure(pair, allowed, found.seconds / 60, found.what)
+    if asked.max_memory is not None:
+        failed = failed or gate.memory_failure(found.names, found.memory, asked.max_memory)
     print(summary.text(found, keep, verdict, asked.verbose), file=shown(asked))
     output.write("--keep", keep / summary.DETAILS, summary.details(found, verdict))
     if asked.json:
@@ -386,7 +395,7 @@ def timed(commands: Sequence[Command], asked: Namespace, keep: Path) -> None:
 
 
 def with_values(asked: Namespace) -> list[Command]:
-    """The commands, one for each value of --each, without names."""
+    """The commands, one for each value of --each, which names those of one command."""
     texts: list[str] = asked.commands
     if not texts:
         raise ConfigError(
@@ -399,6 +408,7 @@ def with_values(asked: Namespace) -> list[Command]:
     if not all(map(str.strip, texts)):
         wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
         raise ConfigError("command", "''", wrong, needed, "write one")
+    given = [(text, "") for text in texts]
     for each in asked.each:
         key, _, values = each.partition("=")
         if not values or any(f"{{{key}}}" not in text for text in texts):
@@ -409,13 +419,18 @@ def with_values(asked: Namespace) -> list[Command]:
                 f"K=V,V and {{{key}}} in the command do",
                 "write both",
             )
-        texts = [text.replace(f"{{{key}}}", value) for text in texts for value in values.split(",")]
+        given = [
+            (text.replace(f"{{{key}}}", value), ", ".join(filter(None, (name, f"{key}={value}"))))
+            for text, name in given
+            for value in values.split(",")
+        ]
     for option in ("revisions", "try", "twice", "precisions", "strategies"):
-        if getattr(asked, option) and len(texts) != 1:
+        if getattr(asked, option) and len(given) != 1:
             raise ConfigError(
-                f"--{option}", len(texts), "so many commands were given", "it takes one", "give one"
+                f"--{option}", len(given), "so many commands were given", "it takes one", "give one"
             )
-    return [Command(text, step=asked.step) for text in texts]
+    named = len(texts) == 1
+    return [Command(text, name=name if named else "", step=asked.step) for text, name in given]
 
 
 def of_revisions(given: list[Command], made: Sequence[Copy]) -> list[Command]:

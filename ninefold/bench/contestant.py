@@ -231,6 +231,8 @@ class Answer(TypedDict):
     workers: processes that it has started. waits: whether its GPUs had done nearly all of the last
     step when the host had queued it. besides: `FILE:LINE` of what costs time in its first steps,
     where that was asked for. taken: of each of the first steps, at the end of the first turn.
+    memory: its peak, in bytes. unscaled: whether its first steps computed in float16 without a
+    GradScaler.
     """
 
     seconds: list[Annotated[float, Meta(gt=0)]]
@@ -243,6 +245,8 @@ class Answer(TypedDict):
     inputs: int | None
     besides: dict[str, str] | None
     taken: list[Batch] | None
+    memory: int
+    unscaled: bool
 
 
 class Contestant:
@@ -378,6 +382,7 @@ class Contestant:
         self._stop()
         self.said, taken.end = {**self._hellos[0], **answers[0]}, time.time()
         self.said["waits"] = any(answer["waits"] for answer in answers)
+        self.said["memory"] = max(answer["memory"] for answer in answers)
         return taken
 
     @property

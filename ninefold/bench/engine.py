@@ -80,7 +80,8 @@ class Found:
     seconds of a step in a long stretch, by command and round. waits: commands that wait for the
     host. seed: of what was drawn. paced: what was seen of each command whose steps catch up after a
     pause. marked: seconds of steps that are not counted, by command and what they contained. told:
-    what the hook said last, by command. weights: some after the first steps, by command and round.
+    what the hook said last, by command. memory: bytes, the peak of the process with the most, by
+    command and round. weights: some after the first steps, by command and round.
     starts, seconds: that starts took, and all. rounds: that were complete. beside_on_gpu: turns in
     which other programs computed on a command's GPU. said: what each rank of a command said after
     its first step. taken: what steps take, by command. examples: how many times as many a command's
@@ -105,6 +106,7 @@ class Found:
     )
     restarts: Counter[str] = field(default_factory=Counter)
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    memory: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     weights: dict[str, dict[int, Weights]] = field(default_factory=lambda: defaultdict(dict))
     starts: float = 0.0
     seconds: float = 0.0
@@ -336,6 +338,7 @@ class Alive:
         """Note what it said last, and the seconds of a step alone."""
         found = self._bench.found
         found.told[self.name] = self.held.said
+        found.memory[self.name][self._number] = self.held.said["memory"]
         if self.waits:
             found.waits.add(self.name)
         if stretch is not None:

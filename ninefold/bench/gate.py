@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
+from ninefold.stats import student
 from ninefold.stats.needed import number_needed
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament.budget import MAX_ROUNDS
@@ -61,6 +64,34 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
         f"the interval is {found}",
         f"{more}a quieter runner, or more to be allowed",
     )
+
+
+def memory_failure(
+    names: Sequence[str], memory: Mapping[str, Mapping[int, int]], allowed: float
+) -> Failure | None:
+    """What ends a gate on memory that does not pass, by Student's interval of the ratio by round.
+
+    names: of the first command and the second. memory: bytes, by command and round. allowed: by
+    which share of the first's memory the second may take more.
+    """
+    first, second = names
+    one, other = memory[first], memory[second]
+    ratios = [math.log(other[n] / one[n]) for n in sorted(one.keys() & other.keys())]
+    share, most, rounds = f"{100 * allowed:g}%", math.log1p(allowed), len(ratios)
+    after = f"not decided after {counted(rounds, 'round')}"
+    if rounds < LEAST_ROUNDS:
+        more = f"{LEAST_ROUNDS} are needed"
+        return Undecided("max-memory", share, after, more, "raise --minutes")
+    half = float(student.quantile(0.025, rounds - 1)) * stdev(ratios) / math.sqrt(rounds)
+    low, mean, high = (math.exp(fmean(ratios) + each) for each in (-half, 0.0, half))
+    said = f"{second} takes {mean:.3f} times the memory of {first}"
+    if math.log(high) <= most:
+        return None
+    if math.log(low) > most:
+        found = f"at most {1 + allowed:.3f} times is allowed"
+        return Slower("max-memory", share, said, found, "see what changed, or allow more")
+    found = f"{said}, {low:.3f} to {high:.3f}"
+    return Undecided("max-memory", share, after, found, "raise --minutes, or allow more")
 
 
 def rounds_needed(pair: Pair, limit: float) -> int | None:

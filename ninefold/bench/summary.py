@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ninefold.answer.screen import NOTES, screen
@@ -143,8 +144,19 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     known = {name: batches.examples(found.taken.get(name)) for name in found.names}
     counts = known if all(known.values()) and found.names == [*times.seconds] else {}
     of_steps = ("examples/s",) if counts else ()
+    peaks = {name: fmean(of.values()) for name, of in found.memory.items() if of}
+    of_memory = ("memory, GiB",) if peaks.keys() >= {*found.names} else ()
     interval_ = f"{found.settings.confidence:g} % interval"
-    header = ("", *of_steps, unit, f"speedup{found.what}", interval_, "verdict", "command")
+    header = (
+        "",
+        *of_steps,
+        unit,
+        f"speedup{found.what}",
+        interval_,
+        "verdict",
+        *of_memory,
+        "command",
+    )
     rows: list[tuple[str, ...]] = [header]
     for command in found.commands:
         name = command.name
@@ -153,7 +165,8 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
         cells = times.cells(name)
         if has_few(times.pair(times.baseline, name)):
             cells = cells[0], "", FEW
-        rows.append((name, *rate, wall, *cells, one_line(command.text)))
+        memory = [f"{peaks[name] / 2**30:.2f}" for _ in of_memory]
+        rows.append((name, *rate, wall, *cells, *memory, one_line(command.text)))
     return rows
 
 
@@ -198,6 +211,9 @@ def notes(found: Found, times: Times) -> Iterator[str]:
         yield f"Other programs used {100 * times.busy:.0f} % of the CPU time."
     if found.beside_on_gpu:
         yield f"Other programs computed on the GPU in {counted(found.beside_on_gpu, 'turn')}."
+    for name in found.names:
+        if found.told[name].get("unscaled"):
+            yield f"{name} computes in fp16 without a GradScaler: small gradients become zero."
     yield from batches.sentences(found.names[0], found.taken, found.examples)
     yield from precisions.sentences(found.precisions)
     yield from strategies.sentences(found.commands, found.said, found.examples)
@@ -326,6 +342,7 @@ def data(found: Found, exit_code: int, verdict: str | None) -> dict[str, Any]:
                 "world": found.told[name].get("world"),
                 "examples": batches.examples(found.taken.get(name)),
                 "seconds": times.seconds.get(name),
+                "memory": [*found.memory[name].values()],
                 "revision": command.copy and command.copy.commit,
                 "restarts": found.restarts[name],
                 "apart": apart[name]._asdict() if name in apart else None,

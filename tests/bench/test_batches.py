@@ -345,10 +345,10 @@ def test_the_batch_that_takes_more_examples_a_second_is_named_though_its_steps_t
     shell: Shell,
 ) -> None:
     said, found = bench(shell, "--each=b=16,256", f"{sys.executable} train.py {{b}} 1 0")
-    told = r"B is ([\d.]+) times as fast as A in examples a second \(.*\); its steps take [\d.]+ "
+    told = r"b=256 is [\d.]+ times as fast as b=16 in examples a second \(.*\); its steps take "
     assert re.match(told, said)
-    assert "\nA step of B takes 16 times as many examples as one of A: speedups are of " in said
-    assert "; next: use B.\n" in said
+    assert "\nA step of b=256 takes 16 times as many examples as one of b=16: speedups" in said
+    assert "; next: use b=256. Details: " in said
     assert "compute" not in said
     assert [each["examples"] for each in found["commands"]] == [16, 256]
     a, b = (each["seconds"] for each in found["commands"])
@@ -368,7 +368,7 @@ def test_batches_of_equal_size_are_compared_by_steps_and_nothing_is_said(
     shell: Shell, nodes: int
 ) -> None:
     said, found = bench(shell, *[f"{sys.executable} train.py 32 1 {nodes}"] * 2)
-    assert "examples" not in said
+    assert "in examples" not in said
     assert [each["examples"] for each in found["commands"]] == [None if nodes else 32] * 2
 
 
@@ -381,3 +381,30 @@ def test_graphs_of_another_number_have_no_speedup(shell: Shell) -> None:
     assert "is not known, so there is no speedup; they vary from step to step, as the nodes" in line
     assert "times as fast" not in done.stdout
     assert shell.survivors() == []
+
+
+HALF = """
+import sys, torch
+from torch import nn
+
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+scaler = torch.amp.GradScaler("cpu", enabled=sys.argv[1] == "scaled")
+while True:
+    with torch.autocast("cpu", torch.float16):
+        loss = net(torch.randn(16, 8)).float().square().mean()
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+@pytest.mark.slow
+def test_fp16_without_a_grad_scaler_is_noted(shell: Shell) -> None:
+    (shell.folder / "half.py").write_text(HALF)
+    commands = [f"{sys.executable} half.py {how}" for how in ("scaled", "unscaled")]
+    done = shell.run("-m", "ninefold", "bench", "-v", "--minutes=0.5", *commands)
+    assert done.returncode in (0, 9), done.stderr
+    noted = [line for line in done.stdout.splitlines() if "without a GradScaler" in line]
+    assert noted == ["B computes in fp16 without a GradScaler: small gradients become zero."]

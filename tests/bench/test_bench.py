@@ -303,6 +303,21 @@ def test_each_command_has_a_folder_whatever_it_is_called(scripts):
 
 
 @pytest.mark.slow
+def test_the_peak_of_memory_is_a_column_and_a_gate(scripts):
+    holds = "import sys\nheld = b'x' * (int(sys.argv[1]) << 20)\nsys.argv[1] = '0.003'\n"
+    (scripts.folder / "holds.py").write_text(f"{holds}{TRAIN}")
+    commands = [f"{sys.executable} holds.py {mib}" for mib in (0, 512)]
+    done = scripts.run(*QUICK, "--max-memory=3%", "--json=found.json", *commands, code=8)
+    assert re.search("error: max-memory=3%: B takes .* times the memory of A; at most", done.stderr)
+    assert "  memory, GiB  " in done.stdout
+    one, other = (
+        command["memory"]
+        for command in json.loads((scripts.folder / "found.json").read_text())["commands"]
+    )
+    assert max(other) - min(one) == pytest.approx(512 << 20, rel=0.05)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 4.0])
 def test_a_killed_bench_leaves_no_process_and_no_folder(scripts, seconds):
     bench = scripts.start(*QUICK, FAST, SLOW)

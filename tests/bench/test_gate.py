@@ -72,6 +72,24 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     assert "not decided after 1 round; the interval is not known yet; a quieter" in str(alone)
 
 
+@pytest.mark.parametrize(
+    ("second", "code", "said"),
+    [
+        ((100, 101, 100), None, ""),
+        ((110, 111, 110), 8, "HEAD takes 1.103 times the memory of main; at most 1.030 times"),
+        ((100, 110, 104), 9, "not decided after 3 rounds; HEAD takes 1.046 times the memory"),
+        ((110, 111), 9, "not decided after 2 rounds; 3 are needed"),
+    ],
+)
+def test_a_gate_on_memory_is_decided_by_the_ratio_of_each_round(
+    second: tuple[int, ...], code: int | None, said: str
+) -> None:
+    memory = {"main": dict(enumerate((100, 100, 100))), "HEAD": dict(enumerate(second))}
+    failure = gate.memory_failure(("main", "HEAD"), memory, 0.03)
+    assert (failure and failure.code) == code
+    assert f"error: max-memory=3%: {said}" in str(failure) or failure is None
+
+
 @pytest.mark.parametrize("speedup", [1.0, 1 / 1.01, 1 / 1.015, 1 / 1.05])
 def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_long_before_it_does_not(
     speedup: float,

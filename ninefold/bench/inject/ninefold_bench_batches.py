@@ -27,13 +27,14 @@ class Batches:
     those since the last. got: tensors since then, and the state of the weights that they met.
     waiting: the network that is called and whose tensors were not seen yet.
     averages: the class by which gradients are averaged. network: `FILE:LINE` of the script that
-    calls the first network.
+    calls the first network. half: whether one computes in float16 by autocast; scaled: whether a
+    GradScaler was updated.
     """
 
     def __init__(self, calls, asked):
         self.calls, self.asked, self.steps, self.kind = calls, asked, [], None
         self.waiting = self.averages = self.network = None
-        self.left = MOST
+        self.left, self.half, self.scaled = MOST, False, False
         self.begin()
         calls.before.append(self.see)
 
@@ -61,8 +62,9 @@ class Batches:
         if self.kind is None:
             self.spare_skipped_steps(torch)
         if outermost:
-            trains = next(module.parameters(), None) is not None
-            self.waiting = module if trains else None
+            weight = next(module.parameters(), None)
+            self.waiting = None if weight is None else module
+            self.half |= weight is not None and autocast_dtype(torch, weight) == torch.float16
             if self.asked:
                 self.network = self.network or line_of_script()
         for each in module.modules() if is_compiled(module) else (module,):
@@ -118,11 +120,17 @@ class Batches:
         self.update = self.kind.update
 
         @functools.wraps(self.update)
-        def updated(*arguments, **keywords):
+        def updated(scaler, *arguments, **keywords):
             self.begin()
-            return self.update(*arguments, **keywords)
+            self.scaled |= scaler.is_enabled()
+            return self.update(scaler, *arguments, **keywords)
 
         self.kind.update = updated
+
+    @property
+    def unscaled(self):
+        """Whether losses are float16's and nothing scales them; DeepSpeed does that by itself."""
+        return self.half and not self.scaled and self.averages != "DeepSpeedEngine"
 
     def end(self):
         """Have a GradScaler be as before."""
@@ -133,3 +141,13 @@ class Batches:
         """Who averages gradients, and chose that."""
         line = line_of_choice(OF_STRATEGY) if self.asked else None
         return {"averages": self.averages, "network": self.network, "line": line}
+
+
+def autocast_dtype(torch, weight):
+    """The dtype of autocast on the device of a weight; None without one."""
+    try:
+        kind = weight.device.type
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    except (AttributeError, TypeError):  # torch before 2.4
+        cuda = weight.is_cuda and torch.is_autocast_enabled()
+        return torch.get_autocast_gpu_dtype() if cuda else None

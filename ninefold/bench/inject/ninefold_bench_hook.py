@@ -155,7 +155,8 @@ class Steps:
     marks: what happened in a step besides training, by its number; marking: of what that is noted.
     usual: seconds of a step in the last turn. used: devices, listed when the turn begins, so that
     its end is not delayed.
-    batches: sees what the first steps take; taken: what it saw. watch: sees in what they compute,
+    batches: sees what the first steps take; taken: what it saw; unscaled: whether they compute in
+    float16 without a GradScaler. watch: sees in what they compute,
     if that is asked for. ends: end what sees them. script: what it has of the cures, if that is
     asked for. besides: what costs time, too.
     seen_inputs: returns a checksum of what networks got, if that is asked for.
@@ -174,6 +175,7 @@ class Steps:
         self.buffer, self.replayed, self.steps, self.workers = b"", False, 1, 0
         self.used, self.watch, self.ends, self.script, self.shows = [], None, [], None, False
         self.batches = self.taken = None
+        self.unscaled = False
         self.seen_inputs = self.besides = None
         self.usual, self.depth, self.entered, self.thread = 0.0, 0, 0.0, get_ident()
 
@@ -246,7 +248,9 @@ class Steps:
         """
         while self.ends:
             self.ends.pop()()
-        self.taken, self.batches = self.batches and self.batches.taken(self.lead), None
+        if self.batches is not None:
+            self.taken, self.unscaled = self.batches.taken(self.lead), self.batches.unscaled
+        self.batches = None
 
     @uncompiled
     def reached(self):
@@ -286,6 +290,8 @@ class Steps:
                 "inputs": self.seen_inputs and self.seen_inputs(),
                 "besides": self.besides,
                 "taken": self.taken,
+                "memory": peak(self.used),
+                "unscaled": self.unscaled,
             }
         )
         self.taken = None
@@ -490,6 +496,18 @@ def settle(used):
     """Wait until these devices have done what is queued."""
     for number in used:
         sys.modules["torch"].cuda.synchronize(number)
+
+
+def peak(used):
+    """Bytes that this process had at most: on a GPU those of tensors, else those that are resident.
+
+    getrusage would return those of its parent, if they are more.
+    """
+    if used:
+        return max(sys.modules["torch"].cuda.max_memory_allocated(number) for number in used)
+    with open("/proc/self/status") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    return 1024 * int(lines["VmHWM"].split()[0])
 
 
 def mark_what_is_no_step():
