@@ -104,7 +104,7 @@ def test_options_and_keys_are_printed(shell, capsys):
 
     assert conf([]) == conf(["amp"]) == conf(["model/mlp"]) == 0
     out = capsys.readouterr().out
-    assert "parallel: control, ddp, dp, fsdp, none, tensor\n" in out
+    assert "parallel: control, ddp, dp, fsdp, none\n" in out
     assert (ROOT / "conf" / "model" / "mlp.yaml").read_text() in out
     assert "experiments: " in out
     assert keys(["study.t*"]) == 0

@@ -105,7 +105,7 @@ class LaunchKeys(Section, kw_only=True):
     max_restarts: Annotated[Whole, NO_EFFECT] = 0
     """Times that crashed workers are restarted from the last checkpoint."""
     cpu_processes: Processes = 2
-    """Processes of ddp, fsdp or tensor on a CPU with parallel.processes=auto."""
+    """Processes of ddp or fsdp on a CPU with parallel.processes=auto."""
 
 
 class TrainKeys(Section, kw_only=True):

@@ -75,14 +75,6 @@ def refused_by(target: str) -> tuple[Combination, ...]:
     return tuple(getattr(_beside(target), "REFUSED", ()))
 
 
-def computes_one_batch(target: str) -> bool:
-    """Whether all processes of a strategy compute the whole batch: MODULE_keys has ONE_BATCH.
-
-    Raises ConfigError, see `_beside`.
-    """
-    return bool(getattr(_beside(target), "ONE_BATCH", False))
-
-
 def require_packages(job: Mapping[str, Any]) -> None:
     """See that the network and the loggers of `job` have the packages that they say they need.
 

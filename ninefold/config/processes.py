@@ -9,7 +9,6 @@ from typing import Any
 
 from ninefold import machine
 from ninefold.compared import count_gpus
-from ninefold.config import combinations, options
 from ninefold.errors import ConfigError
 from ninefold.ranks import found, started_by
 from ninefold.types import spelled
@@ -87,10 +86,6 @@ def _require_fitting(
             "ddp takes any number",
             "use parallel=ddp",
         )
-    target = str(job["parallel"].get("_target_"))
-    asked = {**job, "parallel": {**job["parallel"], "processes": wanted}}
-    for failure in combinations.problems(asked, options.refused_by(target)):
-        raise failure
     if job["launch"]["inline"] and wanted != 1:
         raise ConfigError(
             "launch.inline",
@@ -100,9 +95,8 @@ def _require_fitting(
             "set parallel.processes=1",
         )
     if "accumulate" in job:  # an evaluation's batches need not divide
-        parts = 1 if options.computes_one_batch(target) else wanted
-        require_division(job["batch_size"], parts, job["accumulate"])
-        require_pairs(job["batch_size"], parts, job["augment"])
+        require_division(job["batch_size"], wanted, job["accumulate"])
+        require_pairs(job["batch_size"], wanted, job["augment"])
 
 
 def require_division(batch_size: int, processes: int, accumulate: int = 1) -> None:

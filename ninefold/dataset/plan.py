@@ -81,7 +81,7 @@ def plan(
         evaluations.
     Every process must call it. Raises ResourceError, ConfigError.
     """
-    rows, most = (max(1, size // context.data_size) for size in (batch_size, evaluated))
+    rows, most = (max(1, size // context.world_size) for size in (batch_size, evaluated))
     here: dict[str, Any] = {
         "free": available_memory(), "shared": shared_memory(), "cores": cores(),
     }  # fmt: skip

@@ -94,7 +94,7 @@ class Batches:
         """The examples in this process's part of each batch of `epoch`: int64 [steps, rows]."""
         order = epoch_order(self._seed, epoch, len(self.source))
         batches = order[: self.steps_per_epoch * self._batch_size].reshape(-1, self._batch_size)
-        return batches[:, self._context.data_rank :: self._context.data_size]
+        return batches[:, self._context.rank :: self._context.world_size]
 
     def epoch(
         self,
@@ -128,13 +128,13 @@ class Batches:
 def shard(
     source: Source, batch_size: int, prepare: Preparation, context: RankContext
 ) -> Iterator[tuple[Tree, Tree]]:
-    """Yields batches of every data_size-th example from number data_rank on, for evaluation.
+    """Yields batches of every world_size-th example from number rank on, for evaluation.
 
     The shards of all processes hold each example once, whatever the sizes: nothing is padded, and
     the last batch may be short. `batch_size` is global, as in training.
     """
-    mine = np.arange(len(source))[context.data_rank :: context.data_size]
-    size = max(1, batch_size // context.data_size)
+    mine = np.arange(len(source))[context.rank :: context.world_size]
+    size = max(1, batch_size // context.world_size)
     batches = [mine[first : first + size] for first in range(0, len(mine), size)]
     with closing(source.batches(batches, context.device)) as reading:
         for read in reading:
@@ -159,4 +159,4 @@ def evaluation_batch(
         return batch_size // accumulate
     if context.device.type != "cuda":
         return batch_size
-    return max(batch_size, context.data_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values))
+    return max(batch_size, context.world_size * min(EVALUATED_EXAMPLES, EVALUATED_VALUES // values))

@@ -79,7 +79,7 @@ def evaluate(
     stopped = False
     with fork_rng(context), torch.set_grad_enabled(gradients):
         for inputs, targets in shard(source, batch_size, prepare, context):
-            if not context.one_batch and interrupted():  # who share a batch stay together
+            if interrupted():
                 stopped = True
                 break
             loss_of_batch, more = forward(inputs, targets, measure=True)
@@ -98,9 +98,6 @@ def evaluate(
                 _, sums_of_batch = forward(inputs, targets, measure=True)
             sums = torch.zeros_like(sums_of_batch.detach()) if sums is None else sums
     forward.train(was_training)
-    if context.one_batch and context.rank > 0:  # it has computed what rank 0 counts
-        count, loss = 0, torch.zeros_like(loss)
-        sums = None if sums is None else torch.zeros_like(sums)
     here = torch.tensor([count, stopped], device=context.device)
     total, anywhere = parallel.all_reduce_sum(here).tolist()
     if anywhere:
@@ -117,5 +114,5 @@ def evaluate(
 
 def most_passes(count: int, batch_size: int, context: RankContext) -> int:
     """Forward passes of the process with most of `count` examples, see `shard`."""
-    each, size = -(-count // context.data_size), max(1, batch_size // context.data_size)
+    each, size = -(-count // context.world_size), max(1, batch_size // context.world_size)
     return -(-each // size)

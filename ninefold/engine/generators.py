@@ -69,7 +69,7 @@ def fork_rng(context: RankContext) -> Iterator[None]:
     goes on as if nothing had been drawn, wherever a run was evaluated before.
     """
     before = states(context)
-    seed_generators(context.data_rank, context.gpus)
+    seed_generators(context.rank, context.gpus)
     try:
         yield
     finally:

@@ -133,7 +133,7 @@ class State:
             self.losses.start_epoch(total, bad)
         with _restoring("rng"):
             if same:
-                generators.set_states([rows[context.data_rank] for rows in saved["rng"]], context)
+                generators.set_states([rows[context.rank] for rows in saved["rng"]], context)
         self.step, self.measured = saved["step"], saved["measured"]
         self.best_step = saved["best_step"]
         with _restoring("figures"):

@@ -553,7 +553,7 @@ def state_of(at: Setup, net: Network, per_epoch: int) -> State:
         net.objective.task,
         origin=net.origin,
     )
-    seed_generators(job.seed * 1_000_003 + context.data_rank, context.gpus)
+    seed_generators(job.seed * 1_000_003 + context.rank, context.gpus)
     return state
 
 

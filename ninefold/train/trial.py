@@ -95,7 +95,7 @@ class Trial:
         if (parts := accumulate * len(self.context.devices)) > 1:
             for leaf in leaves(two):  # raises for what cannot be cut
                 leaf.chunk(parts)
-        micro_batch = batch_size // self.context.data_size // accumulate
+        micro_batch = batch_size // self.context.world_size // accumulate
         part = -(-micro_batch // len(self.context.devices))  # as torch.chunk has them
         alone = part == 1 or micro_batch % part == 1
         for batch in [two, each(lambda leaf: leaf[:1], two)] if alone else [two]:

@@ -15,14 +15,14 @@ def network() -> nn.Module:
 def test_a_step_of_the_callers_network_is_counted_and_the_largest_batch_is_said() -> None:
     data = torch.rand(4096, 1000), torch.randint(0, 10, (4096,))
     found = ninefold.fits(
-        network, data, nn.functional.cross_entropy, amp="fp32", parallel=["none", "tensor"],
-        batch_size=64, memory="30MiB",
+        network, data, nn.functional.cross_entropy, amp="fp32", parallel=["none", "ddp"],
+        batch_size=63, memory="30MiB",
     )  # fmt: skip
     (row,) = found.rows()
     weights = 4 * sum(parameter.numel() for parameter in network().parameters())
     assert (row["configuration"], row["weights"]) == ("parallel=none", weights)
     assert row["optimizer"] >= 2 * weights
-    assert 64 < row["largest"] < 4096
+    assert 63 < row["largest"] < 4096
     (failed,) = found.failed
-    assert failed.startswith("error: parallel.colwise=null: ")
+    assert failed.startswith("error: batch_size=63: does not divide by 2 processes; ")
     assert f"batch_size={row['largest']} in 0.0293 GiB" in repr(found)

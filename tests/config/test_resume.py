@@ -176,16 +176,15 @@ def test_a_run_that_is_over_and_resumed_keeps_what_it_measured(shell, begun):
 
 
 def test_another_strategy_may_resume_a_run_but_auto_takes_it_for_another_job():
-    for key in ("parallel", "parallel.replicas", "optimizer.fused"):
+    for key in ("parallel", "parallel.least", "optimizer.fused"):
         assert resume.may_change(key)
         assert not resume.may_vary(key)
     assert all(map(resume.may_vary, ("parallel.processes", "parallel.devices")))
     one, other = (
-        {"parallel": {"processes": n, "replicas": n}, "optimizer": {"fused": n == 1}}
-        for n in (1, 2)
+        {"parallel": {"processes": n, "least": n}, "optimizer": {"fused": n == 1}} for n in (1, 2)
     )
     assert resume.fixed(one) != resume.fixed(other)
-    other["parallel"]["replicas"], other["optimizer"]["fused"] = 1, True
+    other["parallel"]["least"], other["optimizer"]["fused"] = 1, True
     assert resume.fixed(one) == resume.fixed(other)
 
 

@@ -17,8 +17,7 @@ ANY = (
     *("dataset.train", "dataset.test", "dataset.keys", "dataset.name", "dataset.config"),
     *("dataset.revision", "dataset.image", "dataset.label", "dataset.landmarks"),
     *("ckpt", "model.output", "task.loss", "optimizer.groups", "init", "freeze"),
-    *("init_without", "like", "parallel.units", "parallel.colwise"),
-    "parallel.rowwise",
+    *("init_without", "like", "parallel.units"),
 )
 FIELDS = [field for field, key in KEYS.items() if not key.is_section and field not in ANY]
 

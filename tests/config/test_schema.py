@@ -45,7 +45,7 @@ def test_a_key_has_a_default_that_it_accepts_and_a_sentence():
 
 
 def test_a_mark_on_a_section_holds_for_all_of_its_keys():
-    for name in ("checkpoint.every", "launch.grace", "parallel.replicas", "epochs"):
+    for name in ("checkpoint.every", "launch.grace", "parallel.least", "epochs"):
         assert schema.is_any_of(name, marked(MAY_CHANGE))
     for name in ("seed", "epochs_", "dataset.limit", "amp.dtype", "compile.mode"):
         assert not schema.is_any_of(name, marked(MAY_CHANGE))

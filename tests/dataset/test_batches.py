@@ -53,7 +53,7 @@ def test_the_same_global_batches_are_trained_on_for_any_number_of_processes(worl
     augment = {"flip": True, "crop": 2}
     alone = epoch(examples, epoch=3, **augment)
     for context in ranks(world_size):
-        mine = slice(context.data_rank, None, world_size)
+        mine = slice(context.rank, None, world_size)
         expected = [(inputs[mine], targets[mine]) for inputs, targets in alone]
         assert same(epoch(examples, context, epoch=3, **augment), expected)
 

@@ -32,7 +32,6 @@ class RankContext:
     devices: all devices of this process; by default `device` alone.
     local_rank: of this process among the local_size processes of the run on this host.
     host_gpus: numbers of the GPUs of these processes, in the order of local ranks; empty: from 0.
-    one_batch: whether all processes compute the whole batch, together (tensor parallelism).
     """
 
     rank: int
@@ -43,21 +42,10 @@ class RankContext:
     local_rank: int = 0
     local_size: int = 1
     host_gpus: tuple[int, ...] = ()
-    one_batch: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices:
             object.__setattr__(self, "devices", (self.device,))
-
-    @property
-    def data_rank(self) -> int:
-        """The number of the part of a global batch that this process computes."""
-        return 0 if self.one_batch else self.rank
-
-    @property
-    def data_size(self) -> int:
-        """The number of the parts of a global batch that processes compute."""
-        return 1 if self.one_batch else self.world_size
 
     @property
     def gpus(self) -> list[int]:
@@ -83,13 +71,11 @@ class Parallel(ABC):
 
     shards: whether a process holds parts of the parameters only (DTensors). Then parameters are
         contiguous, and every process must take part in each forward pass, also in evaluations.
-    one_batch: see RankContext.
     chunks: parts of a batch that it computes one after the other, so that batch normalization takes
         its statistics of a part; None: a batch is computed whole.
     """
 
     shards: ClassVar[bool] = False
-    one_batch: ClassVar[bool] = False
     chunks: int | None = None
 
     @abstractmethod

@@ -75,11 +75,10 @@ class Group(Parallel):
                 rank,
                 world_size,
                 device,
-                replicas=1 if self.one_batch else world_size,
+                replicas=world_size,
                 local_rank=local_rank,
                 local_size=local_size,
                 host_gpus=numbers if device.type == "cuda" else (),
-                one_batch=self.one_batch,
             )
             failed = False
         finally:

@@ -144,10 +144,10 @@ def step_of(settled: Settled) -> Iterator[Step]:
     job = OmegaConf.create(settled.text)
     assert isinstance(job, DictConfig)
     strategy, amp = build.begin(job)
-    shards = strategy.shards and not strategy.one_batch
+    shards = strategy.shards
     one = strategy if settled.processes == 1 else Single(job.device)
     with joined_alone(job.device, settled.processes) if shards else one.join() as context:
-        if strategy.one_batch or len(context.devices) > 1:
+        if len(context.devices) > 1:
             raise ConfigError(
                 "parallel",
                 job.choices.parallel,

@@ -1,1 +1,1 @@
-"""Parameters spread over processes (parallel=fsdp, parallel=tensor), and sharded checkpoints."""
+"""Parameters spread over processes (parallel=fsdp), and sharded checkpoints."""

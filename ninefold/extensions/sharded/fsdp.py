@@ -1,10 +1,9 @@
-"""torch.distributed.fsdp.fully_shard (FSDP2): parameters spread over processes, also in copies."""
+"""torch.distributed.fsdp.fully_shard (FSDP2): parameters spread over processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from inspect import signature
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from ninefold.engine.amp import BATCH_NORM, Autocast, Cast
 from ninefold.engine.parallel import RankContext
-from ninefold.engine.parallel.group import keep, share_buffers
+from ninefold.engine.parallel.group import share_buffers
 from ninefold.errors import ConfigError, one_line, text_of
 from ninefold.extensions.sharded.spread import Spread, count, named_in, nested
 
@@ -33,13 +32,11 @@ class FSDP(Spread):
     Before a unit of the model computes, its parameters are gathered from all processes; afterwards
     they are dropped. Gradients are averaged in parts. `timeout` is the process group's, in seconds.
 
-    replicas: if several, the processes of a copy follow each other.
     param_dtype: auto: parameters are gathered in the dtype of autocast, but for those of
         normalization, which keep theirs. Autocast itself would keep a copy of all gathered ones
         until the backward pass.
     """
 
-    replicas: int = 1
     reshard_after_forward: bool = True
     units: str | Sequence[str] = "auto"
     least: int = 1_000_000
@@ -49,8 +46,9 @@ class FSDP(Spread):
     def wrap(self, model: nn.Module, context: RankContext) -> nn.Module:
         for parameter in model.parameters():
             parameter.data = parameter.data.contiguous()  # others cannot be spread
+        assert dist.group.WORLD is not None
         options: dict[str, Any] = {
-            "mesh": self._mesh(context),
+            "mesh": DeviceMesh.from_group(dist.group.WORLD, context.device.type),
             "mp_policy": self._policy(model),
         }
         try:
@@ -96,31 +94,13 @@ class FSDP(Spread):
             **options,
         )
 
-    def _mesh(self, context: RankContext) -> DeviceMesh:
-        """The processes of the run: [replicas, processes of one], or those of the only copy."""
-        assert dist.group.WORLD is not None
-        if self.replicas == 1:
-            return DeviceMesh.from_group(dist.group.WORLD, context.device.type)
-        ranks = torch.arange(context.world_size).view(self.replicas, -1)
-        groups = []
-        for rows in (ranks.T, ranks):
-            mine, every = dist.new_subgroups_by_enumeration(
-                rows.tolist(), timeout=timedelta(seconds=self.timeout)
-            )
-            keep(every)
-            assert isinstance(mine, dist.ProcessGroup)
-            groups.append(mine)
-        return DeviceMesh.from_group(
-            groups, context.device.type, ranks, mesh_dim_names=("replicas", "shards")
-        )
-
     def _units(self, model: nn.Module) -> list[nn.Module]:
         """The modules of the network in `model` that are gathered apart, inner ones first."""
         if isinstance(self.units, str):
             network = nested(model)[-1]
             found = [unit for child in network.children() for unit in large(child, self.least)]
         else:
-            modules = named_in(model, self.units, "parallel.units")
+            modules = named_in(model, self.units)
             found = [modules[name] for name in sorted(self.units, key=deepest_first)]
         if not any(isinstance(each, Cast) for each in model.modules()):
             return found
@@ -132,11 +112,6 @@ class FSDP(Spread):
             return [
                 "parallel=fsdp has one process here: nothing is spread, it measures the cost of "
                 "FSDP, not what it saves."
-            ]
-        if context.world_size == self.replicas:
-            return [
-                f"parallel.replicas={self.replicas} gives each process a whole copy: nothing is "
-                "spread, as with ddp."
             ]
         return []
 

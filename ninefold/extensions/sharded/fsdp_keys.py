@@ -1,18 +1,18 @@
-"""The keys of parallel=fsdp alone, and what it refuses."""
+"""The keys of parallel=fsdp, and what it refuses."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from ninefold.config.combinations import GRAPH_MODES, OTHER_MODES, Combination, Job
-from ninefold.extensions.sharded.spread_keys import SpreadKeys
-from ninefold.types import Count, FloatDtype, Units, Whole
+from ninefold.types import NO_EFFECT, FloatDtype, Section, Units, Whole
 
 # Those whose fused kernels have a rule for sharded parameters.
 FUSED = ("torch.optim.Adam", "torch.optim.AdamW")
 
 
-class FSDPKeys(SpreadKeys, kw_only=True):
-    replicas: Count = 1
-    """Whole copies of the parameters, each spread over processes / replicas (HSDP)."""
+class FSDPKeys(Section, kw_only=True):
+    checkpoint: Annotated[Literal["whole", "sharded"], NO_EFFECT] = "whole"
+    """One file (whole), which rank 0 writes in the background, or a folder to which each process
+    writes its parts while training waits (sharded)."""
     reshard_after_forward: bool = True
     """Drop gathered parameters after the forward pass and gather them again for the backward pass;
     false: more memory, a third less communication."""
@@ -35,19 +35,6 @@ def fused_without_rule(job: Job) -> bool:
     return fused and target not in FUSED
 
 
-def incomplete_copies(job: Job) -> bool:
-    """Whether the processes, where their number is known, do not make up whole copies."""
-    count = job["parallel.processes"]
-    return isinstance(count, int) and count % (job["parallel.replicas"] or 1) != 0
-
-
-def divisors(job: Job) -> str:
-    """The allowed numbers of copies, as a sentence says them."""
-    count = job["parallel.processes"]
-    *others, last = [str(each) for each in range(1, count + 1) if count % each == 0]
-    return f"{', '.join(others)} or {last} are allowed" if others else f"{last} is allowed"
-
-
 REFUSED = (
     Combination(
         "optimizer.fused",
@@ -65,14 +52,5 @@ REFUSED = (
         OTHER_MODES,
         "choose one",
         example={"compile.mode": "reduce-overhead"},
-    ),
-    Combination(
-        "parallel.replicas",
-        incomplete_copies,
-        "does not divide {parallel.processes} process(es)",
-        "{divisors}",
-        "choose one",
-        {"divisors": divisors},
-        example={"parallel.processes": 4, "parallel.replicas": 3},
     ),
 )

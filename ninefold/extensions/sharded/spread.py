@@ -1,4 +1,4 @@
-"""What strategies that spread parameters over processes, as DTensors, share."""
+"""The state of parameters that are spread over processes, as DTensors: saved, and loaded."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ class Spread(Group):
         )
 
 
-def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn.Module]:
+def named_in(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
     """The modules by name of the network in `model`, or of what it is wrapped in, with all `names`.
 
-    Raises ConfigError for `field` if there is no such module.
+    Raises ConfigError if there is no such module.
     """
     known = [dict(module.named_modules()) for module in nested(model)]
     for modules in known:
@@ -115,7 +115,7 @@ def named_in(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn
             return modules
     missing = next(name for name in names if name not in known[-1])
     raise ConfigError(
-        field,
+        "parallel.units",
         f"[{','.join(names)}]",
         f"the model has no part {missing}",
         suggestion(missing, list(known[-1])[1:]),

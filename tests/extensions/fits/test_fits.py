@@ -38,7 +38,6 @@ OF_TIMM = (
 
 
 FSDP = "parallel=fsdp", "parallel.least=1000", "launch.cpu_processes=2"
-TENSOR = "parallel=tensor", "parallel.colwise=[a]", "parallel.rowwise=[b]", "optimizer.fused=false"
 
 
 class Live(TorchDispatchMode):
@@ -176,14 +175,6 @@ def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):
 
     whole, part = (apart(partial(state, processes), tmp_path) for processes in (1, 4))
     assert part == pytest.approx(whole / 4, rel=0.02)
-
-
-def test_a_strategy_whose_processes_compute_together_is_not_counted():
-    with (
-        pytest.raises(ConfigError, match=r"parallel=tensor: .*; choose one of these"),
-        step_of(ours.job(*IMAGES, *TENSOR)),
-    ):
-        pass
 
 
 UNCOUNTED = """

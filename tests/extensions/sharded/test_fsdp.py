@@ -36,7 +36,7 @@ WAYS: list[Any] = [
     (2, {}),
     pytest.param(1, {}, marks=SLOW),
     pytest.param(2, {"reshard_after_forward": False}, marks=SLOW),
-    pytest.param(4, {"replicas": 2, "units": ["features.0", "classifier"]}, marks=SLOW),
+    pytest.param(4, {"units": ["features.0", "classifier"]}, marks=SLOW),
 ]
 
 
@@ -57,18 +57,16 @@ def test_parts_on_several_processes_learn_what_one_process_learns(ranks, options
         for meta, _ in others:  # they need memory for no whole model
             assert (meta[name].is_meta, meta[name].shape) == (True, value.shape)
     count = sum(p.numel() for p in network().parameters())
-    shards = ranks // options.get("replicas", 1)
     assert [held, *(each for _, each in others)] == [
-        pytest.approx(count / shards, rel=0.02 if shards > 1 else 0)
+        pytest.approx(count / ranks, rel=0.02 if ranks > 1 else 0)
     ] * ranks
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"replicas": 2}, marks=SLOW)], ids=str)
-def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(options, tmp_path):
+def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(tmp_path):
     """Also -0.0, and an optimizer's state of channels-last weights, as one process saves it."""
 
     def run() -> Any:
-        with made(**options) as run:
+        with made() as run:
             run.step()
             saved = run.whole()
             if run.context.rank == 0:
@@ -86,7 +84,7 @@ def test_what_was_saved_is_loaded_bit_by_bit_though_only_rank_0_has_it(options, 
                 [type(p.data).__name__ for p in run.optimizer.param_groups[0]["params"]],
             )
 
-    (saved, again, kinds), *_ = on_ranks(4 if options else 2, run, tmp_path)
+    (saved, again, kinds), *_ = on_ranks(2, run, tmp_path)
     for name, value in saved["model"].items():
         assert torch.equal(value.view(torch.uint8), again["model"][name].view(torch.uint8)), name
     for index, values in saved["optimizer"]["state"].items():
@@ -413,11 +411,8 @@ def sized(*shapes: tuple[int, int]) -> nn.Module:
     return nn.Sequential(*(nn.Linear(b, a, bias=False) for a, b in shapes))
 
 
-@pytest.mark.parametrize(
-    ("options", "ranks", "said"),
-    [({}, 1, "has one process here"), ({"replicas": 4}, 4, "a whole copy"), ({}, 4, None)],
-)
-def test_what_is_a_no_op_is_noted(options, ranks, said):
-    notes = FSDP(**options).notes(RankContext(0, ranks, CPU))
+@pytest.mark.parametrize(("ranks", "said"), [(1, "has one process here"), (4, None)])
+def test_what_is_a_no_op_is_noted(ranks, said):
+    notes = FSDP().notes(RankContext(0, ranks, CPU))
     assert len(notes) == (said is not None)
     assert all(said in note for note in notes if said)
