@@ -8,7 +8,8 @@
 # make frameworks: what is printed for Lightning, Fabric, accelerate and Hugging Face, held against them.
 # make docs: the site in site/, from docs/; strictly, and without a network once it is installed.
 # make bench: speed compared with the raw loop and other libraries (35 minutes, on an idle machine).
-# Each installs what it needs into .venv first, in editable mode: what is changed is used at once. What
+# Each installs what it needs into .venv first, in editable mode: what is changed is used at once. The
+# matrix needs the package alone, tests what each of its parts is tested with. What
 # the system lacks is installed by apt-get as root, and said before; SYSTEM=no prevents it.
 PYTHON ?= python3
 SYSTEM ?= yes
@@ -51,16 +52,22 @@ install = test "$(SYSTEM)" != no && test "$$(id -u)" = 0 && command -v apt-get >
 setup: $(VENV)/.installed
 
 # Debian's python3 comes without ensurepip.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.package: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { $(call install,python3-venv); } \
 	  || { echo "$(ERROR)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable .
+	@touch $@
+
+# What tests need, besides.
+$(VENV)/.installed: $(VENV)/.package
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-matrix: setup
+matrix: $(VENV)/.package
 	$(BIN)/python train.py experiments=nine_way
 
 lint: setup
