@@ -21,6 +21,12 @@ COMMANDS = {
     "conf": "[GROUP[/OPTION]]: list the options that there are, or print the file of one",
     "keys": "[PATTERN]: the keys with their types, defaults and meanings",
 }
+EXAMPLES = (
+    ("compare", ""),
+    ("bench", " 'python train.py' 'python train.py --amp'"),
+    ("bench", " --precisions fp32,bf16 'python train.py'"),
+    ("bench", " --try 'python train.py'"),
+)
 # Arguments of Hydra with which a command shows something and runs nothing.
 SHOWING = ("--cfg", "--help", "--hydra-help", "--info")
 
@@ -73,6 +79,8 @@ def none_of_them(word: str) -> int:
     commands = {**COMMANDS, **extensions.COMMANDS}
     if word in ("", "-h", "--help", "help"):
         print("\n".join(f"{places.typed_as(name)} {said}" for name, said in commands.items()))
+        print("For example:")
+        print("\n".join(f"  {places.typed_as(name)}{words}" for name, words in EXAMPLES))
         print("See NAME --help; in Python help(ninefold.compare), help(ninefold.time_steps)")
         return 0
     if word == "--version":

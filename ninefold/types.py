@@ -178,12 +178,12 @@ AnyPath = Annotated[  # whatever YAML makes of its name
 ]
 RunFolder = Annotated[
     str | float | None,
-    Allowed("auto, or a folder with a config.yaml in it, is allowed"),
+    Allowed("auto, or an existing folder with a config.yaml in it, is allowed"),
     If(lambda value: value in (None, "auto") or os.path.isfile(f"{value}/config.yaml")),
 ]
 StudyFolder = Annotated[
     str | float | None,
-    Allowed("a folder with a sweep.json in it is allowed"),
+    Allowed("an existing folder with a sweep.json in it is allowed"),
     If(lambda value: value is None or os.path.isfile(f"{value}/sweep.json")),
 ]
 

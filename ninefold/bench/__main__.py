@@ -9,6 +9,7 @@ import re
 import shlex
 import string
 import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,7 +85,6 @@ def parser() -> Parser:
     add(
         "--same",
         type=share,
-        default=0.02,
         metavar="SHARE",
         help="commands whose times differ by less are equally fast (2%%)",
     )
@@ -228,9 +228,10 @@ def duration(text: str) -> float:
 
 def pattern(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text} is no pattern: {error}") from None
+        with warnings.catch_warnings(action="ignore"):
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text[:80]} is no pattern: {error}") from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -263,6 +264,8 @@ def run(words: Sequence[str]) -> None:
         do = "have torchrun in the commands"
         raise ConfigError("launcher", launcher, wrong, "one process does", do)
     require_possible(asked)
+    asked.minutes = asked.minutes or (4.0 if getattr(asked, "try") else 2.0)
+    asked.same = 0.02 if asked.same is None else asked.same
     given = with_values(asked)
     with output.own_folder(asked.keep) as keep, guarded(scratch()) as at_end:
         made = planned(asked.revisions, keep / "revisions") if asked.revisions else []
@@ -281,28 +284,38 @@ def run(words: Sequence[str]) -> None:
             (judged if asked.score else timed)(commands, asked, keep)
 
 
-# Options that do not go with others: what they would mean is not clear, or not done.
-EXCLUDED = {
-    "score": ("max_slowdown", "max_memory", "markdown", "whole", "try", "step", "apart"),
-    "whole": ("max_memory", "try", "step", "apart"),
-    "try": ("max_slowdown", "max_memory", "markdown", "name", "revisions", "apart"),
-    **dict.fromkeys(("precisions", "strategies"), ("score", "whole", "try", "name", "revisions")),
-    "twice": (
-        *("score", "whole", "try", "precisions", "strategies", "revisions", "name", "step"),
-        *("apart", "max_slowdown", "max_memory", "markdown"),
-    ),
+TURNS, MODES = "turns", ("score", "whole", "try", "twice")
+# The modes in which an option has an effect; one that is not here has it in all.
+WORKS_IN = {
+    **dict.fromkeys(("minutes", "same"), "turns whole try"),
+    **dict.fromkeys(("name", "revisions"), "turns whole score"),
+    **dict.fromkeys(("max_slowdown", "markdown"), "turns whole"),
+    **dict.fromkeys(("apart", "max_memory", "precisions", "strategies"), "turns"),
+    **dict.fromkeys(("better", "margin"), "score"),
+    "step": "turns try",
 }
+NEEDS = {"link": "revisions", "setup": "revisions"}
+NOT_WITH = {**dict.fromkeys(("precisions", "strategies"), ("name", "revisions"))}
 
 
 def require_possible(asked: Namespace) -> None:
-    """Raise ConfigError for options that do not go together, and files that cannot be written."""
-    for option, others in EXCLUDED.items():
+    """Raise ConfigError for an option without an effect, and a file that cannot be written."""
+    given = {
+        name: of for name, of in vars(asked).items() if of not in (None, []) and of is not False
+    }
+    modes = [mode for mode in MODES if mode in given]
+    mode = modes[0] if modes else TURNS
+    for option, works in {**WORKS_IN, **dict.fromkeys(modes[1:], "")}.items():
+        if option in given and mode not in works.split():
+            where = f"with --{mode}" if modes else f"without --{works}"
+            raise _without_effect(option, given[option], where)
+    for option, needed in NEEDS.items():
+        if option in given and needed not in given:
+            raise _without_effect(option, given[option], f"without --{needed}")
+    for option, others in NOT_WITH.items():
         for other in others:
-            if getattr(asked, option) and getattr(asked, other) not in (None, False, []):
-                one, two = (f"--{name.replace('_', '-')}" for name in (option, other))
-                raise ConfigError(
-                    one, other, f"{two} does not go with it", "one of them", "leave one"
-                )
+            if option in given and other in given:
+                raise _without_effect(other, given[other], f"with --{option}")
     if asked.json and asked.json == asked.markdown:
         raise ConfigError(
             "--markdown", asked.json, "--json is it, too", "two are needed", "name two"
@@ -312,12 +325,16 @@ def require_possible(asked: Namespace) -> None:
             output.require_writable(option, file)
 
 
+def _without_effect(option: str, value: object, where: str) -> ConfigError:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
+    name = f"--{option.replace('_', '-')}"
+    return ConfigError(name, text, f"it has no effect {where}", "see --help", "leave it out")
+
+
 def parse(words: Sequence[str]) -> Namespace:
     """The arguments; what follows -- is one command. Raises ConfigError."""
     end = words.index("--") if "--" in words else len(words)
     asked = parser().parse_intermixed_args(words[:end])
-    if asked.minutes is None:
-        asked.minutes = 4.0 if getattr(asked, "try") else 2.0
     line = words[end + 1 :]
     if line:
         asked.commands.append(line[0] if len(line) == 1 else shlex.join(line))
@@ -408,6 +425,12 @@ def with_values(asked: Namespace) -> list[Command]:
     if not all(map(str.strip, texts)):
         wrong, needed = "there is nothing in it", "a line for /bin/sh is needed"
         raise ConfigError("command", "''", wrong, needed, "write one")
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            wrong, do = "it is not UTF-8", "write it so, or name the file by a link"
+            raise ConfigError("command", repr(text), wrong, str(error), do) from None
     given = [(text, "") for text in texts]
     for each in asked.each:
         key, _, values = each.partition("=")
@@ -460,7 +483,11 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 "give these",
             )
         options[option] = values * count if len(values) == 1 else values or [None] * count
-    if count < 2 and not (getattr(asked, "try") or asked.twice):
+    alone = next((name for name in ("try", "twice") if getattr(asked, name)), None)
+    if alone and count > 1:
+        option = max(options, key=lambda option: len(options[option]))
+        raise _without_effect(option, options[option][1], f"with --{alone}, which takes one")
+    if count < 2 and not alone:
         raise ConfigError(
             "arguments",
             given[0].text,
@@ -483,6 +510,10 @@ def finished(given: list[Command], asked: Namespace) -> list[Command]:
                 "one that is there is needed",
                 "make it, or correct it",
             )
+        if env and (own := Path(command.text.split()[0])).is_absolute() and "python" in own.name:
+            wrong = f"the command names its Python, {own}"
+            allowed = "python alone is that of the environment"
+            raise ConfigError("--env", env, wrong, allowed, "write that")
         variables = {**command.variables, **(environment(env) if env else {})}
         found.append(replace(command, name=name, folder=folder, variables=variables))
     return found

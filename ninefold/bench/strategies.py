@@ -75,7 +75,7 @@ def by_torchrun(command: Command, processes: int) -> str:
         raise command.failure(
             "torchrun is put before its script for ddp, and no one script is seen",
             "python FILE and python -m MODULE are allowed, once",
-            "write it so, without a launcher",
+            "write it so, without a launcher, or give two commands of your own",
         )
     end = found[0].end()
     return f"{command.text[:end]} {LAUNCHER} {processes}{command.text[end:]}"

@@ -24,7 +24,7 @@ from ninefold.waits import telling
 def run_whole(command: Command, number: int, keep: Path) -> float:
     """Run a command to its end, with a number in the place of {seed}; return how long that took.
 
-    keep: the folder for its output. Raises ConfigError if it fails.
+    keep: the folder for its output. Raises ConfigError if it fails, ResourceError if it is killed.
     """
     log, token = command.log(keep, number), str(scratch() / "whole")
     began = time.monotonic()
@@ -36,11 +36,8 @@ def run_whole(command: Command, number: int, keep: Path) -> float:
         seconds = time.monotonic() - began
         kill(token, process)
     if code:
-        raise command.failure(
-            f"it ended with code {code}",
-            f"its output ends: {last_line(log)}",
-            f"correct it, see {log}",
-        )
+        said = f"its output ends: {last_line(log)}"
+        raise command.ended(code, f"it ended with code {code}", said, f"correct it, see {log}")
     return seconds
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ninefold import machine
 from ninefold.compared import count_gpus
 from ninefold.errors import ConfigError
+from ninefold.numbers import counted
 from ninefold.ranks import found, started_by
 from ninefold.types import spelled
 
@@ -129,7 +130,7 @@ def require_pairs(batch_size: int, processes: int, augment: Mapping[str, Any]) -
         raise ConfigError(
             "batch_size",
             batch_size,
-            f"{processes} process(es) have {each} examples each",
+            f"{counted(processes, 'process', 'processes')} with {each} examples each",
             "mixup and cutmix mix pairs, so an even number is allowed",
             "choose another batch_size",
         )

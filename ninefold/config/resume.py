@@ -30,6 +30,7 @@ from ninefold.config.parse import parsed
 from ninefold.config.rules import COMMAND_SECTIONS, problems
 from ninefold.errors import CheckpointError, ConfigError
 from ninefold.files import flat, read_json, read_text, require_plain_yaml
+from ninefold.numbers import counted
 from ninefold.ranks import started_by
 from ninefold.result import FILE
 from ninefold.types import MAY_CHANGE, spelled
@@ -294,7 +295,7 @@ def moved(before: tuple[str, int] | None, now: tuple[str, int]) -> list[str]:
     if before is None or before == now:
         return []
     (strategy, processes), (strategy_now, processes_now) = before, now
-    on, instead = f"{processes_now} process(es)", f"{processes}"
+    on, instead = counted(processes_now, "process", "processes"), f"{processes}"
     if strategy != strategy_now:
         on, instead = f"parallel={strategy_now} and {on}", f"{strategy} and {processes}"
     return [

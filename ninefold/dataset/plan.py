@@ -17,6 +17,7 @@ from ninefold.engine.batches import Source
 from ninefold.engine.parallel import Parallel, RankContext, gather
 from ninefold.errors import ConfigError, ResourceError
 from ninefold.machine import available_memory, cores, shared_memory
+from ninefold.numbers import counted
 from ninefold.tree import leaves
 
 MAX_THREADS = 8  # threads that `auto` starts at most
@@ -58,10 +59,10 @@ class LoaderPlan:
                 "(dataset.resident), and batches are taken there"
             )
         inputs, targets = self.dtypes
-        kind = "process(es)" if self.processes else "thread(s)"
+        kind = ("process", "processes") if self.processes else ("thread",)
         pinned, count = ", page-locked" * self.pinned, slots(self.workers)
         return (
-            f"loader: {self.workers} {kind}, {count} slots of {amount(self.batch)} "
+            f"loader: {counted(self.workers, *kind)}, {count} slots of {amount(self.batch)} "
             f"({inputs} inputs, {targets} targets{pinned}) = {amount(count * self.batch)}"
         )
 
@@ -157,7 +158,7 @@ def on_host(
             count,
             f"{needed} slots of {amount(batch)} are {amount(needed * batch)}",
             f"{amount(allowed)} are allowed (loader.share {share:g} of the free memory, for "
-            f"{context.local_size} process(es))",
+            f"{counted(context.local_size, 'process', 'processes')})",
             f"use {max(0, fitting)} at most, or a smaller batch",
         )
     inputs, targets = ("+".join(str(array.dtype) for array in arrays) for arrays in read)

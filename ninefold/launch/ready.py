@@ -18,6 +18,7 @@ from ninefold.files import require_regular
 from ninefold.launch import forkserver
 from ninefold.launch.run_folder import occupied
 from ninefold.machine import cores
+from ninefold.numbers import counted
 from ninefold.ranks import found, slurm, started_by
 from ninefold.types import MAX_PROCESSES
 
@@ -92,7 +93,7 @@ def require_few_processes(jobs: Sequence[Settled]) -> None:
         do = "lower it, raise ulimit -n, or start the ranks with torchrun or srun"
         raise kind("parallel.processes", count, wrong, allowed, do)
     if readers > of_host:
-        wrong = f"{count} process(es) have {readers} together"
+        wrong = f"{counted(count, 'process', 'processes')} with {readers} together"
         allowed = f"{of_host} are allowed on these cores"
         raise kind("loader.workers", given[-1], wrong, allowed, "lower it")
 

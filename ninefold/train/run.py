@@ -18,6 +18,7 @@ from ninefold.engine.amp import has_tf32, in_tf32
 from ninefold.engine.evaluation import Evaluations
 from ninefold.engine.parallel import RankContext, device_names, gather
 from ninefold.measure.environment import environment
+from ninefold.numbers import counted
 from ninefold.progress import say
 from ninefold.result import FILE, Result, identity
 from ninefold.signals import Stop
@@ -201,9 +202,10 @@ def announce(run: TrainingRun, notes: list[str]) -> None:
     tf32 = "".join(f", TF32 {what}" for what, is_so in in_tf32(context.device).items() if is_so)
     parameters = sum(p.numel() for p in run.state.model.parameters())
     lines = [
-        f"parallel={job.choices.parallel}: {context.world_size} process(es), "
-        f"{context.replicas} replica(s) on {', '.join(sorted(set(device_names(context))))}, "
-        f"{torch.get_num_threads()} CPU thread(s) each",
+        f"parallel={job.choices.parallel}: {counted(context.world_size, 'process', 'processes')}, "
+        f"{counted(context.replicas, 'replica')} on "
+        f"{', '.join(sorted(set(device_names(context))))}, "
+        f"{counted(torch.get_num_threads(), 'CPU thread')} each",
         f"amp={job.choices.amp}: {amp.dtype}{tf32}{scaler}",
         f"dataset={named['dataset']}  model={named['model']} ({parameters:,} parameters)  "
         f"batch {job.batch_size}  steps {run.state.step} to {run.last_step}",

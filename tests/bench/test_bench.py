@@ -241,6 +241,29 @@ def test_who_connects_and_is_no_rank_is_left_out(scripts):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--better=less",), "--better=less: it has no effect without --score; "),
+        (("--setup=make",), "--setup=make: it has no effect without --revisions; "),
+        (("--score=x", "--minutes=1"), "--minutes=1.0: it has no effect with --score; "),
+        (("--score=x", "--whole"), "--whole=True: it has no effect with --score; "),
+        (("--precisions=fp32", "--name=x"), "--name=x: it has no effect with --precisions; "),
+        (("--score=a{99999999999}",), "arguments="),
+        (("--env=.venv", FAST), "--env=.venv: the command names its Python, "),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(scripts, refused_at_once, options, line):
+    (scripts.folder / ".venv" / "bin").mkdir(parents=True)
+    (scripts.folder / ".venv" / "bin" / "python").touch()
+    assert refused_at_once(*options, FAST).startswith(f"error: {line}")
+
+
+def test_a_change_is_tried_in_one_folder(refused_at_once):
+    line = refused_at_once("--try", "--cwd=.", "--cwd=..", "true")
+    assert line.startswith("error: --cwd=..: it has no effect with --try, which takes one; ")
+
+
 @pytest.mark.parametrize("option", ["--keep=file/in", "--keep=file"])
 def test_what_cannot_be_written_is_one_line(scripts, refused_at_once, option):
     (scripts.folder / "file").touch()

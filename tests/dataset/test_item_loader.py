@@ -87,7 +87,7 @@ def test_processes_read_a_users_class_if_it_is_asked_for_them():
     before, other = children(), mapped(2, "Digits", moves=False)
     assert len(children() - before) == 2
     how = on_host(other.load("train"), 8, ALONE, workers=2, **options)
-    assert str(how).startswith("loader: 2 process(es), 5 slots of ")
+    assert str(how).startswith("loader: 2 processes, 5 slots of ")
     asked = on_host(mapped(0, "Digits").load("train"), 8, ALONE, workers="auto", **options)
     assert asked.workers == 0
     with pytest.raises(

@@ -172,8 +172,7 @@ def test_a_batch_of_bytes_is_read_ahead_as_bytes():
     found = plan(on(GPU))
     assert found.batch == MASKED
     assert str(found) == (
-        "loader: 8 thread(s), 17 slots of 33.6 MB (uint8 inputs, uint8 targets, page-locked) = "
-        "570 MB"
+        "loader: 8 threads, 17 slots of 33.6 MB (uint8 inputs, uint8 targets, page-locked) = 570 MB"
     )
 
 

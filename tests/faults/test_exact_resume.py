@@ -134,7 +134,7 @@ def test_other_processes_go_on_with_the_same_examples(shell, references, before,
     tolerance = {"fp32": 1e-5, "bf16": 3e-2}[precision]
     assert metrics(run, "loss") == pytest.approx(metrics(whole, "loss"), abs=tolerance)
     (note,) = (note for note in result(run)["notes"] if "instead of" in note)
-    assert f"{after} process(es) instead of {before}" in note
+    assert f"{after} process{'es' * (after > 1)} instead of {before}" in note
 
 
 def examples(folder: Path, name: str, processes: int) -> list[list[str]]:

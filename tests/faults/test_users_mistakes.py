@@ -151,7 +151,7 @@ def test_an_optimizer_that_refuses_its_step_is_configuration(shell, mine, argume
 
 def test_more_processes_than_a_host_can_run_are_refused_by_their_key(shell):
     words = ("parallel=ddp", "parallel.processes=80", "batch_size=80", "loader.workers=128")
-    refused(shell.train(*words), 2, "loader.workers=128: 80 process(es) have 10240 together")
+    refused(shell.train(*words), 2, "loader.workers=128: 80 processes with 10240 together")
     assert list(shell.folder.iterdir()) == []
 
 

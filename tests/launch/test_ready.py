@@ -39,5 +39,5 @@ def test_the_readers_of_all_ranks_of_torchrun_on_a_host_count_together(one_core,
     for name, value in AGENT.items():
         monkeypatch.setenv(name, value)
     require_few_processes([ours.job("parallel=ddp", "loader.workers=32")])
-    with pytest.raises(ConfigError, match=r"^error: loader\.workers=33: 2 process\(es\) have 66 "):
+    with pytest.raises(ConfigError, match=r"^error: loader\.workers=33: 2 processes with 66 "):
         require_few_processes([ours.job("parallel=ddp", "loader.workers=33")])

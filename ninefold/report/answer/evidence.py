@@ -113,6 +113,11 @@ class Evidence:
             return None
         return to_target(self.target, self.points, self.group.scoring)
 
+    @property
+    def left_out(self) -> set[Cell]:
+        """Return the cells that are ruled out regardless of their times and scores."""
+        return {*self.failed, *self.no_op_of, *self.redundant_scaler_of, *self.other_numerics()}
+
     def label(self, cell: Cell) -> str:
         """Return what a configuration is called, with its number format: `ddp, autocast (bf16)`."""
         return f"{cell.strategy}, {self.precision(cell)}"
