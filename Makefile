@@ -2,7 +2,8 @@
 # make test ONEDNN_MAX_CPU_ISA=AVX512_CORE: the same as on a CPU without instructions for bf16.
 # make quick: lint, and the tests that start no process; under a minute.
 # make faults: crashes, signals, damaged files, full disks, bad and hostile input (20 minutes; Linux, root).
-# make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs.
+# make long: the statistics on thousands of simulated studies, studies disturbed on purpose, slow runs,
+# examples.
 # make gpu: what only a GPU can show, in 26 minutes (docs/internals/performance.md).
 # make gpu-test: the tests that need a GPU.
 # make frameworks: what is printed for Lightning, Fabric, accelerate and Hugging Face, held against them.

@@ -65,7 +65,7 @@ MISTAKES: list[tuple[str, int, str | tuple[str, ...], str]] = [
     # Groups, sections and keys that are taken away or are something else
     ("model=null", 2, "model=null: ", "a yaml takes `override /model: null` beside a section"),
     ("logger=[quiet,nowhere]", 2, "logger=[quiet,nowhere]: ", "Could not load 'logger/nowhere'"),
-    ("~model", 2, "model=nothing: ", "alexnet, convnet, gpt"),
+    ("~model", 2, "model=nothing: ", "alexnet, convnet, mlp"),
     ("~epochs", 2, "epochs=nothing: ", "it is missing"),
     ("logger.jsonl=null", 2, "logger.jsonl=null: ", "~logger.jsonl"),
     ("optimizer._target_=5", 2, "optimizer._target_=5: ", "dotted name"),

@@ -1,7 +1,7 @@
 """What every project can rely on, whatever it trains: nine cells, a kill and its resume.
 
 A project is a row of PROJECTS: a task with its data set and network. One that compiles its network
-and one whose data set and task come from outside the package are rows like the others.
+and those whose data set and task come from outside the package are rows like the others.
 """
 
 import json
@@ -28,6 +28,7 @@ STEPS, KILLED_AT = 13, 8
 # Of a training loss, from parallel=none's. bfloat16 keeps 8 bits, and processes that sum in another
 # order differ by that after a few updates.
 TOLERANCE = {"fp32": 2e-5, "autocast": 3e-2, "scaler": 3e-2}
+EXAMPLES = ROOT / "examples"
 PROJECTS = {
     "classification": [
         "model.net.width=8", "batch_size=16", "dataset.limit=96", "dataset.flip=true",
@@ -46,8 +47,8 @@ PROJECTS = {
         "optimizer=sgd", "optimizer.lr=0.01",
     ],
     "language": [
-        "task=language", "dataset=text", "model=gpt", "dataset.context=16", "model.net.width=16",
-        "dataset.limit=256", "batch_size=32",
+        f"--config-dir={EXAMPLES}/language/conf", "task=language", "dataset=text", "model=gpt",
+        "dataset.context=16", "model.net.width=16", "dataset.limit=256", "batch_size=32",
     ],
     "compiled": ["compile=true", "model.net.width=8", "batch_size=16", "dataset.limit=96"],
     # Items of a class of the user's that draw their own transforms, which processes read ahead.
@@ -111,7 +112,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         path = shell.folder / "own" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    env = {"PYTHONPATH": str(ROOT)}
+    env = {"PYTHONPATH": f"{ROOT}:{EXAMPLES}/language"}
     sweep = ["study.ask=[accuracy]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
     alone = ["parallel=ddp", "hydra.run.dir=killed", KILLING]
     (killed,) = one_after_another(shell, ["train.py", *words, *alone], env={**env, "KILL": "1"})

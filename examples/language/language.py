@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError
-from ninefold.score import Figure, Score
+from ninefold.task import Figure, Score, Scores
 from ninefold.task.counts import unlabeled
 from ninefold.task.loss import mean_over_examples
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from ninefold.dataset import Dataset, Examples, Split
 from ninefold.errors import DataError
-from ninefold.files import read_text
 
 OURS = Path(__file__).with_name("text.txt")  # 10 kB about training networks
 TEST = 0.1  # of the text, its end
@@ -61,7 +60,7 @@ class Text(Dataset):
     def _tokens(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         """The text as tokens, and the code point of each token. Raises DataError."""
         try:
-            text = read_text(self._path)
+            text = self._path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise DataError(
                 "dataset.root",

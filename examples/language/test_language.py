@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from gpt import GPT
+from language import Language
+from text import Text
 
 from ninefold.errors import ConfigError, DataError
-from ninefold.extensions.language.gpt import GPT
-from ninefold.extensions.language.language import Language
-from ninefold.extensions.language.text import Text
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_targets_of_a_text_are_the_next_characters_and_the_test_set_is_its_end(tmp_path):

@@ -1,1 +1,0 @@
-"""The next token of a text (task=language), a text as tokens, and a small transformer."""
