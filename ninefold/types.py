@@ -153,7 +153,6 @@ LEAST_ROUNDS = 3  # that a pair of times has in common before anything is told o
 MAX_RUNS = MAX_TURNS = 100_000
 Rounds = Annotated[int, Meta(ge=1, le=MAX_RUNS)]
 Turns = Annotated[int, Meta(ge=2, le=MAX_TURNS)]
-AnyNumber = Annotated[float, Allowed("a number is allowed")]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 ClassNumber = Annotated[int, Meta(ge=0, le=32767)]  # what a mask can hold, or none
 

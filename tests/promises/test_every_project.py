@@ -36,8 +36,8 @@ PROJECTS = {
     ],
     "regression": ["task=regression", "dataset=diabetes", "model=mlp", "batch_size=64"],
     "multilabel": [
-        "task=multilabel", "dataset=shapes", "dataset.train_count=192", "dataset.test_count=50",
-        "model.net.width=8", "batch_size=32",
+        f"--config-dir={EXAMPLES}/multilabel/conf", "task=multilabel", "dataset=shapes",
+        "dataset.train_count=192", "dataset.test_count=50", "model.net.width=8", "batch_size=32",
     ],
     "segmentation": [
         "task=segmentation", "dataset=masks", f"dataset.classes={scenes.CLASSES}",
@@ -112,7 +112,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         path = shell.folder / "own" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    env = {"PYTHONPATH": f"{ROOT}:{EXAMPLES}/language"}
+    env = {"PYTHONPATH": f"{ROOT}:{EXAMPLES}/language:{EXAMPLES}/multilabel"}
     sweep = ["study.ask=[accuracy]", "hydra.sweep.dir=sweep", "parallel.processes=auto"]
     alone = ["parallel=ddp", "hydra.run.dir=killed", KILLING]
     (killed,) = one_after_another(shell, ["train.py", *words, *alone], env={**env, "KILL": "1"})

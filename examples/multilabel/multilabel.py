@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores
 from ninefold.errors import ConfigError, DataError
-from ninefold.score import Figure
+from ninefold.task import Figure, Scores
 from ninefold.task.counts import named, unlabeled
 from ninefold.task.loss import Loss, mean_over_examples, unreduced
 

@@ -1,16 +1,23 @@
 """Several labels of an example or a pixel: scores against scikit-learn's, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from multilabel import MultiLabel
+from shapes import SHAPES, Shapes
 from torch import Tensor, nn
 
-from ninefold.engine.task import Scores
-from ninefold.errors import ConfigError, DataError
-from ninefold.extensions.multilabel.multilabel import MultiLabel
-from ninefold.extensions.multilabel.shapes import SHAPES, Shapes
+from benchmarks import ours
+from ninefold.errors import ConfigError, DataError, Failure, Refused
+from ninefold.task import Scores
+from tests.conftest import ROOT
 
+pytestmark = pytest.mark.slow
+
+OWN = f"hydra.searchpath=[file://{ROOT},file://{Path(__file__).parent}/conf]"
 torch.manual_seed(0)
 LABELS = torch.rand(41, 4) < torch.tensor([0.5, 0.2, 0.7, 0.0])
 LOGITS = torch.randn(41, 4) + 1.5 * LABELS - torch.tensor([0.0, 0.0, 0.0, 9.0])
@@ -101,6 +108,28 @@ def test_labels_that_are_none_are_refused():
         scores_of(torch.zeros(2, 2), torch.tensor([[0, 1], [2, 1]]), 1)
     with pytest.raises(DataError, match=r"dataset=test: .*all of its labels are 0"):
         scores_of(-torch.ones(2, 2), torch.zeros(2, 2), 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        # One number is a label too, but these targets are none.
+        (["dataset=diabetes", "model=mlp"],
+         "dataset=targets: 353 values of the targets are no labels, the first"),
+        (["dataset=shapes", "dataset.masks=true"],
+         "task=multilabel: the model's output is [2, 5], the targets are [2, 5, 16, 16]"),
+        (["dataset=shapes", "task.loss=bce"], "task.loss=bce: no such loss; null, or a section"),
+        (["dataset=shapes", "dataset.shape=[3,16,16]"], "dataset.shape=[3, 16, 16]: the images of"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_an_error_in_one_line(overrides, line):
+    job = [OWN, "task=multilabel", *overrides, "batch_size=32", "epochs=1", "threads=1"]
+    with pytest.raises((Failure, Refused)) as caught, ours.training(*job):
+        pass
+    said = str(caught.value).splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"error: {line}")
+    assert said[0].count(";") >= 2
 
 
 def test_a_shape_is_there_where_its_mask_has_a_pixel():

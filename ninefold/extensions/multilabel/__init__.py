@@ -1,1 +1,0 @@
-"""Several labels of an example or a pixel (task=multilabel), and images of drawn shapes."""
