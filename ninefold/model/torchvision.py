@@ -89,14 +89,14 @@ def head(model: nn.Module) -> str:
     return str(layers[-1])
 
 
-def entry(name: str, weights: str, field: str = FIELD) -> WeightsEnum:
+def entry(name: str, weights: str) -> WeightsEnum:
     """torchvision's entry of the weights: `DEFAULT`, or a name such as `IMAGENET1K_V1`."""
     options = models.get_model_weights(known(name))
     try:
         chosen: WeightsEnum = options.verify(str(weights))
     except KeyError as error:
         raise ConfigError(
-            field,
+            FIELD,
             weights,
             f"{name} has no such weights",
             f"torchvision has {', '.join(options.__members__) or 'none of it'}",

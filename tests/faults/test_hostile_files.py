@@ -193,11 +193,6 @@ targeting("argument_that_downloads", "model", lambda folder: {
     "net": {"_target_": "torchvision.models.alexnet", "num_classes": 10, "weights": "DEFAULT"},
     "input_channels": 3, "input_size": 227, "memory_format": "contiguous_format"},
     "its configuration has model.net.weights=DEFAULT")  # fmt: skip
-targeting("a_backbone_that_is_downloaded_by_default", "model", lambda folder: {
-    "net": {"_target_": "ninefold.extensions.torchvision_segmentation.network",
-            "name": "lraspp_mobilenet_v3_large", "num_classes": 10},
-    "input_channels": 3, "input_size": 32, "output": "out",
-    "memory_format": "contiguous_format"}, "it does not fit model=")  # fmt: skip
 targeting("a_secret_asked_for", "dataset.class_names", lambda folder: (
     ["${oc.env:NINEFOLD_CANARY}"] * 10), "its configuration has dataset.class_names.0=${oc.env:",
 )  # fmt: skip
