@@ -61,8 +61,8 @@ ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
 }
 # Imported late, by what is in ninefold.
-LATE = ("torch._dynamo", "torchvision", "matplotlib.figure", "matplotlib.backends.backend_agg",
-        "multiprocessing.popen_forkserver", "multiprocessing.queues", "encodings.idna")  # fmt: skip
+LATE = ("torch._dynamo", "torchvision", "multiprocessing.popen_forkserver",
+        "multiprocessing.queues", "encodings.idna")  # fmt: skip
 # Of each form that overrides have in the tests.
 COMPOSED = ["parallel=ddp", "amp=scaler", "max_steps=2", "optimizer.lr=1e-3", "logger=[console]",
             "dataset.shape=[1,8,8]", "model.net={width: 3}", "dataset.root=a/b-1.c",

@@ -38,16 +38,17 @@ def fits(
     device: str = "auto",
     overrides: Sequence[str] = (),
 ) -> Fits:
-    """Count the memory of a training step, and the largest batch, before anything is computed.
+    """Count the memory of a training step, and find the largest batch.
 
     A process of its own counts, on tensors without values: nothing is allocated on the device.
-    Workspaces of libraries and what the allocator keeps besides are not counted: the largest batch
-    leaves room for half as much again.
+    Workspaces of libraries and what the allocator keeps besides are not counted.
 
-    memory: of a device, such as "24GiB"; None: what is free on this one. The other arguments: as
-        of `ninefold.compare`.
+    memory: of a device, such as "24GiB": then nothing is computed, and the largest batch leaves
+        room for half as much again. None: new processes take real steps on this one, with the
+        largest batch that was counted, and others until one fits and one does not. The other
+        arguments: as of `ninefold.compare`.
 
-    Raises what `ninefold.compare` raises, where no configuration can be counted; of the others
+    Raises what `ninefold.compare` raises, where no configuration has a largest batch; of the others
     `Fits.failed` says why.
     """
     objects = gather(model, dataset, loss, None, None, forward, optimizer, ["time"])
@@ -60,6 +61,7 @@ def fits(
             **objects.loader,
             "device": device,
             "launch.cpu_processes": processes,
+            "hydra.run.dir": as_value(str(place / "steps")),
         }
         named = {"batch_size": batch_size, "memory": memory}
         chosen |= {key: value for key, value in named.items() if value is not None}
@@ -83,7 +85,7 @@ def fits(
 class Fits:
     """What a training step of each configuration holds in memory, and the largest batch that fits.
 
-    failed: an error line for each configuration that cannot be counted.
+    failed: an error line for each configuration without a row.
     """
 
     def __init__(self, told: Sequence[Mapping[str, Any]], failed: Sequence[str]) -> None:
@@ -93,8 +95,9 @@ class Fits:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for each configuration: bytes of a process at the moment at which it holds most
-        (weights, gradients, optimizer, activations, total), `largest`, the largest batch_size for
-        the bytes of `memory` (0: none).
+        (weights, gradients, optimizer, activations, total; None: they cannot be counted), the
+        largest batch_size (0: none) as `counted` for the bytes of `memory`, and `largest`, which
+        real steps may have corrected; `whole`: whether it is the whole set.
         """
         return [{k: v for k, v in row.items() if k not in ("event", "line")} for row in self._told]
 

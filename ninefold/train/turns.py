@@ -13,8 +13,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -65,7 +65,14 @@ def take_turns(spec: RunSpec) -> None:
     launcher = spec.launcher
     assert launcher is not None
     threads = {} if spec.threads is None else {"threads": spec.threads}
-    with without_files(spec, Stop(), {**NO_LIMIT, **threads}) as run:
+    with build.running(
+        spec.job_yaml,
+        spec.folder,
+        Stop(),
+        changes={**WITHOUT_FILES, **NO_LIMIT, **threads},
+        cache=spec.cache,
+        evaluates=spec.evaluates,
+    ) as run:
         context = run.context
         notes = facts(spec, run)
         if context.rank == 0:
@@ -138,21 +145,6 @@ def ready(run: TrainingRun) -> dict[str, Any]:
             amp.scaler and amp.dtype == "float16",
         ),
     }
-
-
-def without_files(
-    spec: RunSpec, stop: Stop, changes: Mapping[str, Any] | None = None
-) -> AbstractContextManager[TrainingRun]:
-    """The run of `spec` that trains and does nothing else, see `build.running`."""
-    changes = {**WITHOUT_FILES, **(changes or {})}
-    return build.running(
-        spec.job_yaml,
-        spec.folder,
-        stop,
-        cache=spec.cache,
-        evaluates=spec.evaluates,
-        changes=changes,
-    )
 
 
 def timed(run: TrainingRun, step: Step, batches: Iterator[tuple[Tree, Tree]], count: int) -> float:

@@ -26,3 +26,12 @@ def test_a_step_of_the_callers_network_is_counted_and_the_largest_batch_is_said(
     (failed,) = found.failed
     assert failed.startswith("error: batch_size=63: does not divide by 2 processes; ")
     assert f"batch_size={row['largest']} in 0.0293 GiB" in repr(found)
+
+
+def test_without_a_memory_real_steps_find_the_largest_batch_here() -> None:
+    data = torch.rand(99, 1000), torch.randint(0, 10, (99,))
+    loss = nn.functional.cross_entropy
+    found = ninefold.fits(network, data, loss, amp="fp32", parallel="none", overrides="threads=1")
+    (row,) = found.rows()
+    assert (row["counted"], row["largest"], row["whole"], found.failed) == (98, 99, True, [])
+    assert "batch_size=99 took steps, the whole set (98 counted)" in repr(found)

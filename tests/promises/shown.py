@@ -25,7 +25,6 @@ from ninefold.config.job import Asked, asked, check
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
 from ninefold.extensions.export import __main__ as export
-from ninefold.extensions.finders import __main__ as finders
 from ninefold.launch.command import composed
 from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
@@ -92,11 +91,6 @@ def command(words: Sequence[str]) -> None:
         own, rest = export.taken(arguments)
         config = composed("evaluate", rest, "")
         export.place(own, check(asked(config, config.hydra)))
-    elif name == "finders" and arguments and ELIDED not in arguments:
-        own, rest = finders.taken(arguments)
-        finders.rates_of(own)
-        for _, job in jobs_of(rest):
-            run("train", job)
     elif name == "fits":
         for _, job in jobs_of([word for word in arguments if not word.startswith("memory=")]):
             run("train", job)

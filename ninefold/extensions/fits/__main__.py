@@ -3,45 +3,49 @@ batch, as a table."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import cache
-from typing import NamedTuple
-
-import torch
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from ninefold.config.job import Settled, asked, check
-from ninefold.errors import ConfigError, Failure, Refused
-from ninefold.extensions.fits.counted import StepMemory, step_of
+from ninefold.config.parse import last_of_each
+from ninefold.config.resolvers import file_name
+from ninefold.errors import ConfigError, Failure, Interrupted, Preempted, Refused, ResourceError
+from ninefold.extensions.fits import COUNT, PARTS, ROOM
+from ninefold.extensions.fits.steps import of_job
+from ninefold.files import read_json, write_json
 from ninefold.launch import events
 from ninefold.launch.command import carried_out, composed, jobs
-from ninefold.launch.run import outcome_of
-from ninefold.machine import available_memory
+from ninefold.launch.ready import start_importing
+from ninefold.launch.run import outcome_of, spec_of
 from ninefold.places import typed_as
+from ninefold.process import scratch
 from ninefold.progress import aligned
 from ninefold.ranks import started_by
+from ninefold.study.sweep import typed
 from ninefold.words import key_and_value, key_of
 
+STOPPED = "the count was stopped"
 MIB = 2**20
 MAX_SIZE = 1e9  # in its unit
 UNITS = {"MiB": MIB, "GiB": 2**30}
-NEAR = 0.02  # of the largest batch: how much larger one that does not fit may be
-ROOM = 1.5  # times what is counted, for what is not: 1.12 to 1.48 were seen (README)
 HELP = """{} [memory=SIZE] [GROUP=OPTION ...] [KEY=VALUE ...]
 
-Counts what a training step holds in memory, before anything runs on the device.
+Counts what a training step holds in memory, before anything runs on the device, and the largest
+batch. With that one it takes real steps, and with others until one fits and one does not.
 
-  memory=24GiB        of a device; by default what this one has free
+  memory=24GiB        of a device that need not be here: no steps are taken
   GROUP=OPTION, KEY=VALUE
                       the job, as for {}; of several values (A,B) each is a row
 It prints MiB of a process, at the moment of a step at which it holds most, and the largest
-batch_size for which memory is {:g} times that.
+batch_size: with memory= the one for which it is {:g} times that, else by real steps.
 """
 NOT_COUNTED = """\
 Not counted: workspaces of libraries such as cuDNN, NCCL and oneDNN, what the allocator keeps
-besides, evaluations, data that dataset.resident keeps on a GPU, the process itself. So the largest
+besides, evaluations, data that dataset.resident keeps on a GPU, the process itself."""
+LEFT = """ So the largest
 batch leaves room for half as much again (seen: 12 to 48 %)."""
 HEAD = ("MiB a process", "weights", "gradients", "optimizer", "activations", "together", "largest")
 
@@ -49,42 +53,7 @@ HEAD = ("MiB a process", "weights", "gradients", "optimizer", "activations", "to
 def main(arguments: Sequence[str]) -> int:
     """Count what the arguments say; returns the exit code."""
     text = HELP.format(typed_as("fits"), typed_as("train"), ROOM).rstrip()
-    return carried_out(run, arguments, "the count was stopped", text)
-
-
-class Row(NamedTuple):
-    """What was counted of a configuration.
-
-    found: of a process whose part of the batch is as large as was asked for. largest: the largest
-    batch_size for which `memory`, in bytes, has ROOM; 0: none. whole: whether it is the whole set.
-    """
-
-    label: str
-    found: StepMemory
-    largest: int
-    memory: int
-    whole: bool
-
-    def texts(self) -> list[str]:
-        """Its line of the table."""
-        found = self.found
-        parts = found.weights, found.gradients, found.optimizer, found.activations, found.total
-        said = f"batch_size={self.largest}" if self.largest else "none"
-        whole = ", the whole set" if self.whole else ""
-        of_memory = f"{said} in {self.memory / 2**30:.3g} GiB{whole}"
-        return [self.label, *(f"{size / MIB:,.0f}" for size in parts), of_memory]
-
-    def tell(self) -> None:
-        """Tell the process that has started the command, if it listens."""
-        events.tell(
-            "row",
-            configuration=self.label,
-            **asdict(self.found),
-            total=self.found.total,
-            largest=self.largest,
-            memory=self.memory,
-            line=dict(zip(HEAD, self.texts(), strict=True)),
-        )
+    return carried_out(run, arguments, STOPPED, text)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -104,18 +73,29 @@ def _run(arguments: Sequence[str]) -> None:
         raise ConfigError("launcher", launcher, wrong, "one process counts for all", do)
     given = dict(key_and_value(word) for word in arguments)
     memory = size_of(given["memory"]) if "memory" in given else None
-    rows: list[Row] = []
+    rows: list[list[str]] = []
     failures: list[Failure] = []
+    base: Path | None = None
     for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
         config = composed("train", [*words, "launch.inline=false"], typed_as("fits"))
+        base = base or Path(config.hydra.run.dir)
+        checked = check(asked(config, config.hydra))
         try:
-            rows.append(row(label, check(asked(config, config.hydra)).settle(), memory))
-            rows[-1].tell()
+            start_importing(checked)
+            job = checked.settle()
+            found = counted(job, memory) if memory else taken(label, words, job, base)
+        except (Interrupted, Preempted) as failure:
+            left = ("nothing of it is kept", "start it again")
+            raise type(failure)("signal", failure.value, STOPPED, *left) from failure
         except Failure as failure:  # the others can be counted
             failures.append(failure)
+            continue
+        rows.append([label, *texts(found, memory is None)])
+        line = dict(zip(HEAD, rows[-1], strict=True))
+        events.tell("row", configuration=label, **found, line=line)
     if rows:
-        lines = aligned([HEAD, *(each.texts() for each in rows)])
-        print("\n".join(lines), NOT_COUNTED, sep="\n", flush=True)
+        said = NOT_COUNTED + (LEFT if memory else "")
+        print("\n".join(aligned([HEAD, *rows])), said, sep="\n", flush=True)
     if failures:
         raise Refused(failures)
 
@@ -129,54 +109,57 @@ def size_of(text: str) -> int:
     return int(float(found[1]) * UNITS[found[2]])
 
 
-def row(label: str, job: Settled, memory: int | None) -> Row:
-    """Count a job, and its largest batch_size. memory: bytes of a device; None: what is free."""
-    processes, most = job.processes, job.training_examples() // job.processes
-    with step_of(job) as step:
-        device = step.setup.context.device
-        memory = free(device) if memory is None else memory
-        own = job.resolved["batch_size"] // processes
-        pair = 2 * job.resolved["accumulate"]  # batch norm and mixup do not take one example
-        memory_of = cache(step.memory)
-        found = memory_of(own)
-        largest = largest_part(
-            lambda examples: memory_of(examples).total,
-            own,
-            most,
-            pair,
-            math.floor((memory if device.type == "cuda" else memory / processes) / ROOM),
-        )
-    return Row(label, found, largest * processes, memory, largest + pair > most)
+def counted(job: Settled, memory: int | None) -> dict[str, Any]:
+    """The bytes of a step by PARTS, and the largest batch_size for `memory`; 0: none.
 
+    memory: bytes of a device; None: what is free. Raises Failure.
+    """
+    from ninefold.launch.workers import run_workers  # it imports torch, as the forkserver does
 
-def free(device: torch.device) -> int:
-    """The bytes of memory that are free on this device. Raises ConfigError if that is not known."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if (found := available_memory()) is None:
-        wrong, allowed = "what is free is not known here", "a size is allowed"
-        raise ConfigError("memory", "null", wrong, allowed, "give memory=24GiB")
+    with TemporaryDirectory(dir=scratch()) as folder:
+        given = (memory, job.training_examples())
+        command = "ninefold.extensions.fits.counted:count"
+        run_workers(spec_of(job, Path(folder), command=command, arguments=given), 1, 0)
+        found: dict[str, Any] = read_json(Path(folder, COUNT))
     return found
 
 
-def largest_part(
-    bytes_of: Callable[[int], int], start: int, most: int, multiple: int, memory: int
-) -> int:
-    """The most examples of a step, a multiple up to `most`, that `memory` holds; 0: none.
+def taken(label: str, words: Sequence[str], job: Settled, base: Path) -> dict[str, Any]:
+    """The same with the largest batch_size that real steps were taken with; it is printed, too.
 
-    bytes_of: counts a step of so many. What a step holds grows with them, and mostly evenly: a
-    straight line through the last two says what to count next, and each third time it is the
-    middle, until one that fits and one that does not are NEAR.
+    words: the overrides of the job, which `label` tells from others. base: for the folders of runs.
     """
-    fits, fails = 0, (most // multiple + 1) * multiple
-    before, size, tries = (0, 0), start, 0
-    while fails - fits > max(multiple, NEAR * fits):
-        size = min(max(size // multiple * multiple, fits + multiple), fails - multiple)
-        if (found := bytes_of(size)) <= memory:
-            fits = size
-        else:
-            fails = size
-        each = max((found - before[1]) / (size - before[0]), 1.0)
-        before, tries = (size, found), tries + 1
-        size = (fits + fails) // 2 if tries % 3 == 0 else math.floor(size + (memory - found) / each)
-    return fits
+    if job.resume is not None:
+        wrong, allowed = "steps are taken with new weights, and leave no run", "null is allowed"
+        raise ConfigError("resume", job.resume, wrong, allowed, "leave it out")
+    folder = base / file_name(label) if label else base
+    if label:
+        print(label)
+    try:
+        found = counted(job, None)
+    except ConfigError as failure:  # steps can be taken, or say what is wrong
+        print(f"not counted: {failure.cause}")
+        found = dict.fromkeys((*PARTS, "counted", "memory"))
+    first = found["counted"]
+    fits, fails, why = of_job(words, job, folder, first or job.resolved["batch_size"])
+    if not fits:
+        do = "choose a smaller model, or a larger machine"
+        raise ResourceError("batch_size", fails, why, "no batch fits", do)
+    said = {"batch_size": fits, "fails_at": fails, "why": why, "counted": first}
+    write_json(folder / "batch_size.json", said)
+    limit = "" if fails is None else f", {fails} does not"
+    apart = "" if first in (None, fits) else f"; {first} was counted, and steps decide"
+    kept = [word for word in words if not word.startswith("hydra.")]
+    command = typed(last_of_each([*kept, f"batch_size={fits}"]))
+    print(f"batch_size  {fits} fits{limit} ({why}){apart}\ntrain with it: {command}", flush=True)
+    return {**found, "largest": fits, "whole": fails is None}
+
+
+def texts(found: Mapping[str, Any], searched: bool) -> list[str]:
+    """The cells of a configuration in the table, after its name. searched: by real steps."""
+    sizes = ["?" if found[part] is None else f"{found[part] / MIB:,.0f}" for part in PARTS]
+    largest, of_count = found["largest"], found["counted"]
+    said = f"batch_size={largest}" if largest else "none"
+    said += " took steps" if searched else f" in {found['memory'] / 2**30:.3g} GiB"
+    said += ", the whole set" if found["whole"] else ""
+    return [*sizes, said + ("" if of_count in (None, largest) else f" ({of_count} counted)")]

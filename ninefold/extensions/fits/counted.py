@@ -5,9 +5,12 @@ torch's MemTracker sees each storage of a step come and go, and says what it hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+import signal
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,41 +29,77 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from ninefold.config.job import Settled
+from ninefold.config.spec import RunSpec
 from ninefold.dataset.loader import HostSource
 from ninefold.engine.batches import Batches
 from ninefold.engine.parallel import RankContext
 from ninefold.engine.parallel.none import Single
 from ninefold.engine.task import Objective
 from ninefold.errors import ConfigError, Failure, located
+from ninefold.extensions.fits import COUNT, PARTS, ROOM, SHARE
+from ninefold.files import write_json
+from ninefold.signals import SIGNALS
 from ninefold.train import build
 from ninefold.train.freeze import freeze, kept_frozen
 from ninefold.train.optimizer import trained_parameters
 from ninefold.train.trial import Batch, prepared, read
+from ninefold.train.turns import GPU, HOST, free_memory
 from ninefold.tree import chunks, each, leaves
 
 UNKNOWN = (
     DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException,
 )  # fmt: skip
+TAKE_STEPS = "leave memory= out, and real steps are taken"
+NEAR = 0.02  # of the largest batch: how much larger one that does not fit may be
 
 
-@dataclass(frozen=True)
-class StepMemory:
-    """Bytes that each process holds at the moment of a training step at which it holds most.
+def count(spec: RunSpec, inline: bool) -> None:
+    """Count the step of a job, and its largest batch_size, into COUNT: the command of a worker.
 
-    weights: parameters, buffers and the moving average. gradients: those that there are by then,
-    and of DDP what its buckets keep. optimizer: its state. activations: all else, as temporary
-    tensors and the batch.
+    What a process takes of a GPU, as CUDA's context, ends with it.
+    spec.arguments: bytes of a device, None for what is free; the number of training examples.
     """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    memory, most = spec.arguments
+    with step_of(spec.job_yaml) as step:
+        job, context = step.setup.job, step.setup.context
+        processes, pair = job.parallel.processes, 2 * job.accumulate  # see largest_part
+        if memory is None:
+            free = free_memory(context)
+            memory = free.get(GPU, math.floor(SHARE * free.get(HOST, 0)))
+        part = memory if context.gpus else memory / processes
+        own, most, memory_of = job.batch_size // processes, most // processes, cache(step.memory)
+        found = memory_of(own)
+        largest = largest_part(
+            lambda examples: memory_of(examples)["total"], own, most, pair, math.floor(part / ROOM)
+        )
+    known = dict.fromkeys(("largest", "counted"), largest * processes)
+    known |= {"memory": memory, "whole": largest + pair > most}
+    write_json(spec.folder / COUNT, {**found, **known})
 
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
 
-    @property
-    def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.activations
+def largest_part(
+    bytes_of: Callable[[int], int], start: int, most: int, multiple: int, memory: int
+) -> int:
+    """The most examples of a step, a multiple up to `most`, that `memory` holds; 0: none.
+
+    multiple: two for each micro-batch: batch norm and mixup do not take one example.
+    bytes_of: counts a step of so many. What a step holds grows with them, and mostly evenly: a
+    straight line through the last two says what to count next, and each third time it is the
+    middle, until one that fits and one that does not are NEAR.
+    """
+    fits, fails = 0, (most // multiple + 1) * multiple
+    before, size, tries = (0, 0), start, 0
+    while fails - fits > max(multiple, NEAR * fits):
+        size = min(max(size // multiple * multiple, fits + multiple), fails - multiple)
+        if (found := bytes_of(size)) <= memory:
+            fits = size
+        else:
+            fails = size
+        each = max((found - before[1]) / (size - before[0]), 1.0)
+        before, tries = (size, found), tries + 1
+        size = (fits + fails) // 2 if tries % 3 == 0 else math.floor(size + (memory - found) / each)
+    return fits
 
 
 @dataclass(frozen=True)
@@ -78,9 +117,12 @@ class Step:
     read: Batch
     examples: Batch
 
-    def memory(self, examples: int) -> StepMemory:
-        """Count the memory of a process whose part of a batch are so many examples.
+    def memory(self, examples: int) -> dict[str, int]:
+        """Count what a process with so many examples holds, at the moment at which it holds most.
 
+        weights: parameters, buffers and the moving average. gradients: those that there are by
+        then, and of DDP what its buckets keep. optimizer: its state. activations: all else, as
+        temporary tensors and the batch. total: of these. All are bytes.
         Raises ConfigError where the step cannot be counted, as one that depends on values.
         """
         try:
@@ -92,10 +134,9 @@ class Step:
             raise
         except (Exception, SystemExit) as error:
             wrong, found = "its step cannot be taken without values", located(error)
-        do = "ninefold finders what=batch_size takes real steps"
-        raise ConfigError("model", build.model_name(self.setup.job), wrong, found, do)
+        raise ConfigError("model", build.model_name(self.setup.job), wrong, found, TAKE_STEPS)
 
-    def _memory(self, examples: int) -> StepMemory:
+    def _memory(self, examples: int) -> dict[str, int]:
         """Count on fake tensors."""
         net, job, device = self.network, self.setup.job, self.setup.context.device
         state = build.state_of(replace(self.setup, parallel=Single()), net, per_epoch=1)
@@ -132,32 +173,33 @@ class Step:
         weights += total(state.average.named().values())
         if views is False:
             gradients += total(trained_parameters(net.model))
-        return StepMemory(weights, gradients, optimizer, activations)
+        found = dict(zip(PARTS, (weights, gradients, optimizer, activations), strict=False))
+        return {**found, "total": sum(found.values())}
 
 
 @contextmanager
-def step_of(settled: Settled) -> Iterator[Step]:
-    """The step of a job on the device that it asks for; the block may use it.
+def step_of(job_yaml: str) -> Iterator[Step]:
+    """The step of a frozen job on the device that it asks for; the block may use it.
 
     Raises ConfigError for a strategy whose memory is not counted.
     """
-    job = OmegaConf.create(settled.text)
+    job = OmegaConf.create(job_yaml)
     assert isinstance(job, DictConfig)
     strategy, amp = build.begin(job)
-    shards = strategy.shards
-    one = strategy if settled.processes == 1 else Single(job.device)
-    with joined_alone(job.device, settled.processes) if shards else one.join() as context:
+    shards, processes = strategy.shards, job.parallel.processes
+    one = strategy if processes == 1 else Single(job.device)
+    with joined_alone(job.device, processes) if shards else one.join() as context:
         if len(context.devices) > 1:
             raise ConfigError(
                 "parallel",
                 job.choices.parallel,
                 "what it copies or sends in a step is not counted",
                 "none, ddp and fsdp are allowed",
-                "choose one of these",
+                TAKE_STEPS,
             )
         if job.compile.mode is not None:
             wrong, allowed = "what a compiler fuses is not counted", "null is allowed"
-            raise ConfigError("compile.mode", job.compile.mode, wrong, allowed, "leave it out")
+            raise ConfigError("compile.mode", job.compile.mode, wrong, allowed, TAKE_STEPS)
         at = build.Setup(job, strategy, amp.on(context.device), context)
         data = build.data_of(at, None)
         Batches(HostSource(data.train), job.batch_size, job.seed, data.augment, context)  # it fits
@@ -214,7 +256,7 @@ def like(leaf: Tensor, rows: int, device: torch.device) -> Tensor:
             "collate_fn",
             "what its batches hold is not known without values",
             "a dataset without one is counted",
-            "try batch sizes: ninefold finders what=batch_size",
+            TAKE_STEPS,
         )
     layout = suggest_memory_format(leaf)
     size = (rows, *leaf.shape[1:])

@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import ours
 from ninefold.engine.parallel.none import Single
 from ninefold.errors import ConfigError
-from ninefold.extensions.fits.__main__ import HEAD, largest_part, size_of
-from ninefold.extensions.fits.counted import like, network_of, step_of
+from ninefold.extensions.fits.__main__ import HEAD, size_of
+from ninefold.extensions.fits.counted import largest_part, like, network_of, step_of
 from ninefold.train import build
 from ninefold.tree import each
 from tests.forks import exit_code, fork
@@ -71,8 +71,8 @@ def apart(function: Callable[[], Any], folder: Path) -> Any:
 
 def counted_and_real(*overrides: str, examples: int = 4) -> tuple[int, int]:
     """The bytes of a job's step as they are counted, and those of one that is taken."""
-    with step_of(ours.job(*overrides)) as step:
-        counted = step.memory(examples).total
+    with step_of(ours.job(*overrides).text) as step:
+        counted = step.memory(examples)["total"]
         at, device = step.setup, step.setup.context.device
         net = network_of(at, build.data_of(at, None).layout)
         raw, batch = (
@@ -152,11 +152,11 @@ def test_ddp_holds_all_gradients_where_one_process_holds_none_yet():
     held = {}
     for parallel in ("none", "ddp"):
         given = (*IMAGES, "model=alexnet", "model.input_size=63", f"parallel={parallel}")
-        with step_of(ours.job(*given)) as step:
+        with step_of(ours.job(*given).text) as step:
             held[parallel] = step.memory(16)
             weights = sum(p.nbytes for p in step.network.model.parameters())
-    assert held["none"].gradients < weights
-    assert held["ddp"].gradients == weights
+    assert held["none"]["gradients"] < weights
+    assert held["ddp"]["gradients"] == weights
 
 
 def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
@@ -170,8 +170,8 @@ def test_a_row_that_cannot_be_counted_leaves_the_others(shell):
 def test_each_process_of_fsdp_holds_its_part_of_the_optimizers_state(tmp_path):
     def state(processes: int) -> int:
         given = "model=convnet", "parallel=fsdp", f"launch.cpu_processes={processes}"
-        with step_of(ours.job(*IMAGES, *given)) as step:
-            return step.memory(4).optimizer
+        with step_of(ours.job(*IMAGES, *given).text) as step:
+            return step.memory(4)["optimizer"]
 
     whole, part = (apart(partial(state, processes), tmp_path) for processes in (1, 4))
     assert part == pytest.approx(whole / 4, rel=0.02)
@@ -196,12 +196,12 @@ class Sparse(torch.nn.Module):
         ("raise SystemExit(3)", "SystemExit: 3; "),
     ],
 )
-def test_a_step_that_cannot_be_counted_is_one_line_and_names_the_finder(shell, does, line):
+def test_a_step_that_cannot_be_counted_is_one_line_and_names_real_steps(shell, does, line):
     (shell.folder / "sparse.py").write_text(UNCOUNTED.replace("DOES", does))
     done = shell.run(
         "-m", "ninefold", "fits", *IMAGES, "model=convnet", "model.net._target_=sparse.Sparse",
-        code=2,
+        "memory=1GiB", code=2,
     )  # fmt: skip
     (said,) = done.stderr.splitlines()
     assert line in said
-    assert said.endswith("ninefold finders what=batch_size takes real steps")
+    assert said.endswith("leave memory= out, and real steps are taken")
