@@ -36,6 +36,7 @@ _PUBLIC = {
     "Times": "ninefold.tournament.times",
     "compare": "ninefold.api.compare",
     "fits": "ninefold.api.fits",
+    "load": "ninefold.api.load",
     "time_steps": "ninefold.api.steps",
     "turns": "ninefold.api.turns",
 }

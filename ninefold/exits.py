@@ -108,7 +108,7 @@ def exit_code_of(
 ) -> int:
     """Carry out a command that starts no processes, and print its failures.
 
-    stopped: what is wrong after a signal, such as "the export was stopped". left: what is left
+    stopped: what is wrong after a signal, such as "the count was stopped". left: what is left
     then. failure_of: of what it raises.
     """
     debug = bool(os.environ.get("HYDRA_FULL_ERROR"))

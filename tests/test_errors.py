@@ -105,7 +105,7 @@ def test_code_of_ours_of_python_and_of_packages_is_nobodys_own():
     for file in (
         ROOT / "ninefold" / "main.py",
         ROOT / "train.py",
-        ROOT / "ninefold" / "extensions" / "export" / "formats.py",
+        ROOT / "ninefold" / "extensions" / "fits" / "steps.py",
         json.__file__,
         torch.__file__,
         "/home/someone/.local/lib/python3.11/site-packages/x.py",

@@ -67,7 +67,7 @@ def test_the_tests_run_with_every_extra_but_those_of_the_benches_and_the_site():
         ("logger=mlflow", [], "mlflow", "mlflow"),
         ("logger=wandb", [], "wandb", "wandb"),
         ("model=timm", [], "timm", "timm"),
-        ("init=w.safetensors", [], "safetensors", "safetensors"),
+        ("init=w.safetensors", [], "safetensors", "timm"),
         ("dataset=hf", ["dataset.root=."], "datasets", "hf"),
         ("dataset=volumes", ["dataset.root=.", "dataset.classes=2"], "nibabel", "volumes"),
     ],

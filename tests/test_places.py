@@ -29,7 +29,7 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder():
     assert not places.INSTALLED
     assert places.typed_as("train") == "python train.py"
     assert places.typed_as("evaluate") == "python evaluate.py"
-    assert places.typed_as("export") == "python -m ninefold export"
+    assert places.typed_as("fits") == "python -m ninefold fits"
     assert places.see() == "see conf/"
     assert places.see("model") == "see conf/model/"
 
@@ -37,7 +37,7 @@ def test_in_a_clone_scripts_and_modules_are_typed_and_conf_is_a_folder():
 @pytest.mark.usefixtures("wheel")
 def test_installed_the_console_script_is_typed_and_prints_the_configuration():
     assert places.typed_as("train") == "ninefold train"
-    assert places.typed_as("export") == "ninefold export"
+    assert places.typed_as("fits") == "ninefold fits"
     assert places.see() == "see ninefold conf"
     assert places.see("model") == "see ninefold conf model"
 

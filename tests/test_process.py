@@ -37,9 +37,9 @@ def test_what_is_waited_for_is_told_only_once_that_takes_long(monkeypatch, capsy
     with telling("what is there at once"):
         pass
     monkeypatch.setattr(waits, "TELL_SECONDS", 0.05)
-    with telling("the other export"):
+    with telling("the other bench"):
         time.sleep(0.5)
-    assert capsys.readouterr().err == "waiting for the other export\n"
+    assert capsys.readouterr().err == "waiting for the other bench\n"
 
 
 SPAWNING = """

@@ -6,6 +6,7 @@
   puts it into a file, `running` and `child` run the command, `show` draws its progress, `answer`
   reads what it found. In the processes of the study `parts` and `data` take the objects from that
   file.
+- `load` returns the trained network of a run.
 """
 
 from pathlib import Path

@@ -58,18 +58,12 @@ def load(path: Path, field: str) -> Any:
     return content
 
 
-def safetensors(field: str, value: object) -> Any:
-    """The module safetensors.torch. Raises ConfigError for `field` if it is not installed."""
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise not_installed(field, value, "safetensors", "safetensors") from error
-    return safetensors.torch
-
-
 def read_safetensors(path: Path, field: str) -> dict[str, Tensor]:
     """The tensors in a safetensors file, on the CPU. Raises CheckpointError, ConfigError."""
-    load_file = safetensors(field, path).load_file
+    try:
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise not_installed(field, path, "safetensors", "timm") from error
     try:
         found: dict[str, Tensor] = load_file(str(path))
     except Exception as error:  # the library's own, OSError, and torch's for dtypes it lacks

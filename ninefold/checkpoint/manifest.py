@@ -54,12 +54,12 @@ def named(path: Path, which: str = "last") -> Path:
     return max(found, key=step, default=folder / f"{which}{WHOLE}")
 
 
-def required(field: str, given: object) -> Path:
-    """The checkpoint that `field`=`given` names: a run folder's last one, or a file.
+def required(field: str, given: object, which: str = "last") -> Path:
+    """The checkpoint that `field`=`given` names: of a run folder `which`, or a file.
 
     Raises CheckpointError if there is none.
     """
-    file = named(Path(str(given)).expanduser().absolute())
+    file = named(Path(str(given)).expanduser().absolute(), which)
     if not is_checkpoint(file):
         raise CheckpointError(
             field, given, "no such checkpoint", f"looked for {file}", "name a run folder or a file"

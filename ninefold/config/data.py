@@ -191,7 +191,7 @@ def prepare_weights(init: Any, net: Mapping[str, Any]) -> None:
             )
         file = manifest.required("init", init)
         if file.suffix == ".safetensors":
-            require_package("init", init, "safetensors", "safetensors")
+            require_package("init", init, "safetensors", "timm")
     if asked is not None and (module := untrusted.fetching(str(net["_target_"]))) is not None:
         _fetch(net, module, *asked)
 

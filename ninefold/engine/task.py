@@ -70,9 +70,7 @@ class Task(Protocol):
     replicated with the network, and its buffers are saved with a run's state.
 
     It may also have `require_targets(targets)`, which is called before a run with the array of all
-    training targets, where that is in memory, and raises DataError for what they cannot be; and
-    `choices(output)`: numbers [..., m] of which the largest is what is decided, by
-    which an exported network is compared with its original.
+    training targets, where that is in memory, and raises DataError for what they cannot be.
     """
 
     @property

@@ -6,7 +6,6 @@ is here; it imports none of them before it is needed.
 
 # The command `ninefold NAME` of NAME/__main__.py: what it takes, and is for.
 COMMANDS = {
-    "export": "ckpt=RUN format=FORMAT: a trained network as safetensors, ONNX or pt2",
     "fits": "[memory=24GiB] [KEY=VALUE ...]: the memory of a training step, and the largest batch",
 }
 # Modules whose `answer` answers studies of other questions than which configuration is fastest, and

@@ -21,7 +21,7 @@ def carried_out(
 ) -> int:
     """Call `action` with a command's arguments and print its failures; returns the exit code.
 
-    stopped: what is wrong after a signal, such as "the export was stopped"; `action` is to have
+    stopped: what is wrong after a signal, such as "the count was stopped"; `action` is to have
         removed what it wrote. text: what --help prints in the place of all this.
     """
     if {"-h", "--help"} & {*arguments}:
@@ -37,12 +37,12 @@ def carried_out(
     return exit_code_of(carry_out, stopped, left, lambda error: failure_of(error, words))
 
 
-def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig:
-    """The configuration of `command`, train or evaluate, with Hydra's own as `hydra` in it.
+def composed(arguments: Sequence[str], example: str) -> DictConfig:
+    """The configuration of the command train, with Hydra's own as `hydra` in it.
 
     arguments: overrides, and --config-dir. example: as typed. Raises ConfigError, Refused.
     """
-    if wrong := overrides.of_arguments(arguments, command):
+    if wrong := overrides.of_arguments(arguments, "train"):
         raise Refused(wrong)
     words = quoted(arguments)
     if odd := [w for w in words if w.startswith("-") and w.partition("=")[0] != "--config-dir"]:
@@ -50,11 +50,11 @@ def composed(command: str, arguments: Sequence[str], example: str) -> DictConfig
             "arguments",
             odd[0],
             "no such option",
-            f"--config-dir FOLDER and overrides of {command} are allowed",
+            "--config-dir FOLDER and overrides of train are allowed",
             f"type {example}",
         )
     resolvers.register()
-    return compose(command, flags_of(words)).config
+    return compose("train", flags_of(words)).config
 
 
 def jobs(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -63,9 +63,6 @@ class Classification(nn.Module):
         counts = counted(cells, self.classes * (self.classes + 1))
         return counts.reshape(self.classes, self.classes + 1)
 
-    def choices(self, output: Tensor) -> Tensor:
-        return output
-
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """Accuracy of integer counts, over all examples and for each class."""
         right, of = sums.diagonal().tolist(), sums.sum(dim=1).tolist()

@@ -69,10 +69,6 @@ class Segmentation(nn.Module):
         counts = counted(cells, columns * columns)
         return counts.reshape(columns, columns)[: self.classes]
 
-    def choices(self, output: Tensor) -> Tensor:
-        """The logits of each pixel: [n, h, w, classes]."""
-        return output.movedim(1, -1)
-
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """Mean IoU over the classes that occur in truth or prediction; IoU of each class.
 

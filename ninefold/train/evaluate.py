@@ -249,6 +249,16 @@ def restored(
     return Restored(model, job, path, which, LoadReport([], [], [], []), task)
 
 
+def of_checkpoint(path: Path, trust: bool) -> Restored:
+    """The network of a checkpoint and its job, where no command adds to them. Raises Failure."""
+    keys = ("weights", "batch_size", "threads", "device", "loader", "launch")
+    given = {"checkpoint_file": str(path), "trust": trust, "load": {"partial": False}}
+    found = restored(OmegaConf.create({**given, **dict.fromkeys(keys)}))
+    found.require_complete(partial=False)
+    found.require_finite()
+    return found
+
+
 def _read(wanted: DictConfig, path: Path) -> Restored:
     content = read(path)
     found, which = chosen(content, wanted.weights)

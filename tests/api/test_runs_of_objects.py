@@ -12,12 +12,13 @@ from hydra.utils import instantiate
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+import ninefold
 from ninefold.api import OPTIONS
 from ninefold.api.objects import gather
 from ninefold.checkpoint.store import read
 from ninefold.dataset.digits import Digits
 from ninefold.dataset.preparation import ImagePreparation
-from ninefold.errors import DataError
+from ninefold.errors import CheckpointError, DataError
 from ninefold.model.convnet import ConvNet
 from ninefold.result import AS_FLOAT32
 from ninefold.tree import leaves
@@ -94,10 +95,12 @@ def test_objects_of_a_run_are_read_with_trust_and_not_without(shell):
     for command, field in (
         ([str(ROOT / "evaluate.py"), "ckpt=run", "hydra.run.dir=two", inline], "ckpt="),
         ([str(ROOT / "train.py"), "resume=run", "max_steps=4", inline], "resume="),
-        (["-m", "ninefold", "export", "ckpt=run", "format=pt2"], "ckpt="),
     ):
         refused(shell.run(*command), 3, field, hint="=ninefold.api")
+    with pytest.raises(CheckpointError, match=r"=ninefold\.api"):
+        ninefold.load(shell.folder / "run")
     assert not canary.exists()
+    assert type(ninefold.load(shell.folder / "run", trust=True)) is Touching
 
 
 ROWS = torch.rand(16, 6)

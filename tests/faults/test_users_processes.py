@@ -402,7 +402,7 @@ def command(name: str, trained: Path) -> list[str]:
 
 # Modules of Python's library.
 STANDARD = ("random", "json", "difflib", "socket", "statistics", "argparse")
-WORDS = ("report {run}", "export ckpt={run} format=onnx")
+WORDS = ("report {run}", "fits memory=1GiB dataset.limit=64")
 TYPED = [f"{how} evaluate ckpt={{run}}" for how in ("{script}", "-m ninefold")]
 TYPED += [f"{how} {words}" for how in ("{script}", "-m ninefold") for words in WORDS]
 TYPED += ["-m ninefold.report {run}"]

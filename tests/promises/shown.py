@@ -24,8 +24,6 @@ from ninefold.config.hydra_internal import BasicSweeper
 from ninefold.config.job import Asked, asked, check
 from ninefold.config.parse import last_of_each, quoted
 from ninefold.errors import Failure, Refused
-from ninefold.extensions.export import __main__ as export
-from ninefold.launch.command import composed
 from ninefold.launch.command import jobs as jobs_of
 from ninefold.study import checks, plan
 from tests.forked import ROOT
@@ -87,10 +85,6 @@ def command(words: Sequence[str]) -> None:
         bench.parse(arguments)
     elif name == "compare":
         run("train", ninefold.compared(arguments))
-    elif name == "export" and arguments and ELIDED not in arguments:
-        own, rest = export.taken(arguments)
-        config = composed("evaluate", rest, "")
-        export.place(own, check(asked(config, config.hydra)))
     elif name == "fits":
         for _, job in jobs_of([word for word in arguments if not word.startswith("memory=")]):
             run("train", job)

@@ -1,4 +1,4 @@
-"""A run of one's own code is evaluated, exported and resumed by one word; no stranger's without."""
+"""A run of one's own code is evaluated and resumed by one word; no stranger's without."""
 
 import json
 import re
@@ -108,7 +108,7 @@ def evaluated(folder: Path) -> float:
 
 
 def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(made, shell):
-    """Copied, and used from another folder: evaluated, exported and resumed.
+    """Copied, and used from another folder: evaluated and resumed.
 
     What refers to dataset.root holds from there too, as that is kept as an absolute path.
     """
@@ -118,7 +118,6 @@ def test_a_run_that_names_classes_that_conf_does_not_takes_the_word_trust(made, 
     for field, *command in (
         ("ckpt", *evaluate, INLINE, "hydra.run.dir=eval"),
         ("ckpt", *evaluate, "parallel=ddp", "parallel.processes=2", "hydra.run.dir=two"),
-        ("ckpt", "-m", "ninefold", "export", "ckpt=copied", "format=pt2"),
         ("resume", str(ROOT / "train.py"), "resume=copied", "max_steps=3", INLINE),
     ):
         line = rf"error: {field}=.*: its configuration has [\w.]+=stripes_of_mine\.\w+, which is "

@@ -167,9 +167,9 @@ def test_the_commands_work_in_an_empty_folder_and_print_themselves(shell, instal
     assert (done.code, done.out) == (2, "")
     assert "did you mean train" in done.err
     assert done.err.count("\n") == 1
-    done = typed(shell, bin, "ninefold", "export", f"ckpt={run}")
+    done = typed(shell, bin, "ninefold", "fits", "memory=24")
     assert done.code == 2
-    assert "type ninefold export ckpt=RUN format=onnx" in done.err
+    assert "type memory=24GiB" in done.err
 
 
 def test_extensions_work_in_an_empty_folder_without_a_flag(shell, installed):
@@ -179,9 +179,8 @@ def test_extensions_work_in_an_empty_folder_without_a_flag(shell, installed):
         shell, installed.bin, "ninefold", "train", *words, "max_steps=2", "hydra.run.dir=run"
     )
     assert (done.code, done.err) == (0, "")
-    done = typed(shell, installed.bin, "ninefold", "export", "ckpt=run", "format=safetensors")
+    done = typed(shell, installed.bin, "ninefold", "fits", *words[:4], "memory=1GiB")
     assert (done.code, done.err) == (0, "")
-    assert (shell.folder / "run" / "export" / "model.safetensors").is_file()
 
 
 def test_a_comparison_prints_lines_that_train_and_resume_when_they_are_pasted(shell, installed):

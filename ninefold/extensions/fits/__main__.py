@@ -77,7 +77,7 @@ def _run(arguments: Sequence[str]) -> None:
     failures: list[Failure] = []
     base: Path | None = None
     for label, words in jobs([word for word in arguments if key_of(word) != "memory"]):
-        config = composed("train", [*words, "launch.inline=false"], typed_as("fits"))
+        config = composed([*words, "launch.inline=false"], typed_as("fits"))
         base = base or Path(config.hydra.run.dir)
         checked = check(asked(config, config.hydra))
         try:

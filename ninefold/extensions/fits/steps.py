@@ -44,7 +44,7 @@ def of_job(words: Sequence[str], job: Settled, folder: Path, start: int) -> Foun
         own, started = folder / str(size), time.time()
         own.mkdir(parents=True, exist_ok=True)
         instead = last_of_each([*words, *ATTEMPT, f"batch_size={size}"])
-        tried = composed("train", instead, typed_as("fits"))
+        tried = composed(instead, typed_as("fits"))
         with open_dict(tried):
             tried.logger = {}  # it is no run
         settled = ready_or_failure(asked(tried, tried.hydra), own)

@@ -87,10 +87,6 @@ class Landmarks(nn.Module):
              errors.where(valid, 0).sum(0)], dim=1
         )  # fmt: skip
 
-    def choices(self, output: Tensor) -> Tensor:
-        """The heatmaps, of which the largest voxel is the position: [n, k, d * h * w]."""
-        return output.flatten(2)
-
     def scores(self, sums: Tensor, names: Sequence[str]) -> Scores:
         """The share of annotated landmarks within `within` mm; mean errors in mm.
 

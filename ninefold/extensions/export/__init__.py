@@ -1,1 +1,0 @@
-"""`python -m ninefold export`: a trained network as a file for use elsewhere, verified."""
