@@ -1,6 +1,5 @@
 """Datasets: the bytes are those of the source, and what is not whole is refused."""
 
-import gzip
 import os
 import pickle
 import shutil
@@ -19,7 +18,6 @@ from PIL import Image
 from ninefold.dataset import Dataset, Examples, as_dataset
 from ninefold.dataset.cifar10 import BINARY, CIFAR10, PYTHON
 from ninefold.dataset.digits import Digits
-from ninefold.dataset.fashion_mnist import COUNTS, FILES, FashionMNIST
 from ninefold.dataset.folder import Folder
 from ninefold.dataset.images import ENDINGS
 from ninefold.dataset.synthetic import Synthetic
@@ -196,66 +194,6 @@ def test_a_pickle_that_is_cut_short_or_of_something_else_is_a_data_error(tmp_pat
         (tmp_path / "test_batch").write_bytes(data)
         with pytest.raises(DataError, match=r"test_batch (cannot be read|is not whole)"):
             CIFAR10(str(tmp_path)).load("test")
-
-
-# Fashion-MNIST, from files as Debian's package has them
-
-
-@pytest.fixture(scope="session")
-def fashion(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the four files, packed; the images are cheap to pack."""
-    root = tmp_path_factory.mktemp("fashion")
-    for split, count in COUNTS.items():
-        pixels = np.zeros((count, 28, 28), np.uint8)
-        pixels[:, 0, 0], pixels[:, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
-        for name, axes, data in (
-            ("images-idx3-ubyte", (count, 28, 28), pixels),
-            ("labels-idx1-ubyte", (count,), (np.arange(count) % 10).astype(np.uint8)),
-        ):
-            head = struct.pack(f">BBBB{len(axes)}I", 0, 0, 8, len(axes), *axes)
-            packed = gzip.compress(head + data.tobytes(), compresslevel=1)
-            (root / f"{FILES[split]}-{name}.gz").write_bytes(packed)
-    return root
-
-
-def test_fashion_mnist_is_read_in_the_order_of_its_files_packed_or_not(fashion, tmp_path):
-    for path in fashion.iterdir():
-        (tmp_path / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
-    for root in (fashion, tmp_path):
-        for split, count in COUNTS.items():
-            found = FashionMNIST(str(root), limit=500).load(split)
-            number = np.arange(500 if split == "train" else count)
-            assert (found.inputs.shape[1:], found.inputs.dtype) == ((1, 28, 28), np.uint8)
-            assert np.array_equal(found.inputs[:, 0, 0, 0], number % 256)
-            assert np.array_equal(found.inputs[:, 0, 0, 1], number // 256)
-            assert np.array_equal(found.targets, number % 10)
-            assert found.targets.dtype == np.int64
-
-
-def test_without_fashion_mnist_a_line_says_what_to_install(tmp_path):
-    with pytest.raises(DataError) as caught:
-        FashionMNIST(str(tmp_path)).prepare()
-    assert str(caught.value).startswith(f"error: dataset.root={tmp_path}: Fashion-MNIST is not th")
-    assert caught.value.code == 4
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda data: data[:-1000], "is not whole, or another set's"),
-        (lambda data: b"\x1f\x8b" + data[::-1], "cannot be read"),
-        (lambda data: gzip.compress(bytes(1 << 20)), "is not whole, or another set's"),
-        (lambda data: b"", "is not whole, or another set's"),
-    ],
-)
-def test_a_damaged_or_another_file_of_fashion_mnist_is_data(fashion, tmp_path, change, message):
-    for path in fashion.glob("t10k*"):
-        shutil.copy(path, tmp_path)
-    path = tmp_path / "t10k-images-idx3-ubyte.gz"
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(DataError, match=message) as caught:
-        FashionMNIST(str(tmp_path)).load("test")
-    assert f"{path} " in str(caught.value)
 
 
 # Folders of images
