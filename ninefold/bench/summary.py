@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from textwrap import shorten
 from typing import Any
 
 from ninefold.answer.screen import NOTES, screen
@@ -28,7 +29,8 @@ OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
-ROWS, LINES = 6, 12  # of the table, and of the whole, on a terminal
+ROWS, LINES = 5, 12  # of the table, and of the whole, on a terminal
+CELL = 60  # characters of a command there
 DETAILS = "details.md"  # in the folder of the commands' output
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
 
@@ -91,10 +93,9 @@ def _to_use(times: Times) -> str:
 
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
-    """What would decide these pairs; empty without any."""
-    least = LEAST_ROUNDS if found.rounds < LEAST_ROUNDS else None
-    few = found.rounds + LEAST_ROUNDS  # for one that has had no turns
-    rounds = [least or (few if pair.speedup is None else needed(found, pair)) for pair in pairs]
+    """What would decide these pairs, or give each as many rounds as that takes; empty without."""
+    few = [LEAST_ROUNDS - pair.rounds for pair in pairs if has_few(pair)]
+    rounds = [found.rounds + max(few)] if few else [needed(found, pair) for pair in pairs]
     more = [minutes_for(found, each) for each in rounds if each is not None]
     if not pairs:
         return ""
@@ -182,7 +183,8 @@ def on_screen(found: Found, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, 
     if len({row[-1] for row in rows[1:]}) == 1:
         needless.add("command")
     places = [place for place, title in enumerate(header) if title not in needless]
-    return [tuple(row[place] for place in places) for row in kept]
+    short = partial(shorten, width=CELL, placeholder=" ...")
+    return [tuple(short(row[place]) for place in places) for row in kept]
 
 
 def has_few(pair: Pair | None) -> bool:
@@ -288,13 +290,13 @@ def text(found: Found, keep: Path, verdict: str | None, whole: bool) -> str:
     times = found.times()
     rows, said = table(found, times), [*notes(found, times)]
     shown_rows = rows if whole else on_screen(found, rows)
-    if left := len(rows) - len(shown_rows):
-        said.insert(0, f"{counted(left, 'slower row')} in the details.")
     most = None if whole else min(NOTES, LINES - 5 - len(shown_rows[1:]))
     next_ = next_step(found, times)
     after = f"{counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"
     after = f"{after}; next: {next_}." if next_ and verdict is None else f"{after}."
-    details = f"{after} Details: {os.path.relpath(keep / DETAILS)}"
+    left = len(rows) - len(shown_rows)
+    more = f", with {counted(left, 'more row')}" if left else ""
+    details = f"{after} Details{more}: {os.path.relpath(keep / DETAILS)}"
     return screen(lead(found, times, verdict), aligned(shown_rows), said, details, most=most)
 
 

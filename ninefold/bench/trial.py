@@ -246,6 +246,9 @@ class Trial(Bench):
         """What helps, and with which line; what it could bring at most; what is not decided."""
         if not self._tried.keys() & pairs.keys():
             yield f"No change looked faster after {counted(self.found.rounds, 'round')}."
+        elif not named and together is not None:
+            found = f"together ({together.second}) they are {times_as_fast(together)}"
+            yield f"No change alone is shown to help; {found}."
         elif not named:
             yield f"No change is shown to help after {counted(self.found.rounds, 'round')}."
         for name, pair in named:
@@ -266,12 +269,20 @@ class Trial(Bench):
                 yield f"{clause(pair, self.found.settings)}."
 
     def _together(self, named: Sequence[str]) -> Pair | None:
-        """All that helps, or as much of it as was tried in one command, if that is faster."""
+        """All that helps, or as much of it as was tried in one command, if that is faster.
+
+        If nothing is shown to help alone, the fastest of the commands with several changes.
+        """
+        several = [name for name in self.found.names if TOGETHER in name]
+        rest = [name for name in several if name not in self._tried]
         on_top = [name for name in named if TOGETHER in name]
-        rest = [name for name in self.found.names if TOGETHER in name and name not in self._tried]
         times = self.found.times()
-        pairs = [times.pair(AS_IT_IS, name) for name in (*reversed(rest), *on_top)]
-        return next((pair for pair in pairs if pair and pair.verdict == "faster"), None)
+        tried = (*reversed(rest), *on_top) if named else several
+        pairs = [times.pair(AS_IT_IS, name) for name in tried]
+        faster = [pair for pair in pairs if pair and pair.verdict == "faster"]
+        if not named:
+            faster.sort(key=lambda pair: -(pair.speedup or 0.0))
+        return faster[0] if faster else None
 
     def _notes(self) -> Iterator[str]:
         """What was given up, and what does not apply."""

@@ -124,7 +124,7 @@ def test_a_compiled_network_in_the_scripts_own_autocast_is_seen(
 def test_a_plain_loop_computes_in_each_precision_and_its_loss_in_float32(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(PLAIN.replace("CHOICE", IN_FLOAT32))
     command = ("--minutes=0.5", f"{sys.executable} train.py")
-    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", *command)
+    done = shell.run("-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", *command)
     assert done.returncode in (0, 9), done.stderr
     seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, by autocast of the hook."
     assert seen in done.stdout
@@ -168,6 +168,6 @@ def test_a_network_that_comes_after_the_first_optimizers_step_gets_the_precision
 ) -> None:
     (shell.folder / "train.py").write_text(TWO)
     command = ("--minutes=0.5", f"{sys.executable} train.py")
-    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", *command)
+    done = shell.run("-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", *command)
     assert done.returncode in (0, 9), done.stderr
     assert (shell.folder / "seen.txt").read_text() == "True"

@@ -77,7 +77,7 @@ def test_two_starts_with_seeds_of_their_own_are_no_spread() -> None:
 def test_a_script_that_trains_otherwise_is_told_from_a_copy(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(SEEDED)
     lines = [f"{sys.executable} train.py {rate}" for rate in ("1e-3", "1e-3", "2e-3")]
-    done = shell.run("-m", "ninefold", "bench", "--minutes=1", *lines, code=0)
+    done = shell.run("-m", "ninefold", "bench", "-v", "--minutes=1", *lines, code=0)
     assert "\nB computes what A does in the first " in done.stdout
     assert "\nC does not compute what A does: after " in done.stdout
 
@@ -105,5 +105,5 @@ while True:
 def test_the_weights_of_all_optimizers_are_compared(shell: Shell) -> None:
     (shell.folder / "train.py").write_text(TWO)
     a, b = (f"{sys.executable} train.py {rate}" for rate in (1e-3, 1e-2))
-    done = shell.run("-m", "ninefold", "bench", "--minutes=0.3", a, b)
+    done = shell.run("-m", "ninefold", "bench", "-v", "--minutes=0.3", a, b)
     assert "B does not compute what A does: " in done.stdout

@@ -259,7 +259,7 @@ def test_a_loop_that_knows_torchrun_is_compared_by_its_examples(
 ) -> None:
     write(shell, DIVIDES=divides)
     options = ("--strategies=none,ddp", "--minutes=1", "--json=found.json")
-    done = shell.run("-m", "ninefold", "bench", *options, f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", "-v", *options, f"{sys.executable} train.py")
     assert done.returncode in (0, 9), done.stderr
     seen = (
         "Seen in the first step: none in 1 process, ddp in 2 processes by DistributedDataParallel"

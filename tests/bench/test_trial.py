@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import DataLoader
 
+from ninefold.answer.screen import WIDTH
 from ninefold.bench import summary
 from ninefold.bench.contestant import INJECT, Command, Script
 from ninefold.bench.cures import (
@@ -362,6 +363,35 @@ def test_where_no_change_looks_faster_that_is_the_answer_and_no_more_time_is_ask
     assert "fused was left after" in trial.found.helps.notes[0]
 
 
+def test_a_change_that_helps_with_another_alone_is_told_with_it(trial):
+    def seconds(has: set[str]) -> float:
+        draw = random.Random(f"{trial.found.rounds}{sorted(has)}")
+        workers = {"workers=2"} & has
+        noise = draw.uniform(0.6, 1.4) if workers == has else 1.0
+        return noise * (0.05 if workers and "fused" in has else 0.1 - 0.03 * len(workers))
+
+    for _ in range(4):
+        play(trial, seconds)
+    helps = trial.helps()
+    assert [each["name"] for each in helps.cures] == []
+    alone = "No change alone is shown to help; together "
+    assert re.match(rf"{alone}\(workers=2 \+ fused\) they are 2\.\d+ times", helps.lines[0])
+
+
+def test_a_screen_has_twelve_lines_and_the_details_have_the_rest(trial):
+    for _ in range(3):
+        play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
+    trial.found.helps = trial.helps()
+    shown = summary.text(trial.found, Path.cwd() / "kept", None, whole=False).splitlines()
+    assert len(shown) <= summary.LINES
+    assert max(map(len, shown)) <= WIDTH
+    assert shown[-1].endswith("kept/details.md")
+    whole = summary.text(trial.found, Path.cwd() / "kept", None, whole=True).splitlines()
+    notes = [*summary.notes(trial.found, trial.found.times())]
+    assert {*notes} < {*whole}
+    assert all(f"- {note}" in summary.details(trial.found, None) for note in notes)
+
+
 def test_steps_that_are_not_counted_are_told_in_one_line_for_all_commands(trial):
     play(trial, lambda has: 0.05 if has & {"workers=2", "no reading"} else 0.1)
     for name in (AS_IT_IS, "workers=2"):
@@ -379,7 +409,7 @@ def test_items_that_wait_are_read_by_workers_in_the_line_that_is_named(shell):
     (shell.folder / "train.py").write_text(SLOW_ITEMS)
     file = shell.folder / "found.json"
     options = ("--try", "--minutes=2.5", f"--json={file}", f"{sys.executable} train.py")
-    done = shell.run("-m", "ninefold", "bench", *options)
+    done = shell.run("-m", "ninefold", "bench", "-v", *options)
     assert done.returncode == 0, done.stderr
     line = rf"num_workers=\d, persistent_workers=True\), train.py:{LOADER_LINE}"
     assert re.search(
@@ -397,7 +427,7 @@ def test_a_cure_that_fails_is_left_out_and_the_others_are_tried(shell):
     fails = "import os\nassert os.environ.get('NINEFOLD_BENCH_CURE') != 'workers=1', 'no worker'\n"
     (shell.folder / "train.py").write_text(fails + SLOW_ITEMS)
     done = shell.run(
-        "-m", "ninefold", "bench", "--try", "--minutes=0.5", f"{sys.executable} train.py"
+        "-m", "ninefold", "bench", "-v", "--try", "--minutes=0.5", f"{sys.executable} train.py"
     )
     assert done.returncode == 0, done.stderr
     assert "workers=1 was left out: it ended with code 1" in done.stdout

@@ -30,7 +30,9 @@ def test_a_script_is_measured_in_the_precisions_that_its_framework_chooses(
     shell: Shell, script: str, by: str
 ) -> None:
     command = f"{sys.executable} {SCRIPTS / script}.py"
-    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", "--minutes=1", command)
+    done = shell.run(
+        "-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", "--minutes=1", command
+    )
     assert done.returncode in (0, 9), done.stderr
     seen = "Seen in the first step: fp32 in float32, bf16 in bfloat16, as "
     assert f"{seen}{by} chooses." in done.stdout
@@ -42,7 +44,9 @@ def test_a_loop_that_only_imports_accelerate_gets_autocast(shell: Shell) -> None
     text = plain.replace("import torch\n", "import accelerate\nimport torch\n", 1)
     (shell.folder / "train.py").write_text(text)
     command = f"{sys.executable} train.py"
-    done = shell.run("-m", "ninefold", "bench", "--precisions=fp32,bf16", "--minutes=0.5", command)
+    done = shell.run(
+        "-m", "ninefold", "bench", "-v", "--precisions=fp32,bf16", "--minutes=0.5", command
+    )
     assert done.returncode in (0, 9), done.stderr
     assert "fp32 in float32, bf16 in bfloat16, by autocast of the hook." in done.stdout
 

@@ -29,7 +29,7 @@ def test_a_script_is_measured_by_ddp_and_its_batches_are_seen(
 ) -> None:
     write(shell, script, *own)
     options = ("--strategies=none,ddp", "--minutes=0.2", "--json=found.json")
-    done = shell.run("-m", "ninefold", "bench", *options, f"{sys.executable} train.py")
+    done = shell.run("-m", "ninefold", "bench", "-v", *options, f"{sys.executable} train.py")
     assert done.returncode in (0, 9), done.stderr
     seen = (
         "Seen in the first step: none in 1 process, ddp in 2 processes by DistributedDataParallel"
