@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "study": GROUND | {"launch", "config", "checkpoint/manifest", "report", "tournament"},
     "plugins": GROUND | {"study", "launch", "config"},
     "__init__": {"places"},
-    "bench": GROUND | {"answer", "api", "stats", "tournament", "report"},
+    "bench": GROUND | {"answer", "stats", "tournament"},
     "main": GROUND | {"plugins", "study", "launch", "config"},
     "__main__": GROUND | {"main", "report", "config", "bench"},
     "api": GROUND

@@ -6,9 +6,16 @@ import textwrap
 from collections.abc import Sequence
 
 from ninefold.errors import one_line
+from ninefold.numbers import counted
 
 NOTES = 3  # that are shown: all of them stand where the details are
 WIDTH = 160  # characters of a note
+
+
+def more_notes(notes: Sequence[str], most: int | None = NOTES) -> str:
+    """What follows the place of the details, if `most` is less than there are."""
+    left = 0 if most is None else len(notes) - most
+    return f", with {counted(left, 'more note')}" if left > 0 else ""
 
 
 def screen(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
-from ninefold.answer.screen import screen
+from ninefold.answer.screen import more_notes, screen
 from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
@@ -179,10 +179,10 @@ class Answer:
         table = self._table or Table("", [], [])
         rows = lines(table, len(table.rows), len(table.columns)) if table.rows else []
         notes = [f"failed: {cell}: {why}" for cell, why in self.failed.items()]
-        notes += [self._control] * bool(self._control)
+        notes += [*[self._control] * bool(self._control), *self.caveats]
         commands = [f"{name}: {one_line(command)}" for name, command in self._commands]
-        report = f"Report: {reports.place(self.folder)}"
-        return screen(self.sentence, rows, [*notes, *self.caveats], report, *commands)
+        report = f"Report: {reports.place(self.folder)}{more_notes(notes)}"
+        return screen(self.sentence, rows, notes, report, *commands)
 
     def _repr_html_(self) -> str:
         said = [("Failed", f"{cell}: {why}") for cell, why in self.failed.items()]

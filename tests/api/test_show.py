@@ -2,8 +2,10 @@
 
 import pytest
 
+from ninefold.api.answer import Answer
 from ninefold.api.show import explained, in_arguments
 from ninefold.errors import ConfigError
+from tests.conftest import ROOT
 
 PICK = "set model.output to the key or index of the prediction in it"
 
@@ -58,3 +60,15 @@ def test_an_error_names_what_the_caller_wrote(said: tuple[str, object, str], tol
 )
 def test_a_caveat_names_what_the_caller_can_pass(caveat: str, told: str) -> None:
     assert told in in_arguments(caveat)
+
+
+def test_an_answer_shows_three_notes_and_says_how_many_more_there_are() -> None:
+    (folder,) = (ROOT / "experiments" / "alexnet_cifar10").glob("*_random-images")
+    answer = Answer(folder)
+    *_, table, first, second, third, page, command = repr(answer).splitlines()
+    assert table == ""
+    assert len(answer.caveats) == 6
+    assert first.startswith("A/A check passed")
+    assert [second, third] == answer.caveats[:2]
+    assert page.endswith("report.html, with 4 more notes")
+    assert command.startswith("train with it: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ninefold.answer.screen import NOTES, screen
+from ninefold.answer.screen import NOTES, more_notes, screen
 from ninefold.errors import one_line
 from ninefold.numbers import counted
 from ninefold.report.answer.tree import Report
@@ -25,12 +25,11 @@ def console_text(report: Report, page: Path, most: int | None = NOTES) -> str:
     answer, notes = report.answer, [*_notes(report)]
     rounds = next((group.timing_rounds for group in report.groups), None)
     after = f"{counted(rounds, 'round')}. " if rounds else ""
-    more = "" if most is None or len(notes) <= most else f", with {len(notes) - most} more notes"
     return screen(
         f"answer: {answer.lead}",
         _table(report),
         notes,
-        f"{after}Report: {page}{more}",
+        f"{after}Report: {page}{more_notes(notes, most)}",
         _next(report),
         most=most,
     )
