@@ -10,10 +10,10 @@ from multilabel import MultiLabel
 from shapes import SHAPES, Shapes
 from torch import Tensor, nn
 
-from benchmarks import ours
-from ninefold.errors import ConfigError, DataError, Failure, Refused
+from ninefold.errors import ConfigError, DataError
 from ninefold.task import Scores
 from tests.conftest import ROOT
+from tests.faults.refusals import refuses_job
 
 pytestmark = pytest.mark.slow
 
@@ -124,12 +124,7 @@ def test_labels_that_are_none_are_refused():
 )  # fmt: skip
 def test_what_does_not_fit_is_an_error_in_one_line(overrides, line):
     job = [OWN, "task=multilabel", *overrides, "batch_size=32", "epochs=1", "threads=1"]
-    with pytest.raises((Failure, Refused)) as caught, ours.training(*job):
-        pass
-    said = str(caught.value).splitlines()
-    assert len(said) == 1
-    assert said[0].startswith(f"error: {line}")
-    assert said[0].count(";") >= 2
+    refuses_job(job, line)
 
 
 def test_a_shape_is_there_where_its_mask_has_a_pixel():

@@ -295,7 +295,7 @@ WORKS_IN = {
     "step": "turns try",
 }
 NEEDS = {"link": "revisions", "setup": "revisions"}
-NOT_WITH = {**dict.fromkeys(("precisions", "strategies"), ("name", "revisions"))}
+NOT_WITH = dict.fromkeys(("precisions", "strategies"), ("name", "revisions"))
 
 
 def require_possible(asked: Namespace) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
 
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
-from ninefold.stats import student
 from ninefold.stats.needed import number_needed
+from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament.budget import MAX_ROUNDS
 from ninefold.tournament.times import excluded, interval, shown
@@ -76,21 +75,19 @@ def memory_failure(
     """
     first, second = names
     one, other = memory[first], memory[second]
-    ratios = [math.log(other[n] / one[n]) for n in sorted(one.keys() & other.keys())]
-    share, most, rounds = f"{100 * allowed:g}%", math.log1p(allowed), len(ratios)
+    known = estimate({n: math.log(other[n] / one[n]) for n in one.keys() & other.keys()})
+    share, most, rounds = f"{100 * allowed:g}%", math.log1p(allowed), known.n
     after = f"not decided after {counted(rounds, 'round')}"
-    if rounds < LEAST_ROUNDS:
+    if rounds < LEAST_ROUNDS or known.mean is None or known.low is None or known.high is None:
         more = f"{LEAST_ROUNDS} are needed"
         return Undecided("max-memory", share, after, more, "raise --minutes")
-    half = float(student.quantile(0.025, rounds - 1)) * stdev(ratios) / math.sqrt(rounds)
-    low, mean, high = (math.exp(fmean(ratios) + each) for each in (-half, 0.0, half))
-    said = f"{second} takes {mean:.3f} times the memory of {first}"
-    if math.log(high) <= most:
+    said = f"{second} takes {math.exp(known.mean):.3f} times the memory of {first}"
+    if known.high <= most:
         return None
-    if math.log(low) > most:
+    if known.low > most:
         found = f"at most {1 + allowed:.3f} times is allowed"
         return Slower("max-memory", share, said, found, "see what changed, or allow more")
-    found = f"{said}, {low:.3f} to {high:.3f}"
+    found = f"{said}, {math.exp(known.low):.3f} to {math.exp(known.high):.3f}"
     return Undecided("max-memory", share, after, found, "raise --minutes, or allow more")
 
 

@@ -171,13 +171,12 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     return rows
 
 
-def on_screen(found: Found, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def on_screen(times: Times, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """What a terminal has room for: the first command and the fastest others; without columns of
     one value, and without the verdict that the first line says of two commands.
     """
     header, first, *others = rows
-    seconds = found.times().seconds
-    by_speed = sorted(others, key=lambda row: seconds.get(row[0], math.inf))[: ROWS - 1]
+    by_speed = sorted(others, key=lambda row: times.seconds.get(row[0], math.inf))[: ROWS - 1]
     kept = [header, first, *(row for row in others if row in by_speed)]
     needless = {"verdict"} if len(others) == 1 else set[str]()
     if len({row[-1] for row in rows[1:]}) == 1:
@@ -289,7 +288,7 @@ def text(found: Found, keep: Path, verdict: str | None, whole: bool) -> str:
     """What a terminal shows. verdict: as above. whole: with all rows and notes."""
     times = found.times()
     rows, said = table(found, times), [*notes(found, times)]
-    shown_rows = rows if whole else on_screen(found, rows)
+    shown_rows = rows if whole else on_screen(times, rows)
     most = None if whole else min(NOTES, LINES - 5 - len(shown_rows[1:]))
     next_ = next_step(found, times)
     after = f"{counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"

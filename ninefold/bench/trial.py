@@ -165,7 +165,8 @@ class Trial(Bench):
         Once there is an interval, with what is not shown to be slower or as fast: who goes on
         because he looks faster looks faster than he is.
         """
-        pairs, bases = self._pairs(), {self.found.base(name) for name in self._pairs()}
+        pairs = self._pairs()
+        bases = {self.found.base(name) for name in pairs}
         known = {name: pair.speedup for name, pair in pairs.items() if pair.speedup is not None}
         best = dict[str, str]()  # by kind
         for name in sorted(known, key=lambda name: -known[name]):

@@ -2,12 +2,13 @@
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from ninefold.errors import DataError
+from benchmarks import ours
+from ninefold.errors import DataError, Failure, Refused
 
 LINE = re.compile(r"error: [^=\s]+=.*: .+; .+; .+")
 Done = subprocess.CompletedProcess[str]
@@ -35,6 +36,16 @@ def refuses(root: Path, prepare: Callable[[], object], message: str) -> None:
     assert line.startswith(f"error: dataset.root={root}: ")
     assert line.count("; ") >= 2
     assert "\n" not in line
+
+
+def refuses_job(job: Sequence[str], line: str) -> None:
+    """See that training with these overrides is refused in one line that begins with `line`."""
+    with pytest.raises((Failure, Refused)) as caught, ours.training(*job):
+        pass
+    said = str(caught.value).splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"error: {line}")
+    assert said[0].count(";") >= 2
 
 
 def cut_short(path: Path) -> None:
