@@ -171,7 +171,6 @@ def promised(folder: Path) -> dict[str, Any]:
         "sentence": report["answer"]["lead"],
         "caveats": report["answer"]["caveats"],
         "control": group["comparison"]["control"],
-        "steady": group["comparison"]["steady"],
         "conditions": report["conditions"],
     }
 

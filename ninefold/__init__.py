@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 # What programs call, and the module that has it: it is imported when it is asked for.
 _PUBLIC = {
     "Answer": "ninefold.api.answer",
-    "Times": "ninefold.tournament.times",
+    "Times": "ninefold.answer.times",
     "compare": "ninefold.api.compare",
     "fits": "ninefold.api.fits",
     "load": "ninefold.api.load",

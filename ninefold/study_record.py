@@ -122,7 +122,7 @@ class StudyRecord:
         return asked if isinstance(asked, list) and asked else ["accuracy"]
 
     @property
-    def ends_when_settled(self) -> bool:
+    def ends_when_decided(self) -> bool:
         """Whether it makes fewer rounds than planned if these answer what it asks."""
         return self._settings.get("rounds") == "auto"
 

@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"dataset", "engine", "task", "model", "logger", "measure", "checkpoint"}
     | {"config/combinations", "config/untrusted", "config/spec"},
     "stats": GROUND,
-    "answer": GROUND | {"stats"},
+    "answer": GROUND | {"stats", "tournament"},
     "tournament": GROUND | {"stats"},
     "report": GROUND | {"answer", "stats", "tournament", "config/rules", "config/own_keys"},
     "launch": GROUND | {"train", "config", "checkpoint/manifest", "tournament"},

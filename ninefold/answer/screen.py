@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ninefold.errors import one_line
 from ninefold.numbers import counted
 
 NOTES = 3  # that are shown: all of them stand where the details are
 WIDTH = 160  # characters of a note
+ROWS = 5  # of a table
+CELL = 60  # characters of what stands last in a row, such as a command
+
+
+def narrowed(
+    rows: Sequence[tuple[str, ...]], seconds: Mapping[str, float]
+) -> list[tuple[str, ...]]:
+    """Return what a terminal has room for of a table of contestants, whose header comes first.
+
+    The first of them and the fastest others, by their seconds; without columns of one value, and
+    without the verdict that the lead says of two.
+    """
+    header, first, *others = rows
+    by_speed = sorted(others, key=lambda row: seconds.get(row[0], math.inf))[: ROWS - 1]
+    kept = [header, first, *(row for row in others if row in by_speed)]
+    needless = {"verdict"} if len(others) == 1 else set[str]()
+    if len({row[-1] for row in rows[1:]}) == 1:
+        needless.add(header[-1])
+    places = [place for place, title in enumerate(header) if title not in needless]
+    return [
+        tuple(textwrap.shorten(row[place], CELL, placeholder=" ...") for place in places)
+        for row in kept
+    ]
 
 
 def more_notes(notes: Sequence[str], most: int | None = NOTES) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ninefold import report as reports
 from ninefold.answer.screen import more_notes, screen
+from ninefold.answer.words import content
 from ninefold.api import NOTES, running
 from ninefold.api.show import in_arguments, source_line
 from ninefold.errors import ConfigError, one_line
@@ -25,7 +26,6 @@ from ninefold.report.stats.measures import SCORE_KEY
 from ninefold.result import Result
 from ninefold.stats.verdicts import Pair
 from ninefold.tables import data_frame, html_table
-from ninefold.tournament.times import content
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +38,7 @@ class Answer:
 
     best: the configuration that it names, also where it is not decided, with its `parallel` and
         `amp`; its text is such as ddp-bf16. None where it names none.
-    settled: whether `best` is shown to be the one, so that more runs could not change the answer.
+    decided: whether `best` is shown to be the one, so that more runs could not change the answer.
     chance: the confidence, 0 to 1, that `best` is within report.same (2 %) of the fastest; None
         where none is claimed.
     sentence: the answer, in at most 14 words. caveats: what limits it.
@@ -61,7 +61,7 @@ class Answer:
         report, answer = self._read.report, self._read.report.answer
         self.best = answer.cell if isinstance(answer.cell, Cell) else None
         self.chance = answer.chance
-        self.settled = self._read.settled
+        self.decided = self._read.decided
         self.sentence = answer.lead
         self.train = answer.train
         self.failed = {str(run.cell): self._why(run) for run in report.runs if run.status != "ok"}

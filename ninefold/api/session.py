@@ -11,24 +11,23 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import distributed
 
 from ninefold import progress
+from ninefold.answer.facts import facts_of
+from ninefold.answer.times import Times, times
 from ninefold.api import devices
 from ninefold.errors import ConfigError
-from ninefold.stats.verdicts import Settings, Timings
+from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
 from ninefold.tournament.neighbors import NeighborLoad, others_on_gpus
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament, Turns
-from ninefold.tournament.rule import Look
-from ninefold.tournament.taken import TakenTurn, counted_at_looks
-from ninefold.tournament.times import Times, times
+from ninefold.tournament.taken import TakenTurn
 from ninefold.types import MAX_TIME
 
 WARM_UP = (1, 1, 1, 2, 4, 8, 16, 32, 64, 71)  # calls of a step in each of its turns: 200 in all
@@ -201,12 +200,9 @@ class Session(Entries):
         return self._after(last, caveats)
 
     def _after(self, rounds: int, caveats: Sequence[str] = ()) -> Times:
-        turns, looks = self.tournament.log.turns, self.tournament.looks
-        found = [*counted_at_looks(turns, looks, rounds)]
-        timings = [Timings(of.seconds(), shares=shares) for of, shares in found]
-        caveats = [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
-        made = times(self._given, timings, found[-1][0], self._settings, caveats)
-        return replace(made, seed=self.tournament.seed)
+        made, caveats = self.tournament, [*caveats, *[BESIDE_ON_GPU] * self._beside_on_gpu]
+        facts = facts_of(self._given, made.log.turns, made.looks, rounds, self._settings)
+        return times(facts, caveats, made.seed)
 
     def show(self, found: Times, returned: bool) -> None:
         """Print the answer, in rank 0; not one that an interactive session shows as it returns."""
@@ -222,7 +218,7 @@ class Session(Entries):
 
     def _look(self) -> Look:
         found = self._after(self.done)
-        return Look(found.known, found.best)
+        return Look(found.closely, found.best)
 
 
 class StepTaker:

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn, optim
 
+from ninefold.answer.times import Times
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.workers import RAN_ON, StepWorkers
 from ninefold.errors import ConfigError
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.times import Times
 
 Step = Callable[[], Any] | Generator[Any, None, Any]
 TRAINED = "The steps have trained what they train: restore= would put it back."

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import active_children
 from typing import Any
 
+from ninefold.answer.times import Times
 from ninefold.api.session import Session
 from ninefold.api.steps import check_names
 from ninefold.api.workers import RAN_ON
 from ninefold.errors import ConfigError
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.times import Times
 
 
 def turns(
@@ -82,7 +82,7 @@ class Turns:
 
     @property
     def done(self) -> bool:
-        """Whether all turns are over: the answer is known (`Times.known`), or the time is up."""
+        """Whether all turns are over: the answer is decided, or the time is up."""
         return self._session.turn is None and self._begun
 
     @contextmanager

@@ -17,6 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ninefold.answer.decision import are_decided, far_slower
+from ninefold.answer.facts import facts_of
+from ninefold.answer.times import Times, times
+from ninefold.answer.words import interval, shown
 from ninefold.bench import batches, precisions, strategies
 from ninefold.bench.contestant import (
     LOOK_SECONDS,
@@ -28,21 +32,18 @@ from ninefold.bench.contestant import (
     Taken,
 )
 from ninefold.bench.gate import UNDECIDED, verdict
-from ninefold.bench.pacing import AHEAD, ENOUGH, Look, is_short, look
+from ninefold.bench.pacing import AHEAD, ENOUGH, Pause, is_short, look
 from ninefold.bench.same import Weights
 from ninefold.bench.screen import Screen
 from ninefold.errors import Failure
 from ninefold.numbers import counted as in_words
-from ninefold.stats.looks import looks_until
-from ninefold.stats.verdicts import Pair, Settings, Timings
-from ninefold.tournament import rule
+from ninefold.stats.verdicts import Pair, Settings
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Ended, Entries, Pace, WarmUp
+from ninefold.tournament.contestant import Ended, Entries, Look, Pace, WarmUp
 from ninefold.tournament.neighbors import others_on_gpus
 from ninefold.tournament.plan import Asked, Turn, turn_steps
 from ninefold.tournament.rounds import Tournament
 from ninefold.tournament.taken import Counted, TakenTurn, TurnLog, counted
-from ninefold.tournament.times import Times, interval, shown, times
 from ninefold.types import LEAST_ROUNDS
 from ninefold.waits import poll_until
 
@@ -100,7 +101,7 @@ class Found:
     alone: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     waits: set[str] = field(default_factory=set)
     seed: str = ""
-    paced: dict[str, Look] = field(default_factory=dict)
+    paced: dict[str, Pause] = field(default_factory=dict)
     marked: dict[str, dict[str, list[float]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
@@ -146,27 +147,24 @@ class Found:
         """The command that another one is held against."""
         return self.bases.get(name, self.names[0])
 
-    def counted(self, rounds: int | None = None) -> Counted:
-        """Which turns of complete rounds count, or of the first so many."""
-        most = self.rounds if rounds is None else rounds
-        return counted([turn for turn in self.log.turns if turn.round < most])
+    def counted(self) -> Counted:
+        """Which turns of complete rounds count."""
+        return counted([turn for turn in self.log.turns if turn.round < self.rounds])
 
     def times(self) -> Times:
         """The speedups of all commands so far, for as many examples, and the seconds of a step."""
-        factors = defaultdict(lambda: 1.0, self.examples)
-        timings = []
-        for rounds, shares in looks_until(self.looks, self.rounds):
-            of = self.counted(rounds).seconds(), self.alone
-            seconds, stretches = (
-                {
-                    name: {n: each / factors[name] for n, each in own.items() if n < rounds}
-                    for name, own in values.items()
-                }
-                for values in of
-            )
-            timings.append(Timings(seconds, stretches, self.waits, shares))
-        made = times(self.names, timings, self.counted(), self.settings)
-        return replace(made, seconds={n: factors[n] * each for n, each in made.seconds.items()})
+        facts = facts_of(
+            self.names,
+            self.log.turns,
+            self.looks,
+            self.rounds,
+            self.settings,
+            stretches=self.alone,
+            waits=self.waits,
+            work=self.examples,
+        )
+        made, of = times(facts), self.examples
+        return replace(made, seconds={n: of.get(n, 1.0) * t for n, t in made.seconds.items()})
 
     def pairs(self, times: Times) -> list[Pair]:
         """Each other command with the first, which is the base of all that is said."""
@@ -179,7 +177,7 @@ class Found:
         pairs = self.pairs(self.times())
         if self.allowed is not None:
             return verdict(pairs[0], self.allowed) != UNDECIDED
-        return rule.are_known(pairs)
+        return are_decided(pairs)
 
     @property
     def cuda(self) -> bool:
@@ -273,7 +271,7 @@ class Alive:
 
     def _look(self) -> None:
         """See whether its steps catch up after a pause."""
-        bench, looks = self._bench, list[Look]()
+        bench, looks = self._bench, list[Pause]()
         while len(looks) < ENOUGH:
             each = self.pace.step
             total = 60.0 * bench.found.minutes
@@ -359,7 +357,7 @@ class Bench(Entries):
         self.found, self._keep, self.done = found, keep, found.rounds
         self.marking = defaultdict[str, set[str]](lambda: {*MARKS})
         self._budget = replace(budget_of(60.0 * found.minutes), **of_budget)
-        self._tournament = Tournament(self, self._budget, lambda: rule.Look(self.is_enough()))
+        self._tournament = Tournament(self, self._budget, lambda: Look(self.is_enough()))
         found.log, found.looks = self._tournament.log, self._tournament.looks
         found.seed = self._tournament.seed
         self._out = set[str]()  # commands that are far slower than the first
@@ -497,7 +495,7 @@ class Bench(Entries):
             self.done = self.found.rounds = self.found.rounds + 1
             self._shows_estimate()
             if len(self.found.names) > 2:
-                self._out = rule.far_slower(self.found.pairs(self.found.times()))
+                self._out = far_slower(self.found.pairs(self.found.times()))
 
     def is_own(self, pid: int) -> bool:
         """Whether a process is of a command that is alive."""

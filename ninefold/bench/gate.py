@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ninefold.answer.needed import rounds_for_side
+from ninefold.answer.words import excluded, interval, shown
 from ninefold.errors import Failure, Slower, Undecided
 from ninefold.numbers import counted
-from ninefold.stats.needed import number_needed
 from ninefold.stats.statistics import estimate
 from ninefold.stats.verdicts import Pair, Settings
-from ninefold.tournament.budget import MAX_ROUNDS
-from ninefold.tournament.times import excluded, interval, shown
 from ninefold.types import LEAST_ROUNDS
 
 PASSES, FAILS, UNDECIDED = "passes", "fails", "undecided"
@@ -54,7 +53,7 @@ def failure(pair: Pair, allowed: float, minutes: float, what: str = "") -> Failu
             f"at least {shown(least_speedup(allowed))} is allowed, and the interval is {found}",
             "see what changed, or allow more",
         )
-    rounds = rounds_needed(pair, least_speedup(allowed))
+    rounds = rounds_for_side(pair, least_speedup(allowed))
     more = f"--minutes {math.ceil(minutes * rounds / pair.rounds)}, " if rounds else ""
     return Undecided(
         "max-slowdown",
@@ -89,17 +88,6 @@ def memory_failure(
         return Slower("max-memory", share, said, found, "see what changed, or allow more")
     found = f"{said}, {math.exp(known.low):.3f} to {math.exp(known.high):.3f}"
     return Undecided("max-memory", share, after, found, "raise --minutes, or allow more")
-
-
-def rounds_needed(pair: Pair, limit: float) -> int | None:
-    """How many rounds in all would show on which side of `limit` the speedup is; None: too many.
-
-    It is right in nine of ten cases (benchmarks/LOG.md).
-    """
-    if not pair.speedup or not pair.low or not pair.high or pair.rounds < LEAST_ROUNDS:
-        return None
-    half = math.log(pair.high / pair.low) / 2
-    return number_needed(pair.rounds, half, abs(math.log(pair.speedup / limit)), MAX_ROUNDS)
 
 
 def _is(pair: Pair, what: str) -> str:

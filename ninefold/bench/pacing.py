@@ -27,7 +27,7 @@ SHORT, SHARE = 4.0, 0.2
 
 
 @dataclass(frozen=True)
-class Look:
+class Pause:
     """Steps after a pause. pause: its seconds.
 
     first, later: seconds of a step. first: in the steps that a turn after the pause times. later:
@@ -50,14 +50,14 @@ def is_short(turn: Turn, each: float, behind: float, budget: float) -> bool:
     return each * steps < max(SHORT, SHARE * budget)
 
 
-def look(contestant: Contestant, turn: Turn, each: float) -> Look:
+def look(contestant: Contestant, turn: Turn, each: float) -> Pause:
     """Pause a command, and let it train for a while. each: seconds of a step. Raises Ended."""
     pause = PAUSE * turn.steps * each
     poll_until(lambda: False, pause)
     between = _catching_up(turn, each, contestant.paused)
     first = contestant.turn(turn.lead, turn.timed, turn.steps * each)
     later = contestant.turn(between, turn.timed, (between + turn.timed) * each)
-    return Look(pause, first.seconds, later.seconds)
+    return Pause(pause, first.seconds, later.seconds)
 
 
 def _catching_up(turn: Turn, each: float, behind: float) -> int:

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from ninefold.bench.contestant import Command, tail
 from ninefold.bench.whole import run_whole
 from ninefold.errors import ConfigError
-from ninefold.stats import student
 from ninefold.stats.needed import OF_SEEDS, number_needed
+from ninefold.stats.statistics import compare as compare_values
+from ninefold.stats.verdicts import Settings
 from ninefold.tournament.plan import drawn
+from ninefold.types import SEEDS
 
-SEEDS = (3, 5, 8, 12, 20)  # after which it is seen whether scores are decided
-LEVEL = 0.05 / len(SEEDS)  # of each look
 KEEP, DISCARD, MORE = "keep", "discard", "more runs"
+OPEN_WORD = "not shown to differ"
 LARGEST_LOG = 1 << 28  # bytes in which the last score is looked for
 LARGEST = 1e15  # of a score: the variance of larger ones may be no float
 Numbers = Sequence[tuple[float, float]]  # of A and B, a pair for each seed
@@ -44,15 +43,15 @@ class Judgement:
     """What is known after so many seeds.
 
     verdict: KEEP, DISCARD or MORE. difference: of B's scores from A's, the mean over seeds; low,
-    high: its interval. word: better, worse, or not shown to differ. needed: seeds that would decide
-    it, None where that is known.
+    high: its interval, which holds at all looks; None: not known. word: better, worse, or not shown
+    to differ. needed: seeds that would decide it; None: not known, or it is.
     """
 
     verdict: str
     seeds: int
     difference: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     word: str
     needed: int | None
     names: Sequence[str]
@@ -60,42 +59,41 @@ class Judgement:
     def __str__(self) -> str:
         first, second = self.names
         more = "" if self.needed is None else f", about {self.needed} seeds would decide it"
+        sure = "interval not known yet"
+        if self.low is not None and self.high is not None:
+            sure = f"95 % interval {self.low:+.4g} to {self.high:+.4g}"
         return (
             f"{self.verdict}{more}: {second}'s score is {self.difference:+.4g} from {first}'s "
-            f"({100 * (1 - LEVEL):g} % interval {self.low:+.4g} to {self.high:+.4g}; {self.word}) "
-            f"after {self.seeds} seeds"
+            f"({sure}; {self.word}) after {self.seeds} seeds"
         )
 
 
 def judge(scores: Numbers, rule: Rule, names: Sequence[str] = "AB") -> Judgement:
-    """Judge B against A by paired scores, of three seeds at least.
+    """Judge B against A by paired scores, of three seeds at least, as a study judges its scores.
 
     A change is kept if its gain is shown to be above 0, and discarded if the gain is shown to be
-    below the margin; of a gain between the two, the second is what counts. The interval is
-    Student's, at a level that five looks share.
+    below the margin; of a gain between the two, the second is what counts.
     """
     sign = -1.0 if rule.better == "less" else 1.0
-    gain, half = interval([sign * (b - a) for a, b in scores])
+    values = {
+        name: dict(enumerate(of)) for name, of in zip(names, zip(*scores, strict=True), strict=True)
+    }
+    settings = Settings(margin=rule.margin, better=rule.better, looks=len(SEEDS))
+    [pair] = compare_values([], values, settings).accuracy
+    found, low, high = pair.difference or 0.0, pair.low, pair.high
+    if low is None or high is None or low == high:  # scores of few digits: how they vary is unknown
+        return Judgement(MORE, pair.n, found, low, high, OPEN_WORD, None, names)
+    gain, least, most = sign * found, *sorted((sign * low, sign * high))
     verdict, needed = MORE, None
-    if half == 0:  # scores of few digits: it is not known how they vary
-        pass
-    elif gain + half < rule.margin:
+    if most < rule.margin:
         verdict = DISCARD
-    elif gain - half > 0:
+    elif least > 0:
         verdict = KEEP
     else:
         distance = max(abs(gain), abs(rule.margin - gain))
-        needed = number_needed(len(scores), half, distance, SEEDS[-1], OF_SEEDS)
-    word = "better" if gain - half > 0 else "worse" if gain + half < 0 else "not shown to differ"
-    low, high = sorted((sign * (gain - half), sign * (gain + half)))
-    return Judgement(verdict, len(scores), sign * gain, low, high, word, needed, names)
-
-
-def interval(gains: Sequence[float]) -> tuple[float, float]:
-    """The mean, and the half width of its interval."""
-    n = len(gains)
-    reach = float(student.quantile(LEVEL / 2, n - 1)) * float(np.std(gains, ddof=1)) / math.sqrt(n)
-    return float(np.mean(gains)), reach
+        needed = number_needed(pair.n, most - gain, distance, SEEDS[-1], OF_SEEDS)
+    word = "better" if least > 0 else "worse" if most < 0 else OPEN_WORD
+    return Judgement(verdict, pair.n, found, low, high, word, needed, names)
 
 
 def score_of(log: Path, command: Command, pattern: re.Pattern[str]) -> float:

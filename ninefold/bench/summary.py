@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from textwrap import shorten
 from typing import Any
 
-from ninefold.answer.screen import NOTES, screen
+from ninefold.answer.needed import rounds_for_pair
+from ninefold.answer.screen import NOTES, narrowed, screen
+from ninefold.answer.times import Times
+from ninefold.answer.words import clause, content, disturbed, shown
 from ninefold.bench import batches, gate, precisions, strategies
 from ninefold.bench.engine import Found
 from ninefold.bench.same import Same, same
@@ -21,7 +23,6 @@ from ninefold.numbers import counted
 from ninefold.progress import aligned
 from ninefold.stats.verdicts import UNDECIDED, WITHIN, Pair
 from ninefold.tables import code, plain
-from ninefold.tournament.times import Times, clause, content, disturbed, shown
 from ninefold.types import LEAST_ROUNDS
 
 VERSION = 3  # of the JSON
@@ -29,8 +30,7 @@ OTHERS = 0.05  # share of the CPU time from which on other programs are named
 QUIETER, FEW = "a quieter machine", "too few rounds"
 SEEN = 0.01  # share of a command's time that was not counted, from which on it is told
 MOSTLY = 0.2  # the same, from which on the sentence says so
-ROWS, LINES = 5, 12  # of the table, and of the whole, on a terminal
-CELL = 60  # characters of a command there
+LINES = 12  # of all that is shown on a terminal
 DETAILS = "details.md"  # in the folder of the commands' output
 MARK = "<!-- ninefold bench -->"  # by which a later comment finds the one that it replaces
 
@@ -66,7 +66,7 @@ def against_first(found: Found, times: Times, pair: Pair) -> str:
         said += f"; its steps take {shown(longer)} times as long"
     if pair.verdict == WITHIN:
         return f"{said}; alternating itself changes the times by as much"
-    if pair.verdict in UNDECIDED and (rounds := needed(found, pair)):
+    if pair.verdict in UNDECIDED and (rounds := rounds_for_pair(pair, found.same)):
         return f"{said}; about {rounds} rounds would decide it"
     return said
 
@@ -89,26 +89,19 @@ def _to_use(times: Times) -> str:
     if all(pair.verdict == "tie" for pair in pairs):
         return "any"
     faster = [str(pair.second) for pair in pairs if pair.verdict == "faster"]
-    return " or ".join(faster) if faster and not times.settled else str(times.best)
+    return " or ".join(faster) if faster and not times.decided else str(times.best)
 
 
 def next_for(found: Found, pairs: Sequence[Pair]) -> str:
     """What would decide these pairs, or give each as many rounds as that takes; empty without."""
     few = [LEAST_ROUNDS - pair.rounds for pair in pairs if has_few(pair)]
-    rounds = [found.rounds + max(few)] if few else [needed(found, pair) for pair in pairs]
+    rounds = (
+        [found.rounds + max(few)] if few else [rounds_for_pair(pair, found.same) for pair in pairs]
+    )
     more = [minutes_for(found, each) for each in rounds if each is not None]
     if not pairs:
         return ""
     return f"--minutes {max(more):g}" if len(more) == len(rounds) else QUIETER
-
-
-def needed(found: Found, pair: Pair) -> int | None:
-    """How many rounds would show that a pair differs, or that it ties, whichever is nearer."""
-    if pair.speedup is None:
-        return None
-    tie = (1 + found.same) ** math.copysign(1, pair.speedup - 1)
-    limit = max(1.0, tie, key=lambda end: abs(math.log(pair.speedup / end)))
-    return gate.rounds_needed(pair, limit)
 
 
 def minutes_for(found: Found, rounds: int) -> float:
@@ -171,21 +164,6 @@ def table(found: Found, times: Times) -> list[tuple[str, ...]]:
     return rows
 
 
-def on_screen(times: Times, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """What a terminal has room for: the first command and the fastest others; without columns of
-    one value, and without the verdict that the first line says of two commands.
-    """
-    header, first, *others = rows
-    by_speed = sorted(others, key=lambda row: times.seconds.get(row[0], math.inf))[: ROWS - 1]
-    kept = [header, first, *(row for row in others if row in by_speed)]
-    needless = {"verdict"} if len(others) == 1 else set[str]()
-    if len({row[-1] for row in rows[1:]}) == 1:
-        needless.add("command")
-    places = [place for place, title in enumerate(header) if title not in needless]
-    short = partial(shorten, width=CELL, placeholder=" ...")
-    return [tuple(short(row[place]) for place in places) for row in kept]
-
-
 def has_few(pair: Pair | None) -> bool:
     """Whether a pair had too few rounds for a verdict."""
     return pair is not None and pair.rounds < LEAST_ROUNDS
@@ -194,7 +172,7 @@ def has_few(pair: Pair | None) -> bool:
 def as_data(found: Found, pair: Pair) -> dict[str, Any]:
     """A pair as JSON has it."""
     less = {"low": None, "high": None, "verdict": FEW} if has_few(pair) else {}
-    more = {"confidence": found.settings.confidence, "needed": needed(found, pair)}
+    more = {"confidence": found.settings.confidence, "needed": rounds_for_pair(pair, found.same)}
     return {**content(pair), **less, **more}
 
 
@@ -288,7 +266,7 @@ def text(found: Found, keep: Path, verdict: str | None, whole: bool) -> str:
     """What a terminal shows. verdict: as above. whole: with all rows and notes."""
     times = found.times()
     rows, said = table(found, times), [*notes(found, times)]
-    shown_rows = rows if whole else on_screen(times, rows)
+    shown_rows = rows if whole else narrowed(rows, times.seconds)
     most = None if whole else min(NOTES, LINES - 5 - len(shown_rows[1:]))
     next_ = next_step(found, times)
     after = f"{counted(found.rounds, 'round')} in {found.seconds / 60:.1f} min"

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
+from ninefold.answer.decision import are_decided
+from ninefold.answer.words import clause, content, interval, shown
 from ninefold.bench.contestant import Command, Script
 from ninefold.bench.cures import (
     AS_IT_IS,
@@ -35,8 +37,6 @@ from ninefold.errors import Failure
 from ninefold.machine import cores
 from ninefold.numbers import counted
 from ninefold.stats.verdicts import UNDECIDED, Pair
-from ninefold.tournament import rule
-from ninefold.tournament.times import clause, content, interval, shown
 from ninefold.types import LEAST_ROUNDS
 
 LEAST_TURNS = 12  # of each in a round
@@ -209,9 +209,8 @@ class Trial(Bench):
         """Whether it is known of each that is left how fast it is."""
         pairs = self._pairs()
         rounds = [pair.rounds for pair in pairs.values()]
-        return min(rounds, default=self.found.rounds) >= LEAST_ROUNDS and rule.are_known(
-            [*pairs.values()]
-        )
+        enough = min(rounds, default=self.found.rounds) >= LEAST_ROUNDS
+        return enough and are_decided(pairs.values())
 
     def _named(self, pairs: Mapping[str, Pair]) -> list[tuple[str, Pair]]:
         """What is shown to help, by command, the best first."""

@@ -13,10 +13,9 @@ from ninefold.bench.engine import Found
 from ninefold.bench.guardian import TOKEN, kill
 from ninefold.process import scratch
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Pace, Taken, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, Taken, WarmUp
 from ninefold.tournament.plan import Turn
 from ninefold.tournament.rounds import Tournament
-from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import TakenTurn
 from ninefold.waits import telling
 

@@ -9,7 +9,7 @@ COMMANDS = {
     "fits": "[memory=24GiB] [KEY=VALUE ...]: the memory of a training step, and the largest batch",
 }
 # Modules whose `answer` answers studies of other questions than which configuration is fastest, and
-# whose `settled` tells whether more rounds could change it.
+# whose `decided` tells whether more rounds could change it.
 ANSWERS = ("ninefold.extensions.reports.answer",)
 # The ending of checkpoints that are folders, and the module whose `read` reads them.
 SHARDED, READS_SHARDED = ".dcp", "ninefold.extensions.sharded.dcp"

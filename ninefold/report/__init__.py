@@ -7,18 +7,19 @@ render writes it. Each imports only those before it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ninefold.answer.decision import decide
 from ninefold.answer.screen import NOTES
 from ninefold.errors import ConfigError, Failure, ResourceError, error_text, memory_failure
 from ninefold.files import read_bytes, write_durably, write_text
 from ninefold.places import ROOT, typed_as
-from ninefold.report.answer.answer import answer_of, build, evidence_of, others_settled
+from ninefold.report.answer.answer import answer_of, build, evidence_of, others_decided
 from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import open_scores, recommend, timing_look
+from ninefold.report.answer.recommend import look_at
 from ninefold.report.answer.tree import Answer, Report, write_report
 from ninefold.report.data.cell import PLAIN
 from ninefold.report.data.cells import groups, largest_first
@@ -27,27 +28,32 @@ from ninefold.report.data.recording import (
     RECORDED,
     Recording,
     find_recording,
-    gather_recording,
     read_runs,
     record,
+    recording_of,
+    runs_of,
 )
 from ninefold.report.data.retrain_command import DEFAULT
+from ninefold.report.data.runs import Run
 from ninefold.report.data.turns import turns_of
-from ninefold.report.render import cell_progress
-from ninefold.report.render.cell_progress import CellProgress
+from ninefold.report.render.cell_progress import CellProgress, progress
 from ninefold.report.render.console import console_text
 from ninefold.report.render.templates import figure, page, report_text
-from ninefold.tournament.rule import Look
+from ninefold.study_record import StudyRecord
+from ninefold.tournament.contestant import Look
 
 __all__ = [
     "CellProgress",
     "Read",
+    "Run",
     "copy",
+    "decided",
     "place",
     "progress",
     "read",
-    "settled",
-    "timing",
+    "read_runs",
+    "runs_of",
+    "timing_look",
     "write",
 ]
 
@@ -156,20 +162,24 @@ def place(folder: Path) -> Path:
     return target / "report.html"
 
 
-def settled(folder: Path) -> bool:
-    """Return whether more training runs of a study could not change what it was asked."""
-    recording = gather_recording(folder)
-    found = evidence_of(recording) if recording else []
-    if recording is None or not found:
+def decided(runs: Sequence[Run], sweep: StudyRecord, folder: Path) -> bool:
+    """Return whether more training runs of a study could not change what it was asked.
+
+    runs: so far, as `runs_of` returns them. folder: of the study.
+    """
+    recording = recording_of(runs, sweep, folder)
+    found = evidence_of(recording)
+    if not found:
         return False
-    if (known := others_settled(recording, found)) is not None:
+    if (known := others_decided(recording, found)) is not None:
         return known
     # No score can be held against that of a baseline without one.
-    return PLAIN not in found[0].scores or _is_settled(found[0])
+    return PLAIN not in found[0].scores or _scores_are_decided(found[0])
 
 
-def _is_settled(found: Evidence) -> bool:
-    return recommend(found).settled if found.asks_time else not open_scores(found)
+def _scores_are_decided(found: Evidence) -> bool:
+    """Whether more training runs, which tell scores alone, could not change the answer."""
+    return not (decide(found).unscored if found.asks_time else found.open_scores)
 
 
 @dataclass(frozen=True)
@@ -177,14 +187,14 @@ class Read:
     """What the folder of a study or a recording says, as objects; nothing is written.
 
     report: with the command that trains, with its folders. recording: every run.
-    settled: whether the cell that is named is shown to be the one, and more runs could not change
+    decided: whether the cell that is named is shown to be the one, and more runs could not change
         the answer.
     picture: the speed of the configurations as SVG; None where no time is known.
     """
 
     report: Report
     recording: Recording
-    settled: bool
+    decided: bool
     picture: str | None
 
 
@@ -194,28 +204,23 @@ def read(folder: Path, typed: str, own: bool = False) -> Read:
         recording, _ = find_recording(folder, own)
         found = evidence_of(recording)
         report = build(recording, found, typed)
-        settled = report.answer.decided and _is_settled(found[0])
-        return Read(report, recording, settled, figure(report))
+        decided = report.answer.decided and _scores_are_decided(found[0])
+        return Read(report, recording, decided, figure(report))
 
 
-def timing(folder: Path, pairs: str) -> Look:
+def timing_look(runs: Sequence[Run], sweep: StudyRecord, pairs: str) -> Look:
     """Return what the timing rounds of a study have shown, and which cells to measure further.
 
-    pairs: "best" asks for the best cell only, "all" for a verdict on every pair.
+    runs: so far, as `runs_of` returns them. pairs: "best" asks for the best cell only, "all" for a
+    verdict on every pair.
     """
-    runs, sweep = read_runs(folder)
     turns, timed = turns_of(runs, sweep), [g for g in largest_first(groups(runs)) if g.timing]
     found = [gather_evidence(group, (), sweep, turns) for group in timed]
-    look = timing_look(found, pairs)
-    if len(found) < 2 or (recording := gather_recording(folder)) is None:
+    look = look_at(found, pairs)
+    if len(found) < 2:
         return look
-    known = others_settled(recording, found)  # of values that groups differ in
-    return look if known is None else Look(known and look.settled, look.named)
-
-
-def progress(folder: Path) -> list[CellProgress]:
-    """Return how each cell of a study stands after the runs that it has so far."""
-    return cell_progress.progress(*read_runs(folder))
+    known = others_decided(recording_of(runs, sweep), found)  # of values that groups differ in
+    return look if known is None else Look(known and look.decided, look.named)
 
 
 def _forget_links(target: Path, recording: bool) -> None:

@@ -25,10 +25,9 @@ from ninefold.errors import ConfigError
 from ninefold.result import PROCESSES, are_digits, are_numbers, cell_name
 from ninefold.secrets import redact
 from ninefold.tournament.plan import drawn
-from ninefold.types import spelled
+from ninefold.types import SEEDS, spelled
 from ninefold.words import key_and_value, key_of
 
-LOOKS = (3, 5, 8, 12, 20)  # rounds after which rounds=auto checks whether the answer is settled
 AXES = ("parallel", "amp")
 BASELINE, CONTROL = "none", "control"  # options of `parallel`: the second repeats the first
 SWEEPER = "study"  # the option of hydra/sweeper that runs in rounds
@@ -276,7 +275,7 @@ def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], S
     """The seeds of the rounds, and the stages: see Plan."""
     if rounds is None:
         return seeds, [len(seeds)]
-    most = LOOKS[-1] if rounds == "auto" else int(rounds)
+    most = SEEDS[-1] if rounds == "auto" else int(rounds)
     if len(seeds) > most:
         raise ConfigError(
             "study.rounds",
@@ -287,7 +286,7 @@ def _of_rounds(seeds: list[Any], rounds: int | str | None) -> tuple[list[Any], S
         )
     numbers = [seed for seed in seeds if isinstance(seed, int)]
     further = range(max(numbers, default=0) + 1, 2**32)
-    return [*seeds, *further[: most - len(seeds)]], LOOKS if rounds == "auto" else [most]
+    return [*seeds, *further[: most - len(seeds)]], SEEDS if rounds == "auto" else [most]
 
 
 class Composer:

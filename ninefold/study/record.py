@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from ninefold.checkpoint import manifest
 from ninefold.errors import ConfigError, error_text
@@ -15,6 +16,10 @@ from ninefold.files import read_json, write_json
 from ninefold.result import TIMING, Result
 from ninefold.secrets import redacted
 from ninefold.study_record import FILE, SUPERSEDED, Round, StudyRecord
+from ninefold.tournament.taken import TakenTurn
+
+if TYPE_CHECKING:
+    from ninefold.report import Run
 
 ENDED = ("ok", "diverged")  # statuses of a run that need not be repeated
 
@@ -26,11 +31,13 @@ class StudyFolder(StudyRecord):
     folder: of the study.
     began: when this command began, time.time().
     before: seconds that earlier commands of this study took.
+    turns: that timing runs took, by the run's folder.
     """
 
     folder: Path
     began: float = field(default_factory=time.time)
     before: float = 0.0
+    turns: dict[str, list[TakenTurn]] = field(default_factory=dict)
     _ended: dict[str, Result] = field(default_factory=dict)
 
     @classmethod
@@ -46,7 +53,12 @@ class StudyFolder(StudyRecord):
                 error_text(error),
                 "start a new study",
             ) from error
-        return cls(**vars(record), folder=folder, before=record.wall_seconds)
+        turns = {}
+        if record.timing:
+            from ninefold import report
+
+            turns = {run.folder: run.taken for run in report.read_runs(folder)[0]}
+        return cls(**vars(record), folder=folder, before=record.wall_seconds, turns=turns)
 
     @property
     def seconds(self) -> float:
@@ -93,6 +105,14 @@ class StudyFolder(StudyRecord):
         if result.status != "preempted":
             self._ended[name] = result
         return result
+
+    def known_runs(self) -> list[Run]:
+        """The runs of all rounds, as a report reads them from the folder."""
+        from ninefold import report  # here, because it imports SciPy
+
+        names = [name for entry in (*self.rounds, *self.timing) for name in entry.runs]
+        results = {name: result for name in names if (result := self.result(name)) is not None}
+        return report.runs_of(results, self.turns, self)
 
     def has_ended(self, name: str) -> bool:
         """Whether the run in folder `name` was neither interrupted nor failed."""

@@ -176,7 +176,7 @@ class Study:
         for stage in self._stages():
             while (entry := self._schedule.next(stage)) is not None:
                 self._run_round(entry, stage)
-            if self.cut_short or (self._plan.looks > 1 and self._is_settled()):
+            if self.cut_short or (self._plan.looks > 1 and self._is_decided()):
                 break
 
     def _stages(self) -> Sequence[int]:
@@ -253,12 +253,12 @@ class Study:
         if self._screen.live and self._recording.rounds:
             from ninefold import report  # here, because it imports SciPy
 
-            self._recording.write()
-            self._screen.update(report.progress(self.folder))
+            recording = self._recording
+            self._screen.update(report.progress(recording.known_runs(), recording))
 
-    def _is_settled(self) -> bool:
+    def _is_decided(self) -> bool:
         """Whether the runs so far answer what was asked."""
         from ninefold import report
 
-        self._recording.write()
-        return report.settled(self.folder)
+        recording = self._recording
+        return report.decided(recording.known_runs(), recording, recording.folder)

@@ -25,9 +25,8 @@ from ninefold.study.record import StudyFolder
 from ninefold.study.screen import Screen
 from ninefold.study_record import Round
 from ninefold.tournament.budget import MOST_ROUNDS, Budget, shortest
-from ninefold.tournament.contestant import Contestant, Entries
-from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
-from ninefold.tournament.rule import Look
+from ninefold.tournament.contestant import Contestant, Entries, Look
+from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
 from ninefold.types import LEAST_ROUNDS
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def budget_of(settings: Mapping[str, Any]) -> Budget:
 
 
 class Timing(Entries):
-    """Runs timing rounds until the answer is settled, the plan is done or the time is up.
+    """Runs timing rounds until the answer is decided, the plan is done or the time is up.
 
     It is the `Entries` of a tournament. settings: the section `study` of the configuration.
     screen: shows how far it is.
@@ -99,7 +98,7 @@ class Timing(Entries):
             tournament.run()
         recording.timing_ended = tournament.ended
         done = self.done
-        if tournament.ended == SETTLED:
+        if tournament.ended == DECIDED:
             rounds = "round" if done == 1 else "rounds"
             self._screen.note(f"the speed comparison is decided after {done} {rounds}")
         if tournament.ended == BUDGET and done < LEAST_ROUNDS:
@@ -120,10 +119,11 @@ class Timing(Entries):
         """Look at what is known; leave out the cells whose times cannot change the answer."""
         from ninefold import report  # here, because it imports SciPy
 
-        self._recording.write()  # with this look
-
-        found = report.timing(self._recording.folder, self._settings["pairs"])
-        if not found.settled and found.left is not None:
+        recording = self._recording
+        recording.write()  # with this look
+        pairs = self._settings["pairs"]
+        found = report.timing_look(recording.known_runs(), recording, pairs)
+        if not found.decided and found.left is not None:
             kept = {*found.left, found.named}  # the answer promises the time of that one
             self._cells = {name: cell for name, cell in self._cells.items() if name in kept}
         return found
@@ -257,10 +257,15 @@ class Timing(Entries):
         recording, tournament = self._recording, self._tournament
         entry = Round(number, self._plan.seeds[0], shuffled=True)
         entry.runs = [path.relative_to(recording.folder).as_posix() for path in self._folders]
+        names = {cell.folder: cell.name for cell in self._plan.timed}
+        taken = [turn for turn in tournament.log.turns if turn.round == number]
+        for folder in entry.runs:
+            cell = names[Path(folder).name]
+            recording.turns[folder] = [turn for turn in taken if turn.name == cell]
         groups, self._folders, self._groups = self._groups, [], 0
         if entry.runs:
-            shares = [turn.others for turn in tournament.log.turns if turn.round == number]
-            entry.others = fmean(known) if (known := [s for s in shares if s is not None]) else None
+            shares = [turn.others for turn in taken if turn.others is not None]
+            entry.others = fmean(shares) if shares else None
             recording.timing_groups = max(groups, recording.timing_groups)
             recording.timing.append(entry)
         self.done = len(recording.timing)
@@ -271,7 +276,8 @@ class Timing(Entries):
             if self._screen.live:
                 from ninefold import report
 
-                self._screen.update(report.progress(recording.folder), {*self._cells})
+                rows = report.progress(recording.known_runs(), recording)
+                self._screen.update(rows, {*self._cells})
 
     def _shows(self, what: str) -> None:
         self._screen.running(what, (), self._tournament.expected_seconds())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ninefold.errors import Failure
@@ -78,6 +79,19 @@ class Contestant(Protocol):
 
     def close(self) -> None:
         """End what it started."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known after some rounds.
+
+    decided: whether further rounds could not change the answer. named: the best one so far. left:
+    those that are to be measured further, if it is not decided; None: all.
+    """
+
+    decided: bool
+    named: str | None = None
+    left: Sequence[str] | None = None
 
 
 class Ended(Exception):

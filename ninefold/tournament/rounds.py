@@ -17,15 +17,14 @@ from typing import Any
 
 from ninefold.errors import Failure
 from ninefold.tournament.budget import LOOKS, Budget, shortest
-from ninefold.tournament.contestant import Contestant, Ended, Entries, Pace, Taken
+from ninefold.tournament.contestant import Contestant, Ended, Entries, Look, Pace, Taken
 from ninefold.tournament.neighbors import NeighborLoad
 from ninefold.tournament.plan import Asked, Turn, drawn, offset, stretch_steps, turn_steps
-from ninefold.tournament.rule import Look
 from ninefold.tournament.taken import BUSY, TakenTurn, TurnLog, counted
 from ninefold.types import LEAST_ROUNDS
 
 MOST_BEFORE_END = 0.95  # share of the time that has passed at a look that is not the last
-SETTLED, ROUNDS, FAILED, BUDGET = "settled", "rounds", "failed", "budget"  # why it ended
+DECIDED, ROUNDS, FAILED, BUDGET = "decided", "rounds", "failed", "budget"  # why it ended
 
 Turns = Generator[Turn, Taken, None]
 
@@ -66,7 +65,7 @@ class Tournament:
         self.last_round = elapsed / entries.done if entries.done else 0.0
         self.overhead = 0.0
         self.looks = {} if looks is None else looks
-        self.look = Look(settled=False)
+        self.look = Look(decided=False)
         self.not_counted = 0.0  # seconds of warm-ups that are not taken from the time
         self.paces: dict[str, Pace] = {}
         self._takes: dict[str, float] = {}  # seconds that a turn of each is expected to take
@@ -146,8 +145,8 @@ class Tournament:
             return ROUNDS
         if not self._entries.names:
             return FAILED
-        if self.look.settled:
-            return SETTLED
+        if self.look.decided:
+            return DECIDED
         return None if goes_on else BUDGET
 
     def _note_look(self, done: int, goes_on: bool) -> None:

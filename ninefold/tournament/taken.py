@@ -11,13 +11,12 @@ the truth, in simulations and on real machines. Studies, `ninefold.time_steps` a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
 from ninefold.result import TURN_COLUMNS
-from ninefold.stats.looks import looks_until
 from ninefold.stats.verdicts import Name
 
 BUSY = 0.10  # share of the CPU time that other programs used, above which a turn is disturbed
@@ -125,14 +124,6 @@ class Counted:
             if turn.left_out is None:
                 rounds[turn.name].setdefault(turn.round, []).append(turn.seconds)
         return rounds
-
-
-def counted_at_looks(
-    turns: Sequence[TakenTurn], looks: Mapping[int, float], rounds: int
-) -> Iterator[tuple[Counted, tuple[float, ...]]]:
-    """Yield which turns count at each look, as of `looks_until`, and the shares up to it."""
-    for number, shares in looks_until(looks, rounds):
-        yield counted([turn for turn in turns if turn.round < number]), shares
 
 
 def counted(turns: Sequence[TakenTurn]) -> Counted:

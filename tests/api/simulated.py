@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 import numpy as np
 
+from ninefold.answer.times import Times
 from ninefold.api.session import Session
 from ninefold.stats.verdicts import Settings
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.times import Times
 
 SETTINGS = Settings()
 

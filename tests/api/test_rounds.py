@@ -60,10 +60,10 @@ def test_it_goes_on_until_its_speedups_are_known_within_3_percent_or_its_time_is
     steps = {"a": constant(STEP), "b": constant(2 * STEP)}
     noises = (0.01, 0.2, 0.8)
     first, second, third = (timed(Machine(0, noise=noise), steps) for noise in noises)
-    assert first.known
-    assert second.known
-    assert not third.known
-    assert all(found.settled for found in (first, second, third))
+    assert first.closely
+    assert second.closely
+    assert not third.closely
+    assert all(found.decided for found in (first, second, third))
     assert first.rounds == 3 < min(second.rounds, third.rounds)
     assert second.pairs[0].speedup == pytest.approx(1 / 2, rel=0.03)
 
@@ -120,7 +120,7 @@ def test_what_compiling_takes_in_the_first_call_is_not_taken_from_the_time():
 
 
 def test_each_step_has_one_turn_in_a_block_and_every_second_block_is_the_reverse():
-    turns = timed(Machine(0, noise=0.5), dict.fromkeys("abc", constant(STEP)))._counted.turns
+    turns = timed(Machine(0, noise=0.5), dict.fromkeys("abc", constant(STEP)))._turns
     names = [turn.name for turn in turns]
     orders = [names[first : first + 3] for first in range(0, len(names), 3)]
     assert {turn.steps for turn in turns} == {turns[0].steps}

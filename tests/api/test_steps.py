@@ -16,13 +16,14 @@ import torch
 from torch import nn
 
 import ninefold
+from ninefold.answer.facts import facts_of
+from ninefold.answer.times import times
 from ninefold.api import devices
 from ninefold.api.session import Session
 from ninefold.api.steps import take_turns
 from ninefold.errors import ConfigError
-from ninefold.stats.verdicts import Settings, Timings
-from ninefold.tournament.taken import TurnLog, counted
-from ninefold.tournament.times import times
+from ninefold.stats.verdicts import Settings
+from ninefold.tournament.taken import TurnLog
 from tests.conftest import ROOT
 from tests.kit import same
 
@@ -222,7 +223,7 @@ def test_steps_that_only_queue_work_are_timed_with_it_and_waited_for_at_the_ends
     assert found.seconds == pytest.approx({"one": 0.01, "other": 0.02}, rel=0.01)
     assert [pair.verdict for pair in found.pairs] == ["slower"]
     assert fake.waits < calls.count  # two devices, twice in a turn
-    assert found.settled
+    assert found.decided
 
 
 class Counting:
@@ -268,8 +269,8 @@ def found(
 
 def told(names: Sequence[str], log: TurnLog, settings: Settings) -> ninefold.Times:
     """What is told after one look."""
-    of = counted(log.turns)
-    return times(names, [Timings(of.seconds())], of, settings)
+    rounds = 1 + max((turn.round for turn in log.turns), default=-1)
+    return times(facts_of(names, log.turns, {}, rounds, settings))
 
 
 def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() -> None:
@@ -277,21 +278,21 @@ def test_the_sentence_claims_what_was_shown_and_always_says_in_this_process() ->
     assert found(0.5).sentence.startswith("In this process b is 2.000 times as fast as <a> (95 %")
     assert found(1.0).sentence.startswith("In this process b and <a> are equally fast within 2 % (")
     open_ = found(1.1, noise=0.2)
-    assert open_.sentence.startswith("In this process it is not decided after 6 rounds")
-    assert not open_.settled
+    assert open_.sentence.startswith("In this process b is not shown to differ from <a>: 0.914")
+    assert not open_.decided
     assert open_.best == "<a>"
     assert 0.5 < open_.chance < 0.98
     none = found(1.0, rounds=0)
-    assert (none.best, none.settled) == (None, False)
+    assert (none.best, none.decided) == (None, False)
     assert "in this process is not known yet" in none.sentence
-    beside = found(1.5, busy=0.31, late=6).sentence
-    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside
-    bursts = found(1.5, busy=0.31, late=2).sentence
-    assert "33 % of the turns were disturbed and left out." in bursts
-    assert "disturbed" not in found(1.5, busy=0.04, late=6).sentence
+    beside = found(1.5, busy=0.31, late=6).caveats
+    assert "Most turns were disturbed (other programs used 31 % of the CPU time)" in beside[0]
+    bursts = found(1.5, busy=0.31, late=2).caveats
+    assert "33 % of the turns were disturbed and left out." in bursts[0]
+    assert not found(1.5, busy=0.04, late=6).caveats
     without = ninefold.time_steps({"a": nothing, "b": nothing}, **SHORT)
     assert "in this process" in without.sentence.lower()
-    assert "restore= would put it back" in without.sentence
+    assert "restore= would put it back" in without.caveats[0]
 
 
 def test_a_baseline_that_is_as_fast_is_named() -> None:

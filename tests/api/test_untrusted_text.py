@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import ninefold
+from ninefold.answer.facts import facts_of
+from ninefold.answer.times import times
 from ninefold.api import NOTES
 from ninefold.api.fits import Fits
 from ninefold.errors import ResourceError
-from ninefold.stats.verdicts import Timings
-from ninefold.tournament.taken import TurnLog, counted
-from ninefold.tournament.times import times
+from ninefold.tournament.taken import TurnLog
 from tests.api.test_steps import SETTINGS
 from tests.conftest import ROOT
 
@@ -53,8 +53,7 @@ def timed(folder: Path) -> ninefold.Times:
     for number in range(6):
         for name, seconds in {HOSTILE: 1.0, "b": 2.0}.items():
             log.add(name, number, seconds=seconds + number / 1e3, steps=1)
-    of = counted(log.turns)
-    return times((HOSTILE, "b"), [Timings(of.seconds())], of, SETTINGS, [HOSTILE])
+    return times(facts_of((HOSTILE, "b"), log.turns, {}, 6, SETTINGS), [HOSTILE])
 
 
 SHOWN: dict[str, Callable[[Path], Any]] = {"Answer": studied, "Fits": fitting, "Times": timed}

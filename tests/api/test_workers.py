@@ -76,7 +76,7 @@ def test_workers_read_nothing_while_another_step_has_its_turn() -> None:
     with closing(reads()) as loop:  # type: ignore[type-var]
         found = ninefold.time_steps({"reads": loop, "sleeps": sleeps}, minutes=0.1, show=False)
     assert sum(ahead[1:]) < 0.1 * len(ahead)  # 2 or more each, if they are not stopped
-    assert RAN_ON not in found.sentence
+    assert RAN_ON not in found.caveats
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
@@ -130,11 +130,11 @@ def test_readers_that_several_steps_use_run_on_and_the_answer_says_so(
     with closing(reads()) as shared:  # type: ignore[type-var]
         steps = {name: lambda: next(shared) for name in "ab"}
         found = ninefold.time_steps(steps, minutes=0.05, show=False)
-        assert RAN_ON in found.sentence
+        assert RAN_ON in found.caveats
         t = ninefold.turns(dict.fromkeys(steps, nullcontext), minutes=0.05, show=False)
         for _ in shared:
             if t.done:
                 break
             with t.step():
                 pass
-        assert RAN_ON in t.times().sentence
+        assert RAN_ON in t.times().caveats

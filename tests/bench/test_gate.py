@@ -7,11 +7,12 @@ from argparse import ArgumentTypeError
 
 import pytest
 
+from ninefold.answer.needed import rounds_for_side
+from ninefold.answer.words import interval
 from ninefold.bench import gate
 from ninefold.bench.__main__ import share
 from ninefold.errors import Slower, Undecided
 from ninefold.stats.verdicts import OPEN, Pair, Settings
-from ninefold.tournament.times import interval
 
 
 def pair(speedup: float, low: float | None, high: float | None, rounds: int = 14) -> Pair:
@@ -60,7 +61,7 @@ def test_an_error_says_what_is_allowed_and_what_would_decide() -> None:
     )
     undecided = gate.failure(pair(1.0, 0.967, 1.034), 0.03, minutes=3)
     assert isinstance(undecided, Undecided)
-    rounds = gate.rounds_needed(pair(1.0, 0.967, 1.034), 1 / 1.03)
+    rounds = rounds_for_side(pair(1.0, 0.967, 1.034), 1 / 1.03)
     assert rounds is not None
     assert str(undecided) == (
         "error: max-slowdown=3%: not decided after 14 rounds; the interval is 0.967 to 1.034; "
@@ -99,7 +100,7 @@ def test_after_the_rounds_that_are_needed_the_same_noise_decides_and_long_before
         return pair(speedup, speedup * math.exp(-half), speedup * math.exp(half), rounds)
 
     assert gate.verdict(after(4), 0.03) == gate.UNDECIDED
-    needed = gate.rounds_needed(after(4), 1 / 1.03)
+    needed = rounds_for_side(after(4), 1 / 1.03)
     assert needed is not None
     assert gate.verdict(after(needed), 0.03) == (gate.PASSES if speedup > 1 / 1.03 else gate.FAILS)
     assert gate.verdict(after(math.floor(0.8 * needed)), 0.03) == gate.UNDECIDED

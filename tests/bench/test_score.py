@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from ninefold.bench.score import DISCARD, KEEP, MORE, SEEDS, Rule, judge
+from ninefold.bench.score import DISCARD, KEEP, MORE, Rule, judge
+from ninefold.types import SEEDS
 from tests.conftest import Shell
 
 LESS = Rule(re.compile("loss: (.*)"), "less", 0.01)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from ninefold.answer.decision import decide
 from ninefold.errors import ConfigError
-from ninefold.report import progress, read, settled, write
+from ninefold.report import progress, read, read_runs, write
 from ninefold.report.answer.answer import build, evidence_of
 from ninefold.report.answer.caveats import caveats
-from ninefold.report.answer.evidence import Evidence, gather_evidence
-from ninefold.report.answer.recommend import SHORT_WEIGHTS, UNSCALED, excluded, recommend
+from ninefold.report.answer.evidence import SHORT_WEIGHTS, UNSCALED, Evidence, gather_evidence
 from ninefold.report.answer.settings import CAST, settings
 from ninefold.report.answer.tree import Answer, Report
 from ninefold.report.answer.wording import chips, lead
@@ -41,6 +41,7 @@ from tests.report.studies import (
     NONE_SCALER,
 )
 from tests.report.test_report import entry, facts_of, failure, result, sweep
+from tests.report.test_timing import decided
 
 
 @pytest.mark.parametrize("name", golden.STUDIES)
@@ -138,7 +139,7 @@ def in_turns(run: Run) -> Run:
     """A timing run that takes as long as a training run."""
     taken = TakenTurn(turn=0, seconds=run.step_seconds or 0.0, steps=run.steps or 0)
     return replace(
-        run, folder=f"timing/{run.folder}", turns=1, taken=[taken], round=run.seed,
+        run, folder=f"timing/{run.seed}/{run.cell}", turns=1, taken=[taken], round=run.seed,
         accuracy=None, score=None, scores={},
     )  # fmt: skip
 
@@ -154,7 +155,7 @@ def evidence(
 
 
 def reasons(known: Evidence) -> str:
-    return " ".join(reasons_of(recommend(known)))
+    return " ".join(reasons_of(decide(known)))
 
 
 def report_of(runs: Sequence[Run], **environment: Any) -> Report:
@@ -212,11 +213,11 @@ NEAR = {**SECONDS, DDP: 2.001, NONE_AUTOCAST: 2.002}
     ],
 )  # fmt: skip
 def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes, said, reason):
-    found = recommend(evidence(runs_of(seconds, accuracy, **changes)))
+    found = decide(evidence(runs_of(seconds, accuracy, **changes)))
     assert lead(found) == said
     assert reason in " ".join(reasons_of(found))
     assert found.decided is (not said.startswith("Not decided"))
-    assert found.settled is found.decided  # as only scores are open here
+    assert bool(found.unscored) is not found.decided  # as only scores are open here
     rivals = found.decided and len(found.candidates) > 1
     assert ("confidence" in [chip.name for chip in chips(found)]) is rivals
 
@@ -224,7 +225,7 @@ def test_the_answer_says_which_configuration_and_why(seconds, accuracy, changes,
 def test_a_copy_that_alone_was_measured_is_compared_with_nothing():
     timed = [run for run in runs_of({DP: 5.0}, no_op=True) if run.timed]
     said = "Only dp, fp32 was measured: there is nothing to compare it with."
-    assert lead(recommend(evidence(timed))) == said
+    assert lead(decide(evidence(timed))) == said
 
 
 def test_where_all_others_repeat_the_work_of_one_the_answer_says_so():
@@ -233,7 +234,7 @@ def test_where_all_others_repeat_the_work_of_one_the_answer_says_so():
     untimed = {"none-autocast": "none-fp32"}
     sweep = replace(found.sweep, untimed=untimed, planned_cells=planned)
     said = "Use one process in fp32: all others only repeat its work."
-    assert lead(recommend(replace(found, sweep=sweep))) == said
+    assert lead(decide(replace(found, sweep=sweep))) == said
 
 
 def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
@@ -257,7 +258,7 @@ def test_whole_runs_answer_on_scores_and_claim_nothing_on_times():
 @pytest.mark.parametrize(("seeds", "decided"), [(2, False), (4, True)])
 def test_two_rounds_decide_nothing(seeds, decided):
     known = evidence([run for run in runs_of({NONE: 5.0, DDP: 2.0}, seeds=seeds) if run.timed])
-    assert recommend(known).decided is decided
+    assert decide(known).decided is decided
 
 
 def test_what_is_not_decided_has_no_confidence_and_no_command_that_trains():
@@ -309,7 +310,7 @@ def test_on_a_gpu_a_copy_of_short_steps_is_no_control_and_the_report_says_why():
     verdicts = {(pair.first, pair.second): pair.verdict for pair in known.comparison.seconds}
     assert verdicts[NONE, DP] == "slower"
     assert verdicts[NONE, NONE_AUTOCAST] == "faster"  # no floor hides it
-    assert excluded(DP, known) is not None
+    assert known.excluded(DP) is not None
     (said,) = on_copies(known)
     assert said == (
         "dp, fp32 repeats the work of none and is no A/A control here: on a GPU DataParallel "
@@ -381,8 +382,8 @@ def test_a_report_without_its_study_prints_the_words_of_the_answer_alone():
 
 
 def test_the_alternative_that_is_worse_keeps_nothing_open():
-    found = recommend(evidence(runs_of({NONE: 5.0, DDP: 5.0}, {DDP: -2.0}, noise=0.1)))
-    assert (found.cell, found.settled) == (NONE, True)
+    found = decide(evidence(runs_of({NONE: 5.0, DDP: 5.0}, {DDP: -2.0}, noise=0.1)))
+    assert (found.named, found.unscored) == (NONE, [])
 
 
 def test_a_cell_that_failed_or_computes_something_else_is_not_recommended():
@@ -394,7 +395,7 @@ def test_a_cell_that_failed_or_computes_something_else_is_not_recommended():
         (lost, "ddp, autocast is left out: a run of it ended as diverged."),
         (other, "do not compute the same. Its update is twice."),
     ):
-        assert recommend(known).cell == DDP
+        assert decide(known).named == DDP
         assert said in reasons(known)
 
 
@@ -415,16 +416,16 @@ def in_fp16(accuracy: Mapping[Cell, float] | None = None) -> list[Run]:
 def test_float16_without_a_grad_scaler_is_named_only_where_scores_or_numerics_allow_it():
     timed = [run for run in in_fp16() if run.timed]
     known = evidence(timed)
-    assert recommend(known).cell == NONE_SCALER
-    assert excluded(NONE_AUTOCAST, known) == UNSCALED
+    assert decide(known).named == NONE_SCALER
+    assert known.excluded(NONE_AUTOCAST) == UNSCALED
     assert "Not named without a score: small gradients of float16 underflow" in reasons(known)
-    alone = recommend(evidence([run for run in timed if run.cell == NONE_AUTOCAST]))
+    alone = decide(evidence([run for run in timed if run.cell == NONE_AUTOCAST]))
     assert lead(alone).startswith("No answer: float16 without a GradScaler is judged beside fp32")
     for verdict, named in (("within rounding", NONE_AUTOCAST), ("not the same", NONE_SCALER)):
         row = {"cell": NONE_AUTOCAST, "verdict": verdict, "sentence": "It underflows."}
-        assert recommend(evidence(timed, numerics={"rows": [row]})).cell == named
-    assert recommend(evidence(in_fp16())).cell == NONE_AUTOCAST
-    assert recommend(evidence(in_fp16({NONE_AUTOCAST: -2.0}))).cell == NONE_SCALER
+        assert decide(evidence(timed, numerics={"rows": [row]})).named == named
+    assert decide(evidence(in_fp16())).named == NONE_AUTOCAST
+    assert decide(evidence(in_fp16({NONE_AUTOCAST: -2.0}))).named == NONE_SCALER
 
 
 def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_faster():
@@ -432,11 +433,11 @@ def test_replicas_of_a_loss_that_is_no_mean_are_not_named_as_the_same_training_f
         replace(run, mean_loss=False if run.replicas == 2 else None) for run in runs_of(SECONDS)
     ]
     known = evidence([run for run in runs if run.timed])
-    assert recommend(known).cell == NONE_AUTOCAST
+    assert decide(known).named == NONE_AUTOCAST
     told = [said for said in caveats(known) if "not the mean of the losses" in said]
     assert len(told) == 1
     assert "ddp, fp32; ddp, autocast train on other gradients than one process does" in told[0]
-    assert recommend(evidence(runs)).cell == DDP_AUTOCAST  # its scores are safe
+    assert decide(evidence(runs)).named == DDP_AUTOCAST  # its scores are safe
 
 
 def test_batch_norm_of_parts_is_said_with_what_uses_the_whole_batch():
@@ -462,21 +463,21 @@ def test_the_answer_agrees_with_the_verdicts_whatever_the_numbers(draw):
     )  # fmt: skip
     runs = [replace(run, status="failed") if chance.random() < 0.01 else run for run in runs]
     known = evidence(runs)
-    found = recommend(known)
+    found = decide(known)
     said, sure = lead(found), known.settings.level
     assert len(said.split()) <= 14
     assert ("Not decided" in said or "o few" in said or "No answer" in said) is not found.decided
     assert not found.decided or found.chance is None or found.chance >= 1 - sure
-    if found.cell is None:
+    if found.named is None:
         return
-    assert known.safe[found.cell] == "safe"
-    assert excluded(found.cell, known) is None
+    assert known.safe[found.named] == "safe"
+    assert known.excluded(found.named) is None
     for other in known.cells:
-        verdict = known.verdict(found.cell, other)
-        if verdict == "faster" and excluded(other, known) is None:
-            assert known.safe[other] != "safe", (found.cell, other)
+        verdict = known.verdict(found.named, other)
+        if verdict == "faster" and known.excluded(other) is None:
+            assert known.safe[other] != "safe", (found.named, other)
             assert any(f"{known.label(other)} is faster" in each for each in reasons_of(found))
-    assert ("times as fast" in said) <= (known.verdict(PLAIN, found.cell) == "faster")
+    assert ("times as fast" in said) <= (known.verdict(PLAIN, found.named) == "faster")
 
 
 def test_the_way_to_a_target_ends_with_the_epoch_that_reaches_it():
@@ -527,11 +528,11 @@ def test_weights_in_bfloat16_are_named_only_where_scores_allow_it():
         for run in runs_of({PLAIN: 5.0, NONE_AUTOCAST: 3.0}, noise=0.002)
     ]
     known = evidence([run for run in runs if run.timed])
-    assert excluded(NONE_AUTOCAST, known) == SHORT_WEIGHTS
-    assert recommend(known).cell == PLAIN
+    assert known.excluded(NONE_AUTOCAST) == SHORT_WEIGHTS
+    assert decide(known).named == PLAIN
     assert "Not named without a score: a small update is lost" in reasons(known)
     assert settings(known, NONE_AUTOCAST)[0].code[: len(CAST)] == [*CAST]
-    assert recommend(evidence(runs)).cell == NONE_AUTOCAST
+    assert decide(evidence(runs)).named == NONE_AUTOCAST
 
 
 def test_a_memory_format_that_is_part_of_a_speedup_is_among_the_lines_for_ones_own_loop():
@@ -673,21 +674,21 @@ def test_a_study_is_unfinished_until_each_round_has_each_run_and_each_run_its_en
     assert not is_unfinished(StudyRecord.of(no_longer_planned), runs)
 
 
-def test_settled_and_the_figures_so_far_need_no_report(tmp_path):
+def test_what_is_decided_and_the_figures_so_far_need_no_report(tmp_path):
     def made(seeds: int) -> Path:
         return sweep(tmp_path / f"{seeds}", *(
             result(parallel, seed=seed, train_seconds=seconds + seed / 100)
             for seed in range(seeds) for parallel, seconds in (("none", 20.0), ("ddp", 10.0))
         ), turns=True)  # fmt: skip
 
-    assert not settled(one := made(1))
-    assert [(row.cell, row.seconds, str(row.speedup)) for row in progress(one)] == [
+    assert not decided(one := made(1))
+    assert [(row.cell, row.seconds, str(row.speedup)) for row in progress(*read_runs(one))] == [
         ("none-fp32", "2.00", "1.00 baseline"), ("ddp-fp32", "1.00", "2.00")
     ]  # fmt: skip
     assert not (one / "report").exists()
     four = made(4)
-    assert settled(four)
-    plain, faster = progress(four)
+    assert decided(four)
+    plain, faster = progress(*read_runs(four))
     assert (plain.runs, plain.seconds) == (4, "2.00 ± 0.00")
     assert str(faster.speedup) == "2.00 (2.00 to 2.00) faster"
 
@@ -712,8 +713,8 @@ def test_more_seeds_are_not_trained_for_a_cell_that_none_gives_a_score(
     rounds = [entry(n, names[3 * n : 3 * n + 3]) for n in range(3)]
     study = {"study": {"ask": ["accuracy"], "rounds": "auto"}}
     sweep(tmp_path, *results, rounds=rounds, settings=study, command="train.py", planned_rounds=20)
-    assert settled(tmp_path) is ends
-    assert read(tmp_path, "train").settled is (ends and not lead.startswith("No answer"))
+    assert decided(tmp_path) is ends
+    assert read(tmp_path, "train").decided is (ends and not lead.startswith("No answer"))
     recording = gather_recording(tmp_path)
     assert recording is not None
     answer = build(recording, evidence_of(recording)).answer

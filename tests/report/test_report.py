@@ -97,8 +97,11 @@ def entry(number: int, runs: list[str], **changes: Any) -> dict[str, Any]:
 def take_turns(folder: Path, *results: dict) -> list[dict[str, Any]]:
     """Write a timing run for each result that is ok, in the round of its seed; the rounds."""
     made = []
-    for number, content in enumerate(each for each in results if each["status"] == "ok"):
-        name = f"timing/{number}_{content['parallel']}_{content['amp']}"
+    for content in (each for each in results if each["status"] == "ok"):
+        said = "_".join(
+            [content["model"], str(content["batch_size"]), *content.get("overrides", [])]
+        )
+        name = f"timing/{content['seed']}/{content['parallel']}-{content['amp']}_{said}"
         (folder / name).mkdir(parents=True)
         seconds = content["train_seconds"] / content["steps"]
         unscored = dict.fromkeys(("accuracy", "best_accuracy", "test_loss", "score"))
@@ -327,4 +330,7 @@ def test_runs_that_differ_in_the_folder_of_a_path_alone_are_not_averaged(tmp_pat
 def test_a_strategy_whose_name_has_a_hyphen_has_figures(tmp_path):
     runs = [result(way, seed=seed) for way in ("none", "my-ddp") for seed in range(2)]
     assert row(tables_of(sweep(tmp_path, *runs)), "Results", "my-ddp, fp32")[1].startswith("2.")
-    assert [each.cell for each in report.progress(tmp_path)] == ["none-fp32", "my-ddp-fp32"]
+    assert [each.cell for each in report.progress(*report.read_runs(tmp_path))] == [
+        "none-fp32",
+        "my-ddp-fp32",
+    ]

@@ -15,7 +15,7 @@ from ninefold.report.data.cell import Cell
 from ninefold.report.data.recording import read_runs
 from ninefold.report.data.runs import run_of_result
 from ninefold.report.data.turns import count_turns
-from ninefold.tournament.rule import Look
+from ninefold.tournament.contestant import Look
 from tests.report.studies import DDP, DDP_AUTOCAST, DP, NONE, NONE_AUTOCAST, NONE_SCALER
 from tests.report.test_report import entry, result
 
@@ -107,24 +107,34 @@ def read(folder: Path) -> Report:
     return report.read(folder, "python train.py").report
 
 
+def decided(folder: Path) -> bool:
+    """Whether more training runs of a study could not change what it was asked."""
+    return report.decided(*read_runs(folder), folder)
+
+
+def look(folder: Path, pairs: str) -> Look:
+    """What the timing rounds of a study have shown."""
+    return report.timing_look(*read_runs(folder), pairs)
+
+
 def caveats(folder: Path) -> str:
     return " ".join(read(folder).answer.caveats)
 
 
 def test_a_clear_best_cell_settles_a_study_that_asks_for_the_best(tmp_path):
-    state = report.timing(study(tmp_path), "best")
-    assert (state.settled, state.left, state.named) == (True, [], "none-autocast")
+    state = look(study(tmp_path), "best")
+    assert (state.decided, state.left, state.named) == (True, [], "none-autocast")
 
 
 def test_before_the_first_timing_round_all_cells_are_to_be_measured(tmp_path):
-    state = report.timing(study(tmp_path, rounds=0), "best")
-    assert state == Look(settled=False)
+    state = look(study(tmp_path, rounds=0), "best")
+    assert state == Look(decided=False)
 
 
 def test_cells_that_cannot_be_the_best_are_measured_no_further(tmp_path):
     near = {**SECONDS, NONE_SCALER: 1.01, NONE: 1.01, DP: 1.01}
-    state = report.timing(study(tmp_path, near, rounds=4, noise=0.06), "best")
-    assert not state.settled
+    state = look(study(tmp_path, near, rounds=4, noise=0.06), "best")
+    assert not state.decided
     # dp-fp32 is the control of none-fp32 and stays as long as that one does.
     assert state.left == ["none-fp32", "none-autocast", "none-scaler", "dp-fp32"]
 
@@ -144,28 +154,28 @@ def test_open_cells_are_measured_further_though_they_lack_a_key_that_is_swept(tm
     ]
     facts |= {"swept": {key: values}, "planned_cells": cells}
     (folder / "sweep.json").write_text(json.dumps(facts))
-    state = report.timing(folder, "best")
+    state = look(folder, "best")
     assert {"none-fp32", "none-autocast"} <= {*state.left}
 
 
 def test_a_study_that_asks_for_all_pairs_goes_on_with_the_cells_of_open_ones(tmp_path):
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
-    state = report.timing(study(tmp_path, near, noise=0.03), "all")
+    state = look(study(tmp_path, near, noise=0.03), "all")
     assert {"ddp-fp32", "ddp-autocast"} <= set(state.left)
-    assert (state.settled, "none-autocast" in state.left) == (False, False)
+    assert (state.decided, "none-autocast" in state.left) == (False, False)
 
 
 def test_a_cell_with_a_worse_score_is_not_named_and_those_behind_it_are_in_again(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.3, DDP_AUTOCAST: 1.305}
-    alone = report.timing(study(tmp_path / "time", close, rounds=4, noise=0.02), "best")
-    assert (alone.named, alone.settled) == ("none-autocast", True)
+    alone = look(study(tmp_path / "time", close, rounds=4, noise=0.02), "best")
+    assert (alone.named, alone.decided) == ("none-autocast", True)
     both = study(
         tmp_path / "both", close, rounds=4, noise=0.02, lost={NONE_AUTOCAST: 0.1}, seeds=5,
         ask="[time, accuracy]",
     )  # fmt: skip
-    state = report.timing(both, "best")
+    state = look(both, "best")
     assert state.named in ("none-scaler", "ddp-autocast")
-    assert not state.settled
+    assert not state.decided
     assert state.left == ["none-scaler", "ddp-autocast"]
 
 
@@ -197,7 +207,7 @@ def test_a_timing_run_that_failed_is_listed_as_one_and_its_cell_is_not_named(tmp
     path = folder / "timing" / "5" / "none-autocast" / "result.json"
     content = {**json.loads(path.read_text()), "status": "failed", "error": "e", "turns": None}
     path.write_text(json.dumps(content))
-    state = report.timing(folder, "best")
+    state = look(folder, "best")
     assert state.named == "none-scaler"
     assert sum(run.turns == 0 for run in read_runs(folder)[0]) == 1
 
@@ -270,8 +280,8 @@ def test_where_nothing_else_was_measured_one_round_beside_other_programs_is_enou
 @pytest.mark.parametrize("pairs", ["best", "all"])
 def test_a_study_goes_on_after_two_rounds(tmp_path, pairs):
     far = {**SECONDS, NONE_SCALER: 2.0, DDP_AUTOCAST: 2.2}
-    state = report.timing(study(tmp_path / "two", far, rounds=2), pairs)
-    assert (state.settled, len(state.left)) == (False, len(far))
+    state = look(study(tmp_path / "two", far, rounds=2), pairs)
+    assert (state.decided, len(state.left)) == (False, len(far))
 
 
 def test_what_is_told_of_left_out_turns_is_of_those_of_all_groups_as_is_what_counts(tmp_path):
@@ -328,24 +338,24 @@ def test_a_gradscaler_without_float16_is_never_recommended_over_its_autocast_twi
 def test_training_rounds_end_when_the_scores_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
     folder = study(tmp_path, close, noise=0.04, rounds=3, seeds=5, ask="[time, accuracy]")
-    assert not report.timing(folder, "best").settled
-    assert report.settled(folder)
+    assert not look(folder, "best").decided
+    assert decided(folder)
 
 
 def test_a_study_of_scores_alone_ends_when_they_are_known_whatever_the_times_are(tmp_path):
     close = {**SECONDS, NONE_SCALER: 1.005}
-    assert report.settled(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
+    assert decided(study(tmp_path / "known", close, rounds=0, seeds=5, ask="[accuracy]"))
     lost = {NONE_SCALER: 0.005}
     open_ = study(tmp_path / "open", close, rounds=0, seeds=2, ask="[accuracy]", lost=lost)
-    assert not report.settled(open_)
+    assert not decided(open_)
 
 
 def test_pairs_of_a_cell_that_failed_keep_no_other_cell_in_a_study_of_all_pairs(tmp_path):
     near = {**SECONDS, DDP_AUTOCAST: 2.63}
     folder = study(tmp_path, near, noise=0.03)
-    before = report.timing(folder, "all").left
+    before = look(folder, "all").left
     path = folder / "timing" / "5" / "ddp-autocast" / "result.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "status": "failed", "error": "e"}))
-    after = report.timing(folder, "all").left
+    after = look(folder, "all").left
     assert "ddp-fp32" in before
     assert "ddp-fp32" not in after

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ninefold.study_record import StudyRecord
+
 
 def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
     made.statuses = ["ok", "failed", "diverged", "preempted", "killed"]
@@ -33,11 +35,11 @@ def test_a_resumed_study_keeps_finished_runs_and_makes_the_missing_ones(made):
 def test_a_resumed_study_looks_after_the_same_rounds_as_planned(made, monkeypatch):
     looked = []
 
-    def settled(folder: Path) -> bool:
-        looked.append(len(made.file()["rounds"]))
+    def decided(runs: object, sweep: StudyRecord, folder: Path) -> bool:
+        looked.append(len(sweep.rounds))
         return False
 
-    monkeypatch.setattr("ninefold.report.settled", settled)
+    monkeypatch.setattr("ninefold.report.decided", decided)
     for runs in (10, 6):  # in the fourth round, and in the sixth
         made.statuses = ["ok"] * runs + ["killed"]
         with pytest.raises(KeyboardInterrupt):

@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from benchmarks import ours
 from ninefold.api.session import StepTaker, WarmUps
-from ninefold.tournament.times import times
+from ninefold.answer.times import times
 from ninefold.bench.contestant import Command
 from ninefold.bench.engine import Bench, Found
 from ninefold.config.spec import RunSpec
@@ -32,7 +32,7 @@ from ninefold.stats.verdicts import Settings
 from ninefold.tournament.budget import Budget
 from ninefold.tournament.contestant import Entries
 from ninefold.tournament.rounds import Tournament
-from ninefold.tournament.rule import Look
+from ninefold.tournament.contestant import Look
 from ninefold.tournament.taken import counted
 
 class Mixed(Entries):

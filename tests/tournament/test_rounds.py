@@ -8,10 +8,9 @@ import pytest
 
 from ninefold.bench.engine import budget_of
 from ninefold.tournament.budget import Budget
-from ninefold.tournament.contestant import Contestant, Entries, Pace, WarmUp
+from ninefold.tournament.contestant import Contestant, Entries, Look, Pace, WarmUp
 from ninefold.tournament.plan import Turn
-from ninefold.tournament.rounds import BUDGET, SETTLED, Tournament
-from ninefold.tournament.rule import Look
+from ninefold.tournament.rounds import BUDGET, DECIDED, Tournament
 from ninefold.tournament.taken import counted
 
 
@@ -52,13 +51,13 @@ class Each:
 
 
 def played(
-    seconds: float, settled: int = 99, looks: dict[int, float] | None = None, done: int = 0
+    seconds: float, decided: int = 99, looks: dict[int, float] | None = None, done: int = 0
 ) -> Tournament:
-    """A tournament whose rounds take a second each; it is settled after so many."""
+    """A tournament whose rounds take a second each; it is decided after so many."""
     entries = Timed(done)
     made = Tournament(
         entries, Budget(seconds=seconds, turns=1),
-        lambda: Look(settled=entries.done >= settled), elapsed=float(done), looks=looks,
+        lambda: Look(entries.done >= decided), elapsed=float(done), looks=looks,
         clock=lambda: entries.now,
     )  # fmt: skip
     made.run()
@@ -72,9 +71,9 @@ def test_the_share_of_the_time_at_each_look_is_kept_and_the_last_has_it_all() ->
 
 
 def test_a_look_that_settles_it_is_the_last() -> None:
-    ended = played(10.0, settled=4)
+    ended = played(10.0, decided=4)
     assert ended.looks == pytest.approx({3: 0.3, 4: 0.4})
-    assert ended.ended == SETTLED
+    assert ended.ended == DECIDED
 
 
 def test_one_that_goes_on_adds_its_looks_to_those_before() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ninefold.stats.verdicts import Settings, Timings
-from ninefold.tournament.taken import Counted, TakenTurn
-from ninefold.tournament.times import times
+from ninefold.answer.facts import facts_of
+from ninefold.answer.times import times
+from ninefold.stats.verdicts import Settings
+from ninefold.tournament.taken import TakenTurn
 
 
 def test_the_seconds_of_a_table_do_not_contradict_its_speedups() -> None:
@@ -21,8 +22,7 @@ def test_the_seconds_of_a_table_do_not_contradict_its_speedups() -> None:
         if (name, number) not in (("b", 4), ("a", 0))
     ]
     turns.append(TakenTurn(name="b", round=4, turn=0, seconds=5.0, steps=1))
-    counted = Counted(turns, 0.0)
-    found = times(["a", "b"], [Timings(counted.seconds())], counted, Settings(baseline="a"))
+    found = times(facts_of(["a", "b"], turns, {}, 5, Settings(baseline="a")))
     pair = found.pair("a", "b")
     assert pair is not None
     assert pair.speedup == pytest.approx(found.seconds["a"] / found.seconds["b"])

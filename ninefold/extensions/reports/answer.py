@@ -22,8 +22,8 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     return batches.answer(recording, found) or sweep.answer(recording, found)
 
 
-def settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+def decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
     """Return whether more rounds cannot change which value is the best; None for other answers."""
     if any(each.timed for each in found) and batches.answer(recording, found):
         return None
-    return sweep.settled(recording, found)
+    return sweep.decided(recording, found)

@@ -108,7 +108,7 @@ def answer(recording: Recording, found: Sequence[Evidence]) -> Answer | None:
     )
 
 
-def settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+def decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
     """Return whether it is known how each value compares with the best; None: as of `answer`."""
     sweep = _sweep(recording, found)
     if sweep is None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 
+from ninefold.answer.decision import decide
 from ninefold.errors import one_line
 from ninefold.extensions import ANSWERS
 from ninefold.report.answer import caveats, wording
 from ninefold.report.answer.conditions import conditions, machine, title
 from ninefold.report.answer.evidence import Evidence, gather_evidence
 from ninefold.report.answer.groups import describe
-from ninefold.report.answer.recommend import Recommendation, recommend, scores_decided
+from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.settings import settings
 from ninefold.report.answer.surer import of_time, surer
 from ninefold.report.answer.tree import VERSION, Answer, Note, Report
@@ -56,7 +57,7 @@ def build(recording: Recording, found: Sequence[Evidence], typed: str | None = N
     by_conditions = groups(recording.runs)
     compares = _other_answer(recording, found) is None
     described = [
-        describe(recommend(evidence), by_conditions.index(evidence.group), compares)
+        describe(decide(evidence), by_conditions.index(evidence.group), compares)
         for evidence in found
     ]
     return Report(
@@ -87,9 +88,9 @@ def _other_answer(recording: Recording, found: Sequence[Evidence]) -> Answer | N
     return None
 
 
-def others_settled(recording: Recording, found: Sequence[Evidence]) -> bool | None:
+def others_decided(recording: Recording, found: Sequence[Evidence]) -> bool | None:
     """Return whether more rounds cannot change the answer of an extension; None: it has none."""
-    asked = (import_module(module).settled(recording, found) for module in ANSWERS)
+    asked = (import_module(module).decided(recording, found) for module in ANSWERS)
     return next((known for known in asked if known is not None), None)
 
 
@@ -104,7 +105,7 @@ def answer_of(recording: Recording, found: Sequence[Evidence], typed: str | None
     if len(found) > 1 and by_value is None:
         most = first.group.ok > found[1].group.ok
         said.insert(0, caveats.several_groups(first.group, len(found), most))
-    answer = replace(other or _own_answer(first, recommend(first), recording), caveats=said)
+    answer = replace(other or _own_answer(first, decide(first), recording), caveats=said)
     if other and not other.decided and by_value is None:
         answer = replace(answer, surer=other.surer or of_time(first, recording))
     cell = answer.cell
@@ -121,11 +122,11 @@ def _own_answer(first: Evidence, decision: Recommendation, recording: Recording)
     if not first.asks_time:
         lead, why = wording.lead_of_scores(first), wording.reasons_of_scores(first)
         marks = wording.chips_of_scores(first)
-        return Answer(lead, scores_decided(first), chips=marks, reasons=why, surer=more)
+        return Answer(lead, first.scores_decided, chips=marks, reasons=why, surer=more)
     return Answer(
         wording.lead(decision),
         decision.decided,
-        decision.cell,
+        decision.named,
         decision.chance if decision.decided else None,
         wording.chips(decision),
         wording.reasons(decision),

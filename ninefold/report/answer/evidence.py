@@ -8,42 +8,38 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from ninefold.answer.facts import Facts
 from ninefold.report.answer.tree import Compared
-from ninefold.report.data.cell import PLAIN, Cell
+from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.cells import Group
 from ninefold.report.data.curves import Point
 from ninefold.report.data.runs import Run, finite
-from ninefold.report.data.turns import StudyTurns
+from ninefold.report.data.turns import StudyTurns, folder_name, waits_for_data, waits_for_host
 from ninefold.report.stats.measures import SECONDS, Measure, of_score, to_target
 from ninefold.report.stats.numerics import OTHER
-from ninefold.result import BEHIND
-from ninefold.score import PHASES, SHARE, Score
-from ninefold.stats.best import Standing, standing
+from ninefold.score import SHARE, Score
 from ninefold.stats.statistics import compare
-from ninefold.stats.verdicts import (
-    OPEN,
-    Comparison,
-    Name,
-    Safety,
-    Settings,
-    Timings,
-)
+from ninefold.stats.verdicts import OPEN, Comparison, Safety, Settings, Timings, Values
 from ninefold.study_record import StudyRecord
-from ninefold.tournament.taken import Counted
-from ninefold.types import LEAST_ROUNDS
 
+FAILED_RUN, COPY, OTHER_NUMERICS = "failed run", "copy", "other numerics"
+NEEDLESS = "GradScaler without float16"
+UNSCALED, OTHER_LOSS = "float16 without a GradScaler", "loss of a part of the batch"
+SHORT_WEIGHTS = "weights in bfloat16"
 WRAPPER = 1e-4  # seconds that DataParallel itself may take of a step on one GPU: read, not measured
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
-WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Facts):
     """One group of comparable runs, and what follows from them for its cells.
+
+    Its times are seconds per epoch; of whole runs, which show no difference of time, only where
+    there is one cell. Its turns are those of the whole study, over which it is decided which of
+    them count.
 
     group: the runs. points: their evaluations. cells: those that any run names, simplest first.
     sweep: what their study recorded of itself.
-    settings: thresholds of the statistics.
     unfinished: whether the study has runs left to do.
     scored: whether scores were asked, even if no run has one yet.
     numerics: comparison of the first steps, None where none was recorded.
@@ -53,12 +49,7 @@ class Evidence:
         without a GradScaler: only gradients of float16 underflow where a larger loss would keep
         them.
     uncontrolled: the pairs that do the same work in another time, as DataParallel itself shows.
-    timings: seconds per epoch at each look; of whole runs, which show no difference of time, only
-        where there is one cell.
-    turns: those of the whole study, over which it is decided which of them count.
     scores: on the test set by cell and seed; in percent if they are shares.
-    comparison: the verdicts on every pair of cells.
-    safe: the verdict on each cell's score: safe, worse, open; safe if not scored.
     target: the score to time the way to, None where nothing gives one.
     """
 
@@ -66,7 +57,6 @@ class Evidence:
     points: tuple[Point, ...]
     cells: list[Cell]
     sweep: StudyRecord
-    settings: Settings
     unfinished: bool
     scored: bool
     numerics: Mapping[str, Any] | None
@@ -74,17 +64,43 @@ class Evidence:
     no_op_of: Mapping[Cell, Cell]
     redundant_scaler_of: Mapping[Cell, Cell]
     uncontrolled: Sequence[tuple[Cell, Cell]]
-    timings: Sequence[Timings]
-    turns: Counted
     scores: Mapping[Cell, Mapping[int, float]]
-    comparison: Comparison
-    safe: Mapping[Cell, str]
     target: float | None
 
+    def excluded(self, name: Cell) -> str | None:
+        """Return why a cell is not recommended whatever its numbers are, or None."""
+        if name in self.failed:
+            return FAILED_RUN
+        if self.no_op_of.get(name) in self.cells:
+            return COPY
+        plain = self.redundant_scaler_of.get(name)
+        if plain is not None and plain not in self.failed:
+            return NEEDLESS
+        if name in self.other_numerics():
+            return OTHER_NUMERICS
+        if self.scored:  # then the scores judge
+            return None
+        if name in self.unscaled():
+            return UNSCALED
+        if name in self.in_short_weights():
+            return SHORT_WEIGHTS
+        return OTHER_LOSS if name in self.other_losses() else None
+
+    def simplicity(self, name: Cell) -> object:
+        return plainness(name)
+
     @property
-    def seconds(self) -> Mapping[Cell, Mapping[int, float]]:
-        """Seconds per epoch, by cell and timing round."""
-        return self.timings[-1].seconds
+    def open_scores(self) -> list[Cell]:
+        """The cells whose score is open, without those that are not named whatever it is."""
+        names = [cell for cell, verdict in self.safe.items() if verdict == OPEN]
+        return [cell for cell in names if self.excluded(cell) is None]
+
+    @property
+    def scores_decided(self) -> bool:
+        """Whether scores were compared with the baseline's, all conclusively."""
+        if PLAIN not in self.scores or self.open_scores:
+            return False
+        return any(cell != PLAIN and verdict != OPEN for cell, verdict in self.safe.items())
 
     @property
     def timed(self) -> bool:
@@ -100,11 +116,6 @@ class Evidence:
     def unit(self) -> str:
         """Return what there is one value of time for: a seed or a round."""
         return "round" if self.timed else "seed"
-
-    @property
-    def few(self) -> bool:
-        """Return whether its times are of fewer than LEAST_ROUNDS rounds."""
-        return max(map(len, self.seconds.values()), default=0) < LEAST_ROUNDS
 
     @property
     def to_target(self) -> Measure | None:
@@ -132,24 +143,12 @@ class Evidence:
         """Return several labels; as each has a comma of its own, a semicolon is between them."""
         return "; ".join(map(self.label, cells))
 
-    def verdict(self, first: Name, second: Name) -> str:
-        """Return how the time of `second` compares with that of `first`: see `verdicts.Pair`."""
-        return self.comparison.verdict(first, second)
-
     def speedup(self, cell: Cell, base: Cell = PLAIN) -> Compared | None:
         """Return the speedup of a configuration over another; None: not known."""
         if cell == base:
             return Compared(1.0, None, None, "baseline") if self.seconds.get(cell) else None
         found = self.comparison.speedup(base, cell)
         return None if found is None else Compared(*found, self.verdict(base, cell))
-
-    def standing(self, candidates: Sequence[Cell], by: Sequence[Cell] | None = None) -> Standing:
-        """Return how cells stand, by their seconds per epoch, against the fastest of them.
-
-        by: those of which one has to be faster than what is out; None: all.
-        """
-        names, floor = list(self.seconds), self.comparison.floor
-        return standing(names, self.comparison.looks, candidates, floor, by)
 
     def other_numerics(self) -> dict[Cell, str]:
         """Return the cells whose first steps do not compute what the baseline's do, and why."""
@@ -191,21 +190,14 @@ class Evidence:
         """Return the cells that compute parts of a batch one after the other."""
         return self._of_runs(lambda run: (run.chunks or 1) > 1)
 
-    def phases(self, cell: Cell) -> dict[str, float] | None:
-        """Return the percentage of each phase in the sampled steps, the mean over its runs."""
-        return _phases(self.group, cell)
-
     def waits_for_data(self, cell: Cell) -> bool:
         """Whether a tenth or more of a cell's steps goes into loading and transferring batches."""
-        return _waits_for_data(self.group, cell)
+        return waits_for_data(self.group.completed(cell))
 
     def waits_for_host(self, cell: Cell) -> bool:
-        """Whether a cell's GPUs have done nearly all of a step as soon as the host has queued it.
-
-        A GPU that is the limit is behind then: the host runs ahead of it. Cells that wait for their
-        data are others.
-        """
-        return _waits_for_host(self.group, cell)
+        """Whether a cell's GPUs wait for the host that queues their work."""
+        completed = self.group.completed(cell)
+        return waits_for_host([run for run in completed if run.timed is self.timed])
 
     def safety(self, cell: Cell) -> Safety | None:
         """Return the test of a cell's score against the baseline's."""
@@ -230,6 +222,8 @@ def gather_evidence(
     scores = of_score(group.scoring).values(group)
     controls = [pair for pair in same_work if pair not in uncontrolled]
     comparison = compare(timings, scores, settings, controls, same_work)
+    failed = {run.cell: run.status for run in reversed(group.runs) if not run.ok}
+    redundant = _redundant_scaler_of(group)
     scored = bool(group.training) or not group.timing or "accuracy" in sweep.asked
     plain = list(scores.get(PLAIN, {}).values())
     if target is None and plain:
@@ -243,9 +237,11 @@ def gather_evidence(
         unfinished=unfinished,
         scored=scored,
         numerics=numerics,
-        failed={run.cell: run.status for run in reversed(group.runs) if not run.ok},
+        failed=failed,
         no_op_of=no_op_of,
-        redundant_scaler_of=_redundant_scaler_of(group),
+        redundant_scaler_of=redundant,
+        copies={**redundant, **no_op_of},
+        measured_with={cell: of for cell, of in no_op_of.items() if cell not in failed},
         uncontrolled=uncontrolled,
         timings=timings,
         turns=turns.now,
@@ -301,53 +297,24 @@ def step_seconds(group: Group, cell: Cell) -> float | None:
 
 
 def _timings(group: Group, turns: StudyTurns) -> list[Timings]:
-    """The seconds per epoch of a group's cells at each look; of whole runs there is one look.
-
-    Cells that wait for the host are compared by their long stretches, where each round has them.
-    """
+    """The seconds per epoch of a group's cells at each look; of whole runs there is one look."""
     if not group.timing:
         return [Timings(SECONDS.values(group) if len(group.cells) < 2 else {})]
-    found = []
-    for look in turns.looks:
-        runs = tuple(look.runs[run.folder] for run in group.runs if run.folder in look.runs)
-        then = replace(group, runs=runs)
-        stretches = _STRETCHES.values(then)
-        enough = [cell for cell, of in stretches.items() if len(of) >= LEAST_ROUNDS]
-        waits = [cell for cell in enough if _waits_for_host(then, cell)]
-        found.append(Timings(SECONDS.values(then), stretches, waits, look.shares))
-    return found
+    names = {run.cell: folder_name(run) for run in group.timing if run.ok and run.counts}
+    cells = [cell for cell in group.cells if names.get(cell) in turns.timings[-1].seconds]
 
+    def of_cells(values: Values) -> Values:
+        return {cell: values[names[cell]] for cell in cells if values.get(names[cell])}
 
-def _stretch_seconds(run: Run) -> float | None:
-    """Seconds per epoch, by a long stretch alone after the turns."""
-    if not (run.stretch_seconds and run.steps and run.epochs):
-        return None
-    return run.stretch_seconds * run.steps / run.epochs
-
-
-_STRETCHES = replace(SECONDS, value=_stretch_seconds)
-
-
-def _phases(group: Group, cell: Cell) -> dict[str, float] | None:
-    shares: dict[str, list[float]] = {}
-    for run in group.completed(cell):
-        seconds = run.phase_seconds
-        whole = sum(seconds.values())
-        for name in PHASES:
-            if whole and name in seconds:
-                shares.setdefault(name, []).append(100 * seconds[name] / whole)
-    return {name: fmean(each) for name, each in shares.items()} or None
-
-
-def _waits_for_data(group: Group, cell: Cell) -> bool:
-    phases = _phases(group, cell) or {}
-    return phases.get("data", 0.0) + phases.get("transfer", 0.0) >= WAITING
-
-
-def _waits_for_host(group: Group, cell: Cell) -> bool:
-    runs = [run for run in group.completed(cell) if run.timed is bool(group.timing)]
-    shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
-    return bool(shares) and fmean(shares) < BEHIND and not _waits_for_data(group, cell)
+    return [
+        replace(
+            look,
+            seconds=of_cells(look.seconds),
+            stretches=of_cells(look.stretches),
+            waits=[cell for cell in cells if names[cell] in look.waits],
+        )
+        for look in turns.timings
+    ]
 
 
 def _safe(group: Group, comparison: Comparison) -> dict[Cell, str]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from ninefold.errors import one_line
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import COPY, Recommendation, excluded
+from ninefold.report.answer.evidence import COPY, Evidence
+from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.tree import (
     FEW,
     NOISY,
@@ -22,6 +22,7 @@ from ninefold.report.answer.wording import check, control_text
 from ninefold.report.data.cell import PLAIN, Cell, plainness
 from ninefold.report.data.published import PublishedTable, published_table
 from ninefold.report.data.rounds import others, untimed
+from ninefold.report.data.turns import phases
 from ninefold.report.stats.measures import (
     BYTES,
     SCORE_KEY,
@@ -44,7 +45,7 @@ def describe(found: Recommendation, order: int, compares: bool) -> Group:
     order: the group's place among all groups, as their conditions sort. compares: whether the
         answer names one of these cells.
     """
-    evidence, group = found.evidence, found.evidence.group
+    evidence, group = found.facts, found.facts.group
     measures = _measures(evidence)
     table = published_table(group.runs[0].study)
     return Group(
@@ -86,15 +87,15 @@ def _cell(
     found: Recommendation, cell: Cell, measures: list[MeasureFigures], compares: bool
 ) -> CellReport:
     """A cell. compares: whether the answer names such a cell."""
-    evidence = found.evidence
-    why = excluded(cell, evidence)
+    evidence = found.facts
+    why = evidence.excluded(cell)
     trained = [run for run in evidence.group.of(cell) if not run.timed]
     return CellReport(
         cell=cell,
         status=evidence.failed.get(cell),
         seeds=len({run.seed for run in trained}),
         measures={info.key: figures[cell] for info, figures in measures if cell in figures},
-        phases=evidence.phases(cell),
+        phases=phases(evidence.group.completed(cell)),
         label=evidence.label(cell),
         repeats=evidence.no_op_of[cell] if why == COPY else None,
         speedup=evidence.speedup(cell),
@@ -105,9 +106,9 @@ def _cell(
 
 
 def _role(found: Recommendation, cell: Cell) -> str:
-    if not found.evidence.asks_time:
+    if not found.facts.asks_time:
         return ""
-    if cell == found.cell and found.decided:
+    if cell == found.named and found.decided:
         return "named"
     if cell in found.may_be and not found.decided:
         return "open"
@@ -115,7 +116,7 @@ def _role(found: Recommendation, cell: Cell) -> str:
 
 
 def _against(found: Recommendation, cell: Cell) -> str:
-    evidence, best = found.evidence, found.cell
+    evidence, best = found.facts, found.named
     if not evidence.asks_time or best is None or cell not in evidence.seconds:
         return ""
     if cell == best:
@@ -130,10 +131,10 @@ def _against(found: Recommendation, cell: Cell) -> str:
 
 def _open(found: Recommendation, cell: Cell, others: Sequence[Cell]) -> str:
     """Why it is open which is faster: too few rounds, too much noise, or hardly a difference."""
-    if found.evidence.few:
+    if found.facts.few:
         return FEW
     for other in others:
-        speed = found.evidence.speedup(cell, other) if other != cell else None
+        speed = found.facts.speedup(cell, other) if other != cell else None
         low, high = (speed.low, speed.high) if speed else (1.0, 1.0)
         if low is None or high is None or low < 1 - CLOSE or high > 1 + CLOSE:
             return NOISY

@@ -8,16 +8,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from ninefold.answer.needed import rounds_for_best, seeds_for_scores
 from ninefold.numbers import counted, listed_and
 from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import Recommendation, open_scores
+from ninefold.report.answer.recommend import Recommendation
 from ninefold.report.answer.tree import Surer
 from ninefold.report.data.recording import Recording
 from ninefold.report.data.runs import finite
-from ninefold.stats.best import rounds_needed
-from ninefold.stats.needed import OF_SEEDS, number_needed
-from ninefold.stats.verdicts import OPEN, Safety
-from ninefold.tournament.budget import MOST_ROUNDS
+from ninefold.stats.verdicts import OPEN
 from ninefold.words import key_of
 
 MAX_SEEDS = 20  # seeds in all that a command proposes at most
@@ -25,25 +23,26 @@ MAX_SEEDS = 20  # seeds in all that a command proposes at most
 
 def surer(found: Recommendation, recording: Recording) -> Surer | None:
     """Return what measures more; None where the answer is decided, or more would not change it."""
-    evidence = found.evidence
+    evidence = found.facts
     sweep, live = recording.sweep, _live(recording)
     if not sweep.command or not (sweep.rounds or sweep.timing):
         return None
     if evidence.unfinished and live:
         words = _budget(recording, _seconds_of_a_seed(evidence) or 0.0)
         return _surer(recording, words, None, "The study is not finished.")
-    asked = found.unscored if evidence.asks_time else open_scores(evidence)
+    asked = found.unscored if evidence.asks_time else evidence.open_scores
     if evidence.scored and asked:
         tests = [test for test in evidence.comparison.safety if test.cell in asked]
         done = max((test.n for test in tests), default=0)
-        needed = _seeds_needed([test for test in tests if test.verdict == OPEN], evidence)
+        open_ = [test for test in tests if test.verdict == OPEN]
+        needed = seeds_for_scores(open_, evidence.settings, MAX_SEEDS)
         seeds = needed or min(2 * done, MAX_SEEDS)
         if seeds <= done:
             return None
         would = "would" if needed else "may"
         text = f"Scores are open: {counted(seeds, 'seed')} in all {would} decide them."
         return of_seeds([evidence], recording, seeds, text)
-    if found.decided or not evidence.timed or found.cell is None:
+    if found.decided or not evidence.timed or found.named is None:
         return None
     return of_time(evidence, recording, found)
 
@@ -89,7 +88,7 @@ def of_time(
         spent = sweep.timing_seconds / 60
         each, text = spent / max(len(sweep.timing), 1), "further ones are added to them"
         more = max(budget, 2 * each)  # at least two rounds fit
-        if needed := _rounds_needed(evidence, found):
+        if found and (needed := rounds_for_best(found)):
             more = max(each * (needed - len(sweep.timing)), 2 * each)
             text = f"{needed} in all would decide it"
         words = {"study.time_budget": f"{math.ceil(100 * (spent + more)) / 100:g}"}
@@ -105,29 +104,6 @@ def _budget(recording: Recording, further: float) -> dict[str, str]:
     spent = sweep.wall_seconds - sweep.timing_seconds if _live(recording) else 0.0
     ends = budget is not None and spent + further > 60 * budget
     return {"study.budget": "null"} if ends else {}
-
-
-def _seeds_needed(tests: Sequence[Safety], evidence: Evidence) -> int | None:
-    """Return how many seeds in all would show that these keep the score; None: MAX_SEEDS do not."""
-    margin, sign, most = evidence.settings.margin, evidence.group.scoring.sign, 0
-    for test in tests:
-        if test.difference is None or test.low is None:
-            return None
-        half, room = abs(test.difference - test.low), sign * test.difference + margin
-        needed = number_needed(test.n, half, room, MAX_SEEDS, OF_SEEDS)
-        if needed is None:
-            return None
-        most = max(most, needed)
-    return most or None
-
-
-def _rounds_needed(evidence: Evidence, found: Recommendation | None) -> int | None:
-    if found is None or found.cell is None or found.unscored:
-        return None
-    left = [cell for cell in found.candidates if cell not in found.out]
-    names = list(evidence.seconds)
-    seen, settings = evidence.comparison.looks[-1]
-    return rounds_needed(names, seen, left, found.cell, settings, MOST_ROUNDS)
 
 
 def _live(recording: Recording) -> str:

@@ -1,11 +1,11 @@
-"""The sentences of the answer. What they say is decided in `recommend` and `evidence`."""
+"""The sentences of the answer. What they say is decided in `recommend` and `ninefold.answer`."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from statistics import fmean
 
+from ninefold.answer.words import percent
 from ninefold.numbers import (
     capitalized,
     counted,
@@ -22,19 +22,16 @@ from ninefold.numbers import (
     with_unit,
     within_margin,
 )
-from ninefold.report.answer.evidence import Evidence
-from ninefold.report.answer.recommend import (
+from ninefold.report.answer.evidence import (
     FAILED_RUN,
     NEEDLESS,
     OTHER_LOSS,
     OTHER_NUMERICS,
     SHORT_WEIGHTS,
     UNSCALED,
-    Kind,
-    Recommendation,
-    excluded,
-    open_scores,
+    Evidence,
 )
+from ninefold.report.answer.recommend import Kind, Recommendation, lead_of
 from ninefold.report.answer.tree import Chip, Compared
 from ninefold.report.data.cell import BASELINE, PLAIN, Cell
 from ninefold.report.stats.measures import BYTES
@@ -77,7 +74,7 @@ _NEVER_NAMED = {
 
 def lead(found: Recommendation) -> str:
     """Return the answer in at most 14 words, after two on the load that it holds under."""
-    evidence, said = found.evidence, found.lead
+    evidence, said = found.facts, lead_of(found)
     first = said.cells[0] if said.cells else PLAIN
     text = _LEADS[said.kind].format(
         cells=" or ".join(map(evidence.label, said.cells)),
@@ -130,7 +127,7 @@ def lead_of_scores(evidence: Evidence) -> str:
 
 def chips(found: Recommendation) -> list[Chip]:
     """Return how sure the answer is, and what it costs in score and memory."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     if cell is None:
         return []
     if not found.decided:
@@ -163,7 +160,7 @@ def chips(found: Recommendation) -> list[Chip]:
 
 def _least_memory(found: Recommendation) -> list[Chip]:
     """Which takes the least memory of those that may be the fastest and look the same so far."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     assert cell is not None
     memory, same = _memory(evidence), 1 + evidence.settings.same
     speeds = {other: evidence.speedup(other, cell) for other in found.may_be if other in memory}
@@ -190,7 +187,7 @@ def chips_of_scores(evidence: Evidence) -> list[Chip]:
 
 def reasons(found: Recommendation) -> list[str]:
     """Return what the lead rests on."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     if cell is None:
         return [_why_nothing(found)]
     seconds = estimate(evidence.seconds[cell])
@@ -216,7 +213,7 @@ def reasons(found: Recommendation) -> list[str]:
 
 def _open_to(found: Recommendation) -> list[str]:
     """Which configurations may be the fastest, and what is open of them."""
-    evidence, score = found.evidence, found.evidence.group.score
+    evidence, score = found.facts, found.facts.group.score
     names = [
         f"{evidence.label(cell)}{f' (its {score} is open)' if cell in found.unscored else ''}"
         for cell in found.may_be
@@ -227,7 +224,7 @@ def _open_to(found: Recommendation) -> list[str]:
             f"Whether {evidence.label(cell)} keeps {with_article(score)} (shown to be "
             f"{_kept(evidence)}) is open: more seeds may decide it."
         )
-        speed = evidence.speedup(cell, found.cell) if found.cell else None
+        speed = evidence.speedup(cell, found.named) if found.named else None
         if speed and speed.high is not None and speed.high < 1:
             said[-1] += (
                 f" It looks slower ({_with_interval(speed)} times as fast): if more rounds "
@@ -238,12 +235,12 @@ def _open_to(found: Recommendation) -> list[str]:
 
 def _behind(found: Recommendation) -> list[str]:
     """Return how each other configuration that is not left out compares with the named one."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     assert cell is not None
     others = {
         other: speed
         for other in found.rivals
-        if other != cell and excluded(other, evidence) is None
+        if other != cell and evidence.excluded(other) is None
         if (speed := evidence.speedup(other, cell)) is not None
     }
     lost = [other for other in others if evidence.safe[other] == "worse"]
@@ -289,7 +286,7 @@ def _acceptable(evidence: Evidence) -> str:
 
 def _sure(found: Recommendation) -> str:
     """Return what the confidence is of."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     assert cell is not None
     text = (
         f"The confidence is that no acceptable configuration is more than {_same(evidence)} "
@@ -360,11 +357,6 @@ def floor_text(evidence: Evidence) -> str:
     return f"{100 * evidence.comparison.floor:.1f} %"
 
 
-def percent(chance: float) -> str:
-    """A confidence in percent, rounded down."""
-    return "more than 99.9 %" if chance > 0.999 else f"{math.floor(1000 * chance) / 10:g} %"
-
-
 def _kept(evidence: Evidence) -> str:
     """Return what a score is shown to be that is kept: how far from the baseline's at most."""
     scoring, margin = evidence.group.scoring, evidence.settings.margin
@@ -389,12 +381,12 @@ def _scored(evidence: Evidence) -> list[Cell]:
 def _verdict(evidence: Evidence, cell: Cell) -> str:
     """The verdict on its score; LEFT_OUT where that is open and no more seeds are for it."""
     verdict = evidence.safe[cell]
-    return LEFT_OUT if verdict == OPEN and cell not in open_scores(evidence) else verdict
+    return LEFT_OUT if verdict == OPEN and cell not in evidence.open_scores else verdict
 
 
 def _exclusions(evidence: Evidence) -> list[str]:
     """Why configurations are left out, but for those that do another one's work: see `check`."""
-    why = {cell: excluded(cell, evidence) for cell in evidence.cells}
+    why = {cell: evidence.excluded(cell) for cell in evidence.cells}
     said = []
     for cell, reason in why.items():
         name = evidence.label(cell)
@@ -410,8 +402,8 @@ def _exclusions(evidence: Evidence) -> list[str]:
 
 
 def _why_nothing(found: Recommendation) -> str:
-    evidence = found.evidence
-    if found.lead.kind is Kind.NO_RUN:
+    evidence = found.facts
+    if lead_of(found).kind is Kind.NO_RUN:
         return "Fix what failed and run it again."
     if PLAIN not in evidence.scores:
         return (
@@ -423,7 +415,7 @@ def _why_nothing(found: Recommendation) -> str:
 
 def _interval(found: Recommendation) -> str:
     """How many times as fast as the baseline the named configuration is, with its interval."""
-    evidence, cell = found.evidence, found.cell
+    evidence, cell = found.facts, found.named
     speed = evidence.speedup(cell) if cell else None
     assert speed is not None
     text = f"{speed.value:.2f} times as fast as {evidence.label(PLAIN)}"

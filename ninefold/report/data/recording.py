@@ -7,7 +7,7 @@ machine.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from ninefold.report.data.privacy import Scrubber
 from ninefold.report.data.rounds import place
 from ninefold.report.data.runs import Run, in_order, read_csv, run_of_result, write_csv
 from ninefold.report.data.turns import count_turns
+from ninefold.result import Result
 from ninefold.study_record import StudyRecord
+from ninefold.tournament.taken import TakenTurn
 
 RECORDED = ("runs.csv", "curves.csv", "numerics.csv", "environment.json")
 
@@ -108,7 +110,7 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     )
     sweep = scrubber.value(found := read_sweep(folder))
     study = StudyRecord.of(sweep)
-    runs = _placed([scrubber.value(result) for result in results], study)
+    runs = _placed([run_of_result(scrubber.value(result)) for result in results], study)
     environment = gather(runs, [scrubber.value(each) for each in environments], sweep)
     environment["report_folder"] = _relative(folder / "report")
     return Recording(
@@ -122,15 +124,43 @@ def gather_recording(folder: Path, own: bool = False) -> Recording | None:
     )
 
 
+def recording_of(runs: Sequence[Run], sweep: StudyRecord, folder: Path | None = None) -> Recording:
+    """Return the recording of a study that is being made, without what is told of its machine.
+
+    folder: of the study; None: its scores over time, and first steps, are not asked for.
+    """
+    environment = {"sweep": sweep.content()}
+    if folder is None:
+        return Recording(runs, environment, (), ())
+    points = read_metrics(folder, [run.folder for run in runs])
+    return Recording(runs, environment, points, numerics.rows(folder, runs))
+
+
+def runs_of(
+    results: Mapping[str, Result], turns: Mapping[str, Sequence[TakenTurn]], sweep: StudyRecord
+) -> list[Run]:
+    """Return the runs of a study that is being made, as `read_runs` reads them from its folder.
+
+    results, turns: by the folder of a run.
+    """
+    return _placed(
+        [
+            Run(**vars(of), folder=name, taken=[*turns.get(name, ())])
+            for name, of in results.items()
+        ],
+        sweep,
+    )
+
+
 def read_runs(folder: Path) -> tuple[list[Run], StudyRecord]:
     """Return the runs that a sweep's folder holds so far, and its sweep.json."""
     sweep = StudyRecord.of(read_sweep(folder))
-    return _placed(_with_hosts(read_results(folder)), sweep), sweep
+    return _placed(map(run_of_result, _with_hosts(read_results(folder))), sweep), sweep
 
 
-def _placed(results: Sequence[Mapping[str, Any]], sweep: StudyRecord) -> list[Run]:
-    """The runs of result.json contents, with their places in the study."""
-    runs = [run_of_result(result) for result in results]
+def _placed(found: Iterable[Run], sweep: StudyRecord) -> list[Run]:
+    """Runs with their places in the study."""
+    runs = [*found]
     place(runs, sweep)
     count_turns(runs)
     return in_order(runs)

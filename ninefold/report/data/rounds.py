@@ -90,7 +90,7 @@ def name_of(run: Run, sweep: StudyRecord) -> str | None:
 def is_unfinished(sweep: StudyRecord, runs: Sequence[Run]) -> bool:
     """Return whether a study has runs of its rounds left to start or to complete."""
     rounds, timing = sweep.rounds, sweep.timing
-    due = 0 if sweep.ends_when_settled else sweep.planned_rounds
+    due = 0 if sweep.ends_when_decided else sweep.planned_rounds
     planned = [
         entry
         for entry in rounds

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
+from ninefold.answer.facts import timings_of
 from ninefold.report.data.runs import Run
-from ninefold.stats.looks import looks_until
+from ninefold.result import BEHIND
+from ninefold.score import PHASES
+from ninefold.stats.verdicts import Timings
 from ninefold.study_record import StudyRecord
 from ninefold.tournament.budget import LOOKS
 from ninefold.tournament.taken import Counted, TakenTurn, counted
 from ninefold.types import LEAST_ROUNDS
 
-
-@dataclass(frozen=True)
-class Look:
-    """A look at the timing rounds of a study.
-
-    runs: those of complete rounds by folder, with the turns that counted then. shares: of the time
-    at the looks up to this one.
-    """
-
-    runs: Mapping[str, Run]
-    shares: Sequence[float]
+WAITING = 10.0  # percent of a step in data and transfer from which on a cell waits for them
 
 
 @dataclass(frozen=True)
 class StudyTurns:
-    """The turns of all timing runs of a study, and the looks at them, of which the last is now."""
+    """The turns of all timing runs of a study, by the names of their folders.
+
+    now: which of them count. timings: the seconds per epoch at each look, of which the last is now.
+    """
 
     now: Counted
-    looks: Sequence[Look]
+    timings: Sequence[Timings]
 
 
 def count_turns(runs: Sequence[Run]) -> None:
@@ -41,22 +39,61 @@ def count_turns(runs: Sequence[Run]) -> None:
 
 
 def turns_of(runs: Sequence[Run], sweep: StudyRecord) -> StudyTurns:
-    """Return the turns of all runs of a study."""
-    return StudyTurns(_counted(runs)[1], [*_looks(runs, sweep)])
+    """Return the turns of all runs of a study, and the times at each look.
 
-
-def _looks(runs: Sequence[Run], sweep: StudyRecord) -> Iterator[Look]:
-    """The looks at a study; where it has not recorded them, rounds are taken as equally long."""
+    Where a study has not recorded its looks, its rounds are taken as equally long.
+    """
     timed = [run for run in runs if run.timed]
     numbers = [entry.round for entry in sweep.timing] or sorted({run.round or 0 for run in timed})
-    count = len(numbers)
+    place, count = {number: place for place, number in enumerate(numbers)}, len(numbers)
     looks = sweep.timing_looks or {look: look / count for look in LOOKS if look < count}
     looks = {number: share for number, share in looks.items() if number >= LEAST_ROUNDS}
-    for number, shares in looks_until(looks, count):
-        then = [run for run in timed if (run.round or 0) in numbers[:number]]
-        taken = _by_run(*_counted(then))
-        found = {run.folder: replace(run, taken=taken.get(run.folder, [])) for run in then}
-        yield Look(found, shares)
+    _, now = _counted(runs)
+    stretches, epochs = defaultdict[str, dict[int, float]](dict), dict[str, float]()
+    by_name = defaultdict[str, list[Run]](list)
+    for run in sorted(timed, key=lambda run: run.round or 0):
+        if run.ok and run.counts and run.epochs and run.steps:
+            by_name[folder_name(run)].append(run)
+            epochs[folder_name(run)] = run.epochs / run.steps
+            if run.stretch_seconds:
+                stretches[folder_name(run)][place[run.round or 0]] = run.stretch_seconds
+    turns = [replace(t, round=place[t.round]) for t in now.turns if t.name in by_name]
+    found = timings_of(turns, looks, count, stretches, work=epochs)
+    return StudyTurns(now, [replace(each, waits=_waiting(by_name, each)) for each in found])
+
+
+def _waiting(runs: Mapping[str, Sequence[Run]], known: Timings) -> set[str]:
+    """Whose runs so far wait for their host, and have enough long stretches."""
+    enough = [name for name, of in known.stretches.items() if len(of) >= LEAST_ROUNDS]
+    so_far = {name: runs[name][: len(known.seconds.get(name, ()))] for name in enough}
+    return {name for name, own in so_far.items() if waits_for_host(own)}
+
+
+def waits_for_host(runs: Sequence[Run]) -> bool:
+    """Whether the GPUs of runs have done nearly all of a step as soon as the host has queued it.
+
+    A GPU that is the limit is behind then: the host runs ahead of it. Runs that wait for their data
+    are others.
+    """
+    shares = [run.gpu_behind for run in runs if run.gpu_behind is not None]
+    return bool(shares) and fmean(shares) < BEHIND and not waits_for_data(runs)
+
+
+def waits_for_data(runs: Sequence[Run]) -> bool:
+    """Whether a tenth or more of the steps of runs goes into loading and transferring batches."""
+    shares = phases(runs) or {}
+    return shares.get("data", 0.0) + shares.get("transfer", 0.0) >= WAITING
+
+
+def phases(runs: Sequence[Run]) -> dict[str, float] | None:
+    """Return the percentage of each phase in the sampled steps of runs, the mean over them."""
+    shares = defaultdict[str, list[float]](list)
+    for run in runs:
+        whole = sum(run.phase_seconds.values())
+        for name in PHASES:
+            if whole and name in run.phase_seconds:
+                shares[name].append(100 * run.phase_seconds[name] / whole)
+    return {name: fmean(each) for name, each in shares.items()} or None
 
 
 def _by_run(runs: Sequence[Run], found: Counted) -> dict[str, list[TakenTurn]]:
@@ -76,17 +113,17 @@ def _counted(runs: Sequence[Run]) -> tuple[list[Run], Counted]:
     def place(taken: tuple[Run, TakenTurn]) -> tuple[int, float, str]:
         run, turn = taken
         begin = (turn.turn + 0.5) / len(run.taken) if turn.begin is None else turn.begin
-        return run.round or 0, float(begin), _name(run)
+        return run.round or 0, float(begin), folder_name(run)
 
     taken = [(run, turn) for run in runs if run.ok and run.counts for turn in run.taken]
     taken.sort(key=place)
     placed = [
-        replace(turn, name=_name(run), round=run.round or 0, order=order)
+        replace(turn, name=folder_name(run), round=run.round or 0, order=order)
         for order, (run, turn) in enumerate(taken)
     ]
     return [run for run, _ in taken], counted(placed)
 
 
-def _name(run: Run) -> str:
+def folder_name(run: Run) -> str:
     """What tells the cell of a timing run from others: the name of its folder."""
     return Path(run.folder).name or str(run.cell)

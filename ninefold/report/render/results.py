@@ -15,7 +15,7 @@ from ninefold.numbers import (
     number,
     within_margin,
 )
-from ninefold.report.answer.recommend import NEEDLESS, OTHER_NUMERICS
+from ninefold.report.answer.evidence import NEEDLESS, OTHER_NUMERICS
 from ninefold.report.answer.tree import (
     FEW,
     NOISY,

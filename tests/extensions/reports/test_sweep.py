@@ -121,13 +121,13 @@ def test_a_study_of_values_goes_on_until_they_are_compared_with_each_other(tmp_p
         for workers in (0, 1, 2) for seed in range(4)
     ]  # fmt: skip
     sweep(tmp_path, *runs, turns=True, swept={"loader.workers": ["0", "1", "2"]})
-    look = report.timing(tmp_path, "best")
-    assert (look.settled, look.left) == (known, None)
-    assert report.settled(tmp_path) is known
+    look = report.timing_look(*report.read_runs(tmp_path), "best")
+    assert (look.decided, look.left) == (known, None)
+    assert report.decided(*report.read_runs(tmp_path), tmp_path) is known
     for path in tmp_path.glob("runs/*/result.json"):  # then times alone were asked
         path.unlink()
-    look = report.timing(tmp_path, "best")
-    assert (look.settled, look.left) == (known, None)
+    look = report.timing_look(*report.read_runs(tmp_path), "best")
+    assert (look.decided, look.left) == (known, None)
 
 
 def test_a_real_sweep_names_the_value_and_its_folders_by_it(shell):

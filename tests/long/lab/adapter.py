@@ -7,18 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.polynomial import legendre
 
+from ninefold.answer.decision import are_decided, far_slower, left_of_pairs
+from ninefold.answer.facts import facts_of
 from ninefold.bench import trial
 from ninefold.bench.contestant import Command
 from ninefold.bench.cures import AS_IT_IS, Cure
 from ninefold.bench.engine import TURN, TURN_OF_SEVERAL, WARM_UP_SECONDS, Found, budget_of
-from ninefold.stats.looks import looks_until
-from ninefold.stats.verdicts import Settings, Timings
+from ninefold.stats.verdicts import Settings
 from ninefold.study.timing import budget_of as budget_of_study
-from ninefold.tournament import rule
-from ninefold.tournament.contestant import Entries, Pace, Taken
+from ninefold.tournament.contestant import Entries, Look, Pace, Taken
 from ninefold.tournament.rounds import Tournament
-from ninefold.tournament.taken import counted
-from ninefold.tournament.times import times
 from ninefold.types import LEAST_ROUNDS
 from tests.long.lab.world import Process, steps_of
 
@@ -151,20 +149,17 @@ class Play(Played, Entries):
     def round_ended(self, number):
         self.done += 1
         if not self.study and self.done >= LEAST_ROUNDS and len(self.scripts) > 2:
-            self.kept = {*self.scripts} - rule.far_slower(self.pairs())
+            self.kept = {*self.scripts} - far_slower(self.pairs())
 
     def pairs(self):
         """What is known now of each pair, or of each with the first."""
         waits = {name for name, of in self.scripts.items() if of.get("waits")}
         if self.study:
-            timings = []
-            for rounds, shares in looks_until(self.shares, self.done):
-                found = counted([turn for turn in self.log.turns if turn.round < rounds])
-                alone = {
-                    c: {n: s for n, s in of.items() if n < rounds} for c, of in self.alone.items()
-                }
-                timings.append(Timings(found.seconds(), alone, waits, shares))
-            return times([*self.scripts], timings, found, Settings()).pairs
+            facts = facts_of(
+                [*self.scripts], self.log.turns, self.shares, self.done, Settings(),
+                stretches=self.alone, waits=waits,
+            )  # fmt: skip
+            return facts.comparison.seconds
         found = Found([Command("true", name) for name in self.scripts], 2.0, 0.02, False, None)
         found.log, found.looks, found.rounds, found.alone = (
             self.log,
@@ -181,10 +176,10 @@ class Play(Played, Entries):
         self.looks.append({(pair.first, pair.second): pair for pair in pairs})
         waits = any(self.done <= of.get("joins", 0) for of in self.scripts.values())
         if not self.study:
-            return rule.Look(self.done >= LEAST_ROUNDS and rule.are_known(pairs) and not waits)
-        left = rule.left_of_all(pairs, ())
+            return Look(self.done >= LEAST_ROUNDS and are_decided(pairs) and not waits)
+        left = left_of_pairs(pairs)
         self.kept = left if left and not waits else self.kept
-        return rule.Look(not left and not waits)
+        return Look(not left and not waits)
 
 
 class Try(Played, trial.Trial):
@@ -204,7 +199,7 @@ class Try(Played, trial.Trial):
         self._tournament = Tournament(
             self,
             self._budget,
-            lambda: rule.Look(self.is_enough()),
+            lambda: Look(self.is_enough()),
             self.seed,
             clock=lambda: world.now,
         )

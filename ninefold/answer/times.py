@@ -1,0 +1,221 @@
+"""`Times`: the answer of what took turns, "B is 1.24 times as fast as A".
+
+Everything is told against a baseline, which is the first unless another is named; a speedup above
+1 is faster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ninefold.answer.decision import are_decided, decide
+from ninefold.answer.facts import Facts
+from ninefold.answer.needed import rounds_for_pair
+from ninefold.answer.screen import more_notes, narrowed, screen
+from ninefold.answer.words import NOT_KNOWN, clause, disturbed, interval, percent, shown
+from ninefold.numbers import counted
+from ninefold.progress import aligned
+from ninefold.stats.verdicts import UNDECIDED, Pair, Settings, Values
+from ninefold.tables import data_frame, html_table
+from ninefold.tournament.taken import TakenTurn
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LIKELY = 0.5  # a confidence that is worth a word while nothing is decided
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long steps of a training take, compared in turns.
+
+    best: the step that is shown to be within `same` of the fastest, `baseline` if it is one of
+        these; while none is shown to be, the one with the shortest times so far; None before the
+        first complete round
+    chance: the confidence, 0 to 1, that `best` is within `same` of the fastest
+    decided: whether that is shown, and of each other step whether it is slower or takes the same
+    busy: share of the CPU time that other programs used in the mean turn, 0 to 1 (Linux);
+        None where it is not known
+    sentence: the answer. caveats: what limits it.
+    pairs: of every two steps first, second, speedup (of the second over the first, above 1 is
+        faster) with low and high, and verdict
+    seconds: of each step, by name: the geometric mean of its rounds, which agrees with the speedups
+    rounds: how many rounds were complete
+    baseline: the step that the others are told against
+    seed: of the orders that were drawn
+    """
+
+    best: str | None
+    chance: float
+    decided: bool
+    busy: float | None
+    sentence: str
+    caveats: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    seconds: Mapping[str, float]
+    rounds: int
+    baseline: str
+    seed: str = field(default="", repr=False)
+    _turns: Sequence[TakenTurn] = field(default=(), repr=False)
+    _confidence: float = field(default=95.0, repr=False)
+
+    @property
+    def closely(self) -> bool:
+        """Whether it is decided, and the speedups of the fastest are known within 3 %."""
+        of_best = [self.pair(self.best, name) for name in self.seconds]
+        return self.decided and are_decided(pair for pair in of_best if pair is not None)
+
+    @property
+    def against_baseline(self) -> list[Pair]:
+        """Each other step compared with the baseline."""
+        own = [pair for pair in self.pairs if self.baseline in (pair.first, pair.second)]
+        return [pair if pair.first == self.baseline else pair.turned for pair in own]
+
+    def pair(self, first: str | None, second: str) -> Pair | None:
+        """The second of two steps compared with the first; None without such a pair."""
+        return pair_of(self.pairs, first, second)
+
+    def cells(self, name: str) -> tuple[str, str, str]:
+        """What a table says of a step: speedup over the baseline, its interval, the verdict."""
+        if name == self.baseline:
+            return "1", "", "baseline"
+        pair = self.pair(self.baseline, name)
+        return ("",) * 3 if pair is None else (shown(pair.speedup), interval(pair), pair.verdict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each turn: step, and fields of `ninefold.tournament.taken.TakenTurn`."""
+        return [
+            {"step" if key == "name" else key: value for key, value in vars(turn).items()}
+            for turn in self._turns
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a pandas.DataFrame. Raises ConfigError where pandas is not installed."""
+        return data_frame(self.rows())
+
+    def __repr__(self) -> str:
+        rows = aligned(narrowed(self._table(), self.seconds))
+        after = f"{counted(self.rounds, 'round')}{more_notes(self.caveats)}."
+        return screen(self.sentence, rows, self.caveats, after)
+
+    def _repr_html_(self) -> str:
+        said = "".join(f"<p>{escape(text)}</p>" for text in (self.sentence, *self.caveats))
+        header, *rows = self._table()
+        return f"{said}{html_table(header, rows)}"
+
+    def _table(self) -> list[tuple[str, ...]]:
+        """Header and a row for each step."""
+        sure = f"{self._confidence:g} % interval"
+        return [
+            ("step", "ms per step", "speedup", sure, "verdict"),
+            *(
+                (name, f"{1000 * seconds:.4g}", *self.cells(name))
+                for name, seconds in self.seconds.items()
+            ),
+        ]
+
+
+def times(facts: Facts, caveats: Sequence[str] = (), seed: str = "") -> Times:
+    """Return what is known of steps. caveats: that come before those of the turns."""
+    settings, turns, pairs = facts.settings, facts.turns, tuple(facts.comparison.seconds)
+    names, shares = list(facts.seconds), [t.others for t in turns.turns if t.others is not None]
+    busy = fmean(shares) if shares else None
+    rounds = min(map(len, facts.seconds.values()))
+    best, chance, decided = None, 0.0, False
+    if rounds > 0:
+        found = decide(facts)
+        best, chance = found.named, 1.0 if found.chance is None else found.chance
+        of_best = [pair_of(pairs, best, name) for name in names if name != best]
+        open_ = any(pair is None or pair.verdict in UNDECIDED for pair in of_best)
+        decided = found.decided and not open_
+    baseline = settings.baseline or names[0]
+    return Times(
+        best,
+        chance,
+        decided,
+        busy,
+        lead_of(best, chance, decided, names, pairs, baseline, settings, rounds),
+        (*caveats, *disturbed(turns, busy)),
+        pairs,
+        _means(facts.seconds, pairs, baseline),
+        rounds,
+        baseline,
+        seed,
+        turns.turns,
+        settings.confidence,
+    )
+
+
+def _means(values: Values, pairs: Sequence[Pair], baseline: str) -> Mapping[str, float]:
+    """Return the seconds of a step by name, whose ratios are the speedups over the baseline.
+
+    Their geometric mean is that of the rounds, as is what has no speedup over the baseline.
+    """
+    means = {
+        str(name): math.exp(fmean(math.log(each) for each in of.values()))
+        for name, of in values.items()
+        if of
+    }
+    found = {name: pair_of(pairs, baseline, name) for name in means}
+    over = {name: pair.speedup for name, pair in found.items() if pair and pair.speedup}
+    over |= {baseline: 1.0} if baseline in means else {}
+    base = math.exp(fmean(math.log(means[name] * over[name]) for name in over)) if over else 1.0
+    return {name: base / over[name] if name in over else mean for name, mean in means.items()}
+
+
+def lead_of(
+    best: str | None,
+    chance: float,
+    decided: bool,
+    names: Sequence[str],
+    pairs: Sequence[Pair],
+    baseline: str,
+    settings: Settings,
+    rounds: int,
+) -> str:
+    """Return what was shown, and no more; the table has how each step compares."""
+    if best is None:
+        return (
+            f"Which step is the fastest in this process is {NOT_KNOWN}: there was time for "
+            f"{counted(rounds, 'round')}, and it takes more; raise minutes."
+        )
+    against = best if len(names) != 2 else next(name for name in names if name != baseline)
+    pair = pair_of(pairs, baseline, against)
+    how = "" if pair is None else clause(pair, settings)
+    if len(names) == 2:
+        needed = (
+            rounds_for_pair(pair, settings.same) if pair and pair.verdict in UNDECIDED else None
+        )
+        more = f"; about {needed} rounds would decide it" if needed else ""
+        return f"In this process {how}{more}."
+    verdicts = {p.verdict for n in names if (p := pair_of(pairs, best, n)) is not None}
+    sure = f"within {100 * settings.same:g} % of"
+    if decided and verdicts == {"slower"}:
+        head = f"{best} is the fastest"
+    elif decided and verdicts == {"tie"}:
+        head, how = f"all steps are {sure} the fastest", ""
+    elif decided:
+        head = f"{best} is {sure} the fastest, with {percent(chance)} confidence"
+    else:
+        head = (
+            f"it is not decided after {counted(rounds, 'round')} which step is the fastest; "
+            f"{best} has the shortest times so far"
+        )
+        if chance >= LIKELY:
+            head += f", with {percent(chance)} confidence {sure} it"
+    return f"In this process {head}{how and f': {how}'}."
+
+
+def pair_of(pairs: Sequence[Pair], first: str | None, second: str) -> Pair | None:
+    """The second of two steps compared with the first; None without such a pair."""
+    for pair in pairs:
+        if (pair.first, pair.second) == (first, second):
+            return pair
+        if (pair.first, pair.second) == (second, first):
+            return pair.turned
+    return None
